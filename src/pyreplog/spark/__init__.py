@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyreplog.spark.behind import Lag, lag
 from pyreplog.spark.java import ensure_java_home
+from pyreplog.spark.places import LogPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyreplog.spark.arrow_map import BatchFunction
 
-__all__ = ["Lag", "ensure_java_home", "lag", "local_session", "map_arrow", "register"]
+__all__ = ["Lag", "LogPartition", "ensure_java_home", "lag", "local_session", "map_arrow", "register"]
 
 
 def register(spark: SparkSession) -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from pyreplog.config import nearest
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
-from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader
+from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader, cluster_id_of
 from pyreplog.spark.planner import Available, OffsetRange
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
-__all__ = ["CHANGES", "GONE", "FileAccess", "moved"]
+__all__ = ["CHANGES", "GONE", "Access", "FileAccess", "moved"]
 
 OPEN_READERS_MAX: Final = 64
 """So many partitions keep their files open."""
@@ -51,6 +51,26 @@ def _near(path: str) -> str:
     return "" if near is None else f" (did you mean {near!r}?)"
 
 
+class Access(Protocol):
+    """What planning and reading ask of files: those of one log (:class:`FileAccess`), or of several, whose places are other ones."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def close(self) -> None:
+        """See :meth:`FileAccess.close`; so the others."""
+        ...
+
+    def partitions(self) -> Sequence[TopicPartition]: ...
+    def refresh(self) -> None: ...
+    def reader(self, partition: TopicPartition) -> LogReader | None: ...
+    def reopen(self, partition: TopicPartition) -> LogReader | None: ...
+    def available(self, partition: TopicPartition) -> Available | None: ...
+    def cluster_id(self, partition: TopicPartition) -> str: ...
+    def find_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None: ...
+    def split_points(self, whole: OffsetRange, size: int) -> list[int]: ...
+    def size_of(self, whole: OffsetRange) -> int: ...
+
+
 class FileAccess:
     """The partitions under one folder. Each is opened when first asked for; belongs to one thread; a context manager."""
 
@@ -75,6 +95,11 @@ class FileAccess:
             reader.close()
         self._readers.clear()
         self._opened.clear()
+
+    def release(self) -> None:
+        """Close the files until they are needed again."""
+        for reader in self._readers.values():
+            reader.release()
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition that has a folder now, sorted. :class:`ConfigError` where the path is no folder of a log."""
@@ -113,6 +138,11 @@ class FileAccess:
         if self._isolation != READ_COMMITTED:
             return Available(reader.start_offset, reader.end_offset, reader.topic_id)
         return Available(reader.start_offset, reader.last_stable_offset, reader.topic_id, reader.end_offset)
+
+    def cluster_id(self, partition: TopicPartition) -> str:
+        """The cluster id in the root that it is read from, as it is now; "" if the root does not say."""
+        reader = self.reader(partition)
+        return "" if reader is None else cluster_id_of(self._disk, os.path.dirname(reader.directory))
 
     def find_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None:
         """Offset of its first record at or after ``timestamp`` (ms); None where there is none."""

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructType
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.spark.batch import plan_tasks
 from pyreplog.spark.options import parse_read_options
-from pyreplog.spark.schema import COLUMNS, Field, named
+from pyreplog.spark.schema import Field, default_columns, named
 from pyreplog.spark.tasks import read_ranges
 
 __all__ = ["BatchFunction", "map_arrow", "read_ahead"]
@@ -35,8 +35,8 @@ def map_arrow(
     """See :func:`pyreplog.spark.map_arrow`."""
     given = {name.lower(): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     read = parse_read_options(given)
-    default = [column.name for column in COLUMNS if column.default or (column.name == "headers" and read.include_headers)]
-    fields = [Field(column.name, column.type, True) for column in named(default if columns is None else columns)]
+    chosen = default_columns(read.include_headers, read.several) if columns is None else named(columns, read.several)
+    fields = [Field(column.name, column.type, True) for column in chosen]
     names = _names(schema)
     tasks = plan_tasks(read, arrow_cores=None if "maxbytesperpartition" in given else _cores(spark))
 

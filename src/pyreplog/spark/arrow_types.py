@@ -42,18 +42,20 @@ class Converter:
         """``nullable`` is what Spark's schema says of each column."""
         self._wanted = tuple(columns)
         self._schema = spark_schema(columns, nullable)
-        read = [column.source for column in columns if column.source != "topic"]
+        read = [column.source for column in columns if column.source not in ("topic", "log")]
         if "timestamp" in read and "offset" not in read:
             read.append("offset")  # to name it should the timestamp not fit
         self.columns = read or ["offset"]
-        self._topics: dict[str, pa.Array] = {}
+        self._texts: dict[str, pa.Array] = {}
 
     def convert(self, batch: pa.RecordBatch, where: OffsetRange) -> pa.RecordBatch:
         """The same rows as Spark wants them. :class:`ConfigError` names the offset of a timestamp that Spark cannot say."""
         arrays = []
         for column in self._wanted:
             if column.source == "topic":
-                arrays.append(self._topic(where.topic, batch.num_rows))
+                arrays.append(self._repeated(where.topic, batch.num_rows))
+            elif column.source == "log":
+                arrays.append(self._repeated(where.log, batch.num_rows))
             elif column.source == "timestamp":
                 arrays.append(_microseconds(batch, where))
             elif column.source == "timestamp_type":
@@ -65,10 +67,10 @@ class Converter:
         # Of no columns there is nothing that would say how many rows there are.
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema) if arrays else batch.select([])
 
-    def _topic(self, topic: str, count: int) -> pa.Array:
-        made = self._topics.get(topic)
+    def _repeated(self, text: str, count: int) -> pa.Array:
+        made = self._texts.get(text)
         if made is None or len(made) < count:
-            made = self._topics[topic] = pa.repeat(pa.scalar(topic, pa.string()), count)
+            made = self._texts[text] = pa.repeat(pa.scalar(text, pa.string()), count)
         return made.slice(0, count)
 
 
@@ -85,7 +87,7 @@ def _microseconds(batch: pa.RecordBatch, where: OffsetRange) -> pa.Array:
         row = pc.index(beyond, True).as_py()
         offset, timestamp = batch.column("offset")[row].as_py(), plain[row].as_py()
         raise ConfigError(
-            f"the record at offset {offset} of {where.topic}-{where.partition} has timestamp {timestamp} ms, which is beyond what Spark's "
+            f"the record at offset {offset} of {where.place} has timestamp {timestamp} ms, which is beyond what Spark's "
             "timestamps can say: read other offsets, or leave the column out by .schema(...)"
         ) from None
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyreplog.spark.access import FileAccess
 from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import OffsetRange, plan, resolve, select
 from pyreplog.spark.pushdown import narrowed
 from pyreplog.spark.schema import Field
+from pyreplog.spark.several import access_of
 from pyreplog.spark.tasks import Task, read_task
 
 __all__ = ["ReplogReader", "plan_tasks"]
@@ -34,7 +34,7 @@ def plan_tasks(options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores
     ``arrow_cores``: no row passes through the JVM, on so many cores. Then a task costs as much as reading 128 MiB does, so a large log is
     read in larger ones, a few for each core.
     """
-    with FileAccess(options.path, options.isolation) as access:
+    with access_of(options, options.isolation) as access:
         chosen = select(options, access.partitions())
         there = {partition: found for partition in chosen if (found := access.available(partition)) is not None}
         if options.limited:

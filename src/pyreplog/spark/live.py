@@ -12,9 +12,8 @@ from typing import Final
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import DataLossError, LogTruncatedError
 from pyreplog.log import CommittedSource, LogReader
-from pyreplog.spark.access import CHANGES, FileAccess, moved
+from pyreplog.spark.access import CHANGES, Access, moved
 from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
-from pyreplog.values import TopicPartition
 
 __all__ = ["LiveRange"]
 
@@ -51,12 +50,12 @@ class LiveRange:
     ``fail_on_data_loss`` false a call of ``warn``.
     """
 
-    def __init__(self, access: FileAccess, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn, committed: bool = False) -> None:
+    def __init__(self, access: Access, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn, committed: bool = False) -> None:
         """``committed``: leave out what was aborted. REQUIRES that all of ``wanted`` was stable when it was planned, and that it says
         by :attr:`~pyreplog.spark.planner.OffsetRange.reach` how a copy is known to be as far."""
         self._access = access
         self._wanted = wanted
-        self._partition = TopicPartition(wanted.topic, wanted.partition)
+        self._partition = wanted.place
         self._fail = fail_on_data_loss
         self._warn = warn
         self._reader: LogReader | None = None
@@ -116,6 +115,10 @@ class LiveRange:
         """Whether there is nothing between the offset asked for and the end: what was there was compacted away."""
         return reader.end_offset >= self._wanted.end
 
+    def _found(self, reader: LogReader) -> Available:
+        found = Available(reader.start_offset, reader.end_offset, reader.topic_id)
+        return replace(found, cluster_id=self._access.cluster_id(self._partition)) if self._wanted.cluster_id else found
+
     def _settled(self, offset: int) -> LogReader | None:
         """A fresh view from ``offset`` to the end of the plan; None where nothing is left, or only what lies behind ``offset``."""
         self._source = None
@@ -126,7 +129,7 @@ class LiveRange:
         self._begun = True
         while True:
             reader = reader or self._access.reopen(self._partition)
-            found = None if reader is None else Available(reader.start_offset, reader.end_offset, reader.topic_id)
+            found = None if reader is None else self._found(reader)
             kept, lost = remaining(rest, found)
             if self._committed and kept is not None and reader is not None:
                 kept, lost = _decided(kept, lost, reader)

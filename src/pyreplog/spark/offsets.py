@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from pyreplog.config import INT32_MAX, INT64_MAX
 from pyreplog.errors import ConfigError, excerpt
+from pyreplog.spark.places import LogPartition
 from pyreplog.values import TopicPartition
 
 __all__ = [
@@ -50,6 +51,7 @@ EARLIEST: Final = Bound("earliest")
 LATEST: Final = Bound("latest")
 
 _EXAMPLE: Final = '{"orders": {"0": 23, "1": -1}}'
+_EXAMPLE_BY_LOG: Final = '{"worker-0": {"orders": {"0": 23, "1": -1}}}'
 
 
 def number_of(text: str) -> int | None:
@@ -58,18 +60,30 @@ def number_of(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else None
 
 
-def _by_partition(text: str, option: str) -> dict[TopicPartition, int]:
-    """``{"topic": {"0": number}}`` as a table; a number is an int and not a boolean."""
+def _by_place(text: str, option: str, *, by_log: bool) -> dict[TopicPartition, int]:
+    """``{"topic": {"0": number}}`` as a table, ``by_log`` with such an object for each log; a number is an int and not a boolean."""
+    example = _EXAMPLE_BY_LOG if by_log else _EXAMPLE
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{option} is {excerpt(text)}, which is not JSON ({error}); write it as {_EXAMPLE}") from None
-    if not isinstance(parsed, dict):
-        raise ConfigError(f"{option} is {excerpt(text)}; it must be an object of topics, as {_EXAMPLE}")
+        raise ConfigError(f"{option} is {excerpt(text)}, which is not JSON ({error}); write it as {example}") from None
+    logs = parsed.values() if by_log and isinstance(parsed, dict) else [parsed]
+    if not isinstance(parsed, dict) or not all(isinstance(topics, dict) for topics in logs):
+        raise ConfigError(f"{option} is {excerpt(text)}; it must be an object of {'logs' if by_log else 'topics'}, as {example}")
+    if not by_log:
+        return {**_by_partition(parsed, option, example)}
+    return {
+        LogPartition(*partition, log): number
+        for log, topics in parsed.items()
+        for partition, number in _by_partition(topics, option, example).items()
+    }
+
+
+def _by_partition(parsed: dict[str, object], option: str, example: str) -> dict[TopicPartition, int]:
     table: dict[TopicPartition, int] = {}
     for topic, partitions in parsed.items():
         if not isinstance(partitions, dict):
-            raise ConfigError(f"{option} gives {excerpt(str(partitions))} for topic {excerpt(topic)}; it must be an object, as {_EXAMPLE}")
+            raise ConfigError(f"{option} gives {excerpt(str(partitions))} for topic {excerpt(topic)}; it must be an object, as {example}")
         for partition, number in partitions.items():
             index = number_of(partition)
             if index is None or index > INT32_MAX:
@@ -81,18 +95,19 @@ def _by_partition(text: str, option: str) -> dict[TopicPartition, int]:
     return table
 
 
-def parse_offsets(text: str, option: str) -> dict[TopicPartition, int]:
-    """The offsets of ``{"topic": {"partition": offset}}``: from 0, or -1 (latest), or -2 (earliest)."""
-    table = _by_partition(text, option)
+def parse_offsets(text: str, option: str, *, by_log: bool = False) -> dict[TopicPartition, int]:
+    """The offsets of ``{"topic": {"partition": offset}}``: from 0, or -1 (latest), or -2 (earliest). ``by_log``: one such object for
+    each log."""
+    table = _by_place(text, option, by_log=by_log)
     for partition, offset in table.items():
         if not EARLIEST_OFFSET <= offset <= INT64_MAX:
             raise ConfigError(f"{option} gives offset {offset} for {partition}; it must be from 0, or -1 for latest or -2 for earliest")
     return table
 
 
-def parse_timestamps(text: str, option: str) -> dict[TopicPartition, int]:
-    """The times of ``{"topic": {"partition": ms}}``, in ms since 1970."""
-    table = _by_partition(text, option)
+def parse_timestamps(text: str, option: str, *, by_log: bool = False) -> dict[TopicPartition, int]:
+    """The times of ``{"topic": {"partition": ms}}``, in ms since 1970. ``by_log``: one such object for each log."""
+    table = _by_place(text, option, by_log=by_log)
     for partition, timestamp in table.items():
         if not 0 <= timestamp <= INT64_MAX:
             raise ConfigError(f"{option} gives {timestamp} for {partition}; it must be in milliseconds since 1970")

@@ -28,6 +28,7 @@ from pyreplog.spark.offsets import (
     parse_timestamp,
     parse_timestamps,
 )
+from pyreplog.spark.places import fixed_part
 from pyreplog.values import TopicPartition
 
 __all__ = ["READ_OPTIONS", "ReadOptions", "by_name", "folder_of", "milliseconds_of", "parse_read_options", "size_of"]
@@ -105,7 +106,9 @@ class ReadOptions:
     """One read, as asked."""
 
     path: str
-    """Absolute: a log root, a cluster's folder, a partition folder or a broker's ``log.dirs`` folder."""
+    """Absolute: a log root, a cluster's folder, a partition folder or a broker's ``log.dirs`` folder; or a pattern of such folders."""
+    logs_in: str = ""
+    """If ``path`` is a pattern: the folder above its first part with a wildcard. The logs' names are relative to it."""
     topics: tuple[str, ...] | None = None
     """From ``topic`` or ``subscribe``; None: by pattern, by ``assign``, or the only topic there is."""
     pattern: str | None = None
@@ -133,6 +136,11 @@ class ReadOptions:
     max_trigger_delay_ms: int = TRIGGER_DELAY_MS
 
     @property
+    def several(self) -> bool:
+        """Whether ``path`` is a pattern, so that each folder that matches it is a log of its own."""
+        return bool(self.logs_in)
+
+    @property
     def limited(self) -> bool:
         """Whether a micro-batch may get less than there is."""
         limits = (self.max_offsets_per_trigger, self.max_bytes_per_trigger, self.min_offsets_per_trigger)
@@ -150,12 +158,15 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
     least, most = _positive(given, "minOffsetsPerTrigger"), _positive(given, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
+    path = folder_of(given.get("path"))
+    logs_in = fixed_part(path)
     return ReadOptions(
-        path=folder_of(given.get("path")),
+        path=path,
+        logs_in=logs_in,
         **_topics(given),  # type: ignore[arg-type]
         partitions=_partitions(given),
-        starting=_starting(given, streaming is not False, LATEST if streaming else EARLIEST),
-        ending=_ending(given),
+        starting=_starting(given, streaming is not False, LATEST if streaming else EARLIEST, by_log=bool(logs_in)),
+        ending=_ending(given, by_log=bool(logs_in)),
         starting_strategy=choice_of(given, "startingOffsetsByTimestampStrategy", "error", "latest"),
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
         min_partitions=_positive(given, "minPartitions"),
@@ -184,7 +195,7 @@ def by_name(options: Mapping[str, str], canonical: Mapping[str, str], unknown: C
 
 def _unknown(key: str) -> str:
     if key.lower() == "paths":
-        return "several paths were given; replog reads one folder at a time: union several load() calls"
+        return "several paths were given; replog takes one: a pattern, such as multi/worker-*, or union several load() calls"
     if key.lower() in _OF_TABLES:
         return "CREATE TABLE ... USING replog: Spark does not hand a table's options back when it is read; use CREATE TEMPORARY VIEW"
     if key.lower().startswith("kafka."):
@@ -205,7 +216,7 @@ def folder_of(value: str | None) -> str:
             "(CREATE TABLE ... USING replog loses it; CREATE TEMPORARY VIEW keeps it)"
         )
     if value.startswith("file:"):
-        parts = urlsplit(value)
+        parts = urlsplit(value.replace("?", "%3F"))  # a wildcard, and no query
         if parts.netloc not in ("", "localhost"):
             raise ConfigError(f"path {excerpt(value)} names another machine; replog reads folders of this one")
         value = unquote(parts.path)
@@ -271,8 +282,8 @@ def _partitions(given: Mapping[str, str]) -> frozenset[int] | None:
     return frozenset(number for number in numbers if number is not None)
 
 
-def _starting(given: Mapping[str, str], latest_too: bool, default: Bound) -> Bound:
-    bound = _bound(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", default)
+def _starting(given: Mapping[str, str], latest_too: bool, default: Bound, *, by_log: bool) -> Bound:
+    bound = _bound(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", default, by_log=by_log)
     if latest_too:
         return bound
     latest = [str(partition) for partition, offset in bound.offsets.items() if bound.kind == "offsets" and offset == LATEST_OFFSET]
@@ -282,8 +293,8 @@ def _starting(given: Mapping[str, str], latest_too: bool, default: Bound) -> Bou
     return bound
 
 
-def _ending(given: Mapping[str, str]) -> Bound:
-    bound = _bound(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", LATEST)
+def _ending(given: Mapping[str, str], *, by_log: bool) -> Bound:
+    bound = _bound(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", LATEST, by_log=by_log)
     earliest = [str(partition) for partition, offset in bound.offsets.items() if bound.kind == "offsets" and offset == EARLIEST_OFFSET]
     if bound.kind == "earliest" or earliest:
         where = f" for {earliest[0]}" if earliest else ""
@@ -291,12 +302,12 @@ def _ending(given: Mapping[str, str]) -> Bound:
     return bound
 
 
-def _bound(given: Mapping[str, str], timestamp: str, timestamps: str, offsets: str, default: Bound) -> Bound:
+def _bound(given: Mapping[str, str], timestamp: str, timestamps: str, offsets: str, default: Bound, *, by_log: bool) -> Bound:
     """Kafka's precedence: one time for all, then times, then offsets."""
     if timestamp in given:
         return Bound("timestamp", timestamp, timestamp=parse_timestamp(given[timestamp], timestamp))
     if timestamps in given:
-        return Bound("timestamps", timestamps, parse_timestamps(given[timestamps], timestamps))
+        return Bound("timestamps", timestamps, parse_timestamps(given[timestamps], timestamps, by_log=by_log))
     if offsets not in given:
         return default
     text = given[offsets].strip()
@@ -304,7 +315,7 @@ def _bound(given: Mapping[str, str], timestamp: str, timestamps: str, offsets: s
         return Bound("earliest", offsets)
     if text.lower() == "latest":
         return Bound("latest", offsets)
-    return Bound("offsets", offsets, parse_offsets(text, offsets))
+    return Bound("offsets", offsets, parse_offsets(text, offsets, by_log=by_log))
 
 
 def _pushdown(given: Mapping[str, str], streaming: bool) -> Literal["false", "true", "unsafe"]:

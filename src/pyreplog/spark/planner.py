@@ -10,13 +10,14 @@ import heapq
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from pyreplog.config import INT64_MAX, meant
 from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
 from pyreplog.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Bound
 from pyreplog.spark.options import ReadOptions
+from pyreplog.spark.places import log_of, partition_of
 from pyreplog.values import TopicPartition
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SplitPoints",
     "Warn",
     "check_partitions",
+    "no_log",
     "plan",
     "remaining",
     "resolve",
@@ -64,6 +66,8 @@ class Available:
     """Tells a topic from another one of the same name made later; empty where the folder does not say."""
     reach: int = 0
     """See :class:`OffsetRange`."""
+    cluster_id: str = ""
+    """Of several logs: tells a log from another one that took its folder; empty if the folder does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,18 @@ class OffsetRange:
     reach: int = 0
     """For committed reads: a copy that reaches so far has all markers of the range's transactions, which may stand behind its end.
     :data:`REACH_UNKNOWN`: each copy has to be asked."""
+    log: str = ""
+    """The log's name, if several are read."""
+    cluster_id: str = ""
+    """See :class:`Available`."""
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition."""
+        return partition_of(self.log, self.topic, self.partition)
 
     def __str__(self) -> str:
-        return f"offsets {self.start} up to {self.end} of {self.topic}-{self.partition}"
+        return f"offsets {self.start} up to {self.end} of {self.place}"
 
 
 class _Piece(NamedTuple):
@@ -89,8 +102,66 @@ class _Piece(NamedTuple):
     size: int
 
 
-def select(options: ReadOptions, there: Iterable[TopicPartition], *, partly: bool = False) -> list[TopicPartition]:
-    """The partitions to read, in order. Where what is named is not there: :class:`UnknownTopicError`, or with ``partly`` what of it is."""
+def select(
+    options: ReadOptions, there: Iterable[TopicPartition], *, partly: bool = False, known_topics: Mapping[str, Iterable[str]] | None = None
+) -> list[TopicPartition]:
+    """The partitions to read, in order. Where what is named is not there: :class:`UnknownTopicError`, or with ``partly`` what of it is.
+
+    Of several logs each gives what it has of the topics that are named, and at least one must have each of them; if none is named, each
+    gives its only topic. ``known_topics``: the topics that an earlier micro-batch read, by log: the only one there was stays the one.
+    """
+    named = options.topics or options.pattern or options.assigned
+    before = {} if known_topics is None or named else known_topics
+    by_log: dict[str, dict[TopicPartition, TopicPartition]] = {}
+    for place in there:
+        by_log.setdefault(log_of(place), {})[TopicPartition(place.topic, place.partition)] = place
+    if not options.several:
+        if known_topics is not None and not named:
+            options = replace(options, topics=tuple(sorted(before.get("", ()))))
+        return [by_log[""][partition] for partition in _select(options, by_log.get("", {}), partly=partly)]
+    chosen: list[TopicPartition] = []
+    for log, places in sorted(by_log.items()):
+        own = replace(options, path=f"{options.logs_in}/{log}")
+        if log in before:
+            own = replace(own, topics=tuple(sorted(before[log])))
+        elif not named and all(partition.topic.startswith("__") for partition in places):
+            continue  # a log that has no topic yet
+        chosen += [places[partition] for partition in _select(own, places, partly=True)]
+    if not partly:
+        _check_named(options, by_log, chosen)
+    return chosen
+
+
+def _check_named(options: ReadOptions, by_log: Mapping[str, Iterable[TopicPartition]], chosen: Sequence[TopicPartition]) -> None:
+    """Refuse what no log has of several. One of many may not have it."""
+    topics = {place.topic for place in chosen}
+    numbers = {place.partition for place in chosen}
+    public = sorted({partition.topic for places in by_log.values() for partition in places if not partition.topic.startswith("__")})
+    where = f" in any log that matches {options.path}; they hold {', '.join(public) or 'no topic'}"
+    for name in options.topics or ():
+        if name not in topics:
+            raise UnknownTopicError(f"no topic {name!r}{where}{meant(name, public)}")
+    for partition in options.assigned or ():
+        if all((place.topic, place.partition) != partition for place in chosen):
+            raise UnknownTopicError(f"no partition {partition}{where}")
+    if options.pattern is not None and not topics:
+        raise UnknownTopicError(f"subscribePattern {options.pattern!r} matches no topic{where}")
+    for number in sorted(options.partitions or ()):
+        if number not in numbers:
+            raise UnknownTopicError(f"option partitions asks for partition {number}, which no log that matches {options.path} has")
+    if not chosen:
+        raise no_log(options)
+
+
+def no_log(options: ReadOptions) -> ConfigError:
+    """The error for a pattern that matches no log with a topic."""
+    return ConfigError(
+        f"no folder that matches path {options.path} holds a log with a topic; [[] stands for a [ that is part of a folder's name"
+    )
+
+
+def _select(options: ReadOptions, there: Iterable[TopicPartition], *, partly: bool) -> list[TopicPartition]:
+    """As :func:`select`, of one log."""
     known = sorted(there)
     topics = tuple(dict.fromkeys(partition.topic for partition in known))
     public = tuple(topic for topic in topics if not topic.startswith("__"))
@@ -138,7 +209,10 @@ def resolve(
         _check_order(options.starting, options.ending, partition)
         start = start_of(options, partition, available, find_timestamp)
         end = max(start, _end(options, partition, available, find_timestamp))
-        wanted = OffsetRange(partition.topic, partition.partition, start, end, available.topic_id, available.reach)
+        names = partition.topic, partition.partition
+        wanted = OffsetRange(
+            *names, start, end, available.topic_id, available.reach, log=log_of(partition), cluster_id=available.cluster_id
+        )
         kept, lost = remaining(wanted, available, "were asked for, but")
         if lost is not None:
             if options.fail_on_data_loss:
@@ -155,6 +229,9 @@ def remaining(
     """What of ``wanted`` is there (None: nothing), and the error for what is not (None: all of it is)."""
     if found is None:
         return None, RecordsDeletedError(f"{wanted} {but} the partition is gone")
+    if wanted.cluster_id and found.cluster_id and wanted.cluster_id != found.cluster_id:
+        other = f"the folder holds another log (its cluster id was {wanted.cluster_id}, it is {found.cluster_id})"
+        return None, TopicRecreatedError(f"{wanted} {but} {other}")
     if wanted.topic_id and found.topic_id and wanted.topic_id != found.topic_id:
         anew = f"the topic is another one of that name, made anew (its id was {wanted.topic_id}, it is {found.topic_id})"
         return None, TopicRecreatedError(f"{wanted} {but} {anew}")
@@ -260,7 +337,7 @@ def plan(
 
 
 def _part(whole: OffsetRange, start: int, end: int) -> OffsetRange:
-    return OffsetRange(whole.topic, whole.partition, start, end, whole.topic_id, whole.reach)
+    return replace(whole, start=start, end=end)
 
 
 def _joined(pieces: Sequence[_Piece], size_max: int) -> list[_Piece]:
@@ -280,14 +357,14 @@ def _by_records(piece: _Piece, records_max: int | None) -> list[tuple[int, int]]
 
 def _at_least(count: int, parts: Sequence[OffsetRange]) -> list[OffsetRange]:
     """The largest parts halved until there are ``count``, or all are single offsets."""
-    heap = [(part.start - part.end, part.topic, part.partition, part.start, part) for part in parts]
+    heap = [(part.start - part.end, part.log, part.topic, part.partition, part.start, part) for part in parts]
     heapq.heapify(heap)
     while heap and len(heap) < count and heap[0][0] < -1:
         part = heapq.heappop(heap)[-1]
         middle = (part.start + part.end) // 2
         for half in (_part(part, part.start, middle), _part(part, middle, part.end)):
-            heapq.heappush(heap, (half.start - half.end, half.topic, half.partition, half.start, half))
-    return sorted((entry[-1] for entry in heap), key=lambda part: (part.topic, part.partition, part.start))
+            heapq.heappush(heap, (half.start - half.end, half.log, half.topic, half.partition, half.start, half))
+    return sorted((entry[-1] for entry in heap), key=lambda part: (part.log, part.topic, part.partition, part.start))
 
 
 def _dealt(parts: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, ...]]:

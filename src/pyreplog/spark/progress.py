@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pyreplog.errors import ConfigError, excerpt
+from pyreplog.spark.places import LogPartition, log_of
 from pyreplog.values import TopicPartition
 
 __all__ = ["Progress", "limit_bytes", "limit_offsets"]
 
 VERSION: Final = 1
+VERSION_OF_SEVERAL: Final = 2
+"""If the path is a pattern: the same for each log, by its name and with its cluster id."""
 
 Offsets = Mapping[TopicPartition, int]
 Value = TypeVar("Value")
@@ -30,41 +33,100 @@ class Progress:
     """Where this micro-batch begins in partitions that the one before does not know."""
     topic_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Of those of ``ends`` whose folder says it: tells a topic from another one of the same name made later."""
+    cluster_ids: Mapping[str, str] = field(default_factory=dict)
+    """Of several logs, by their names, if their folders say it: tells a log from another one that took its folder."""
+    several: bool = False
+    """Whether the places are those of several logs."""
+
+    def cluster_id(self, place: TopicPartition) -> str:
+        """The cluster id of the log of ``place``; "" if it is not known."""
+        return self.cluster_ids.get(log_of(place), "")
+
+    def identity(self, place: TopicPartition) -> tuple[str, str]:
+        """The cluster id and the topic id of ``place``, each "" if it is not known."""
+        return self.cluster_ids.get(log_of(place), ""), self.topic_ids.get(place, "")
+
+    def topics(self) -> dict[str, set[str]]:
+        """The topics that were read, by log."""
+        found: dict[str, set[str]] = {}
+        for partition in self.ends:
+            found.setdefault(log_of(partition), set()).add(partition.topic)
+        return found
 
     def to_json(self) -> dict[str, Any]:
-        """For ``json.dumps``: ``{"v": 1, "t": {"topic": {"0": 5}}}``, with ``from`` and ``id`` where there are any; always in one order."""
-        made: dict[str, Any] = {"v": VERSION, "t": _by_topic(self.ends)}
-        if self.starts:
-            made["from"] = _by_topic(self.starts)
-        if self.topic_ids:
-            # Nearly always all partitions of a topic have its one id.
-            ids = _by_topic(self.topic_ids)
-            made["id"] = {
-                topic: next(iter(table.values())) if table.keys() == made["t"][topic].keys() and len(set(table.values())) == 1 else table
-                for topic, table in ids.items()
-            }
-        return made
+        """For ``json.dumps``, always in one order: ``{"v": 1, "t": {"topic": {"0": 5}}}``, with ``from`` and ``id`` where there are any;
+        of several logs ``{"v": 2, "logs": {"worker-0": {"cluster": "...", "t": {...}}}}``."""
+        if not self.several:
+            return {"v": VERSION, **_entry(self.ends, self.starts, self.topic_ids)}
+        logs: dict[str, Any] = {}
+        for log in sorted({log_of(place) for place in self.ends} | {log_of(place) for place in self.starts}):
+            entry = _entry(_of_log(log, self.ends), _of_log(log, self.starts), _of_log(log, self.topic_ids))
+            logs[log] = ({"cluster": self.cluster_ids[log]} if log in self.cluster_ids else {}) | entry
+        return {"v": VERSION_OF_SEVERAL, "logs": logs}
 
     @classmethod
     def from_json(cls, value: object) -> Progress:
         """The progress that :meth:`to_json` wrote. :class:`ConfigError` for anything else, such as a checkpoint of another source."""
-        if not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("t"), dict):
+        several = isinstance(value, dict) and value.get("v") == VERSION_OF_SEVERAL and isinstance(value.get("logs"), dict)
+        if not several and (not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("t"), dict)):
             raise ConfigError(
                 f"the checkpoint holds the offset {excerpt(str(value))}, which is not one of replog's: give the query a checkpointLocation "
                 "of its own (one of Spark's Kafka source does not carry over; startingOffsets says where to go on)"
             )
+        assert isinstance(value, dict), "checked just now"
         try:
-            ends = _by_partition(value["t"], int)
-            starts = _by_partition(value.get("from", {}), int)
-            said = value.get("id", {})
-            ids = _by_partition({topic: one for topic, one in said.items() if isinstance(one, dict)}, str)
-            of_topics = {topic: one for topic, one in said.items() if not isinstance(one, dict)}
-            if not all(isinstance(one, str) for one in of_topics.values()):
-                raise TypeError("a topic id is no text")
-        except (AttributeError, TypeError, ValueError) as error:
+            if not several:
+                return cls(*_tables_of(value))
+            ends: dict[TopicPartition, int] = {}
+            starts: dict[TopicPartition, int] = {}
+            ids: dict[TopicPartition, str] = {}
+            clusters: dict[str, str] = {}
+            for log, entry in value["logs"].items():
+                if not log:
+                    raise TypeError("a log has no name")
+                own_ends, own_starts, own_ids = _tables_of(entry)
+                ends |= {LogPartition(*partition, log): end for partition, end in own_ends.items()}
+                starts |= {LogPartition(*partition, log): start for partition, start in own_starts.items()}
+                ids |= {LogPartition(*partition, log): topic_id for partition, topic_id in own_ids.items()}
+                if not isinstance(entry.get("cluster", ""), str):
+                    raise TypeError("a cluster id is no text")
+                if "cluster" in entry:
+                    clusters[log] = entry["cluster"]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"the checkpoint holds the offset {excerpt(str(value))}, which is damaged: {error}") from None
-        shared = {partition: of_topics[partition.topic] for partition in ends if partition.topic in of_topics}
-        return cls(ends, starts, shared | {partition: one for partition, one in ids.items() if partition in ends})
+        return cls(ends, starts, ids, clusters, several=True)
+
+
+def _entry(ends: Offsets, starts: Offsets, topic_ids: Mapping[TopicPartition, str]) -> dict[str, Any]:
+    """The JSON of one log."""
+    made: dict[str, Any] = {"t": _by_topic(ends)}
+    if starts:
+        made["from"] = _by_topic(starts)
+    if topic_ids:
+        # Nearly always all partitions of a topic have its one id.
+        ids = _by_topic(topic_ids)
+        made["id"] = {
+            topic: next(iter(table.values())) if table.keys() == made["t"][topic].keys() and len(set(table.values())) == 1 else table
+            for topic, table in ids.items()
+        }
+    return made
+
+
+def _of_log(log: str, table: Mapping[TopicPartition, Value]) -> dict[TopicPartition, Value]:
+    return {place: value for place, value in table.items() if log_of(place) == log}
+
+
+def _tables_of(value: Mapping[str, Any]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, str]]:
+    """The ends, starts and topic ids that :func:`_entry` wrote. Raises what Python does where ``value`` is no such thing."""
+    ends = _by_partition(value["t"], int)
+    starts = _by_partition(value.get("from", {}), int)
+    said = value.get("id", {})
+    ids = _by_partition({topic: one for topic, one in said.items() if isinstance(one, dict)}, str)
+    of_topics = {topic: one for topic, one in said.items() if not isinstance(one, dict)}
+    if not all(isinstance(one, str) for one in of_topics.values()):
+        raise TypeError("a topic id is no text")
+    shared = {partition: of_topics[partition.topic] for partition in ends if partition.topic in of_topics}
+    return ends, starts, shared | {partition: one for partition, one in ids.items() if partition in ends}
 
 
 def _by_topic(table: Mapping[TopicPartition, Value]) -> dict[str, dict[str, Value]]:

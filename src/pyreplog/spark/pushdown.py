@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ConfigError
 from pyreplog.spark.planner import FindTimestamp, OffsetRange
-from pyreplog.values import TopicPartition
 
 __all__ = ["SAFE_FROM", "check_safe", "narrowed"]
 
@@ -47,12 +46,11 @@ def narrowed(ranges: Sequence[OffsetRange], filters: Sequence[Any], find_timesta
     topic or timestamp change nothing."""
     kept = []
     for whole in ranges:
-        partition = TopicPartition(whole.topic, whole.partition)
         start, end = whole.start, whole.end
         for each in filters:
             column = ".".join(each.attribute) if hasattr(each, "attribute") else ""
-            if column == "topic":
-                end = end if _among(each, whole.topic) else start
+            if column in ("topic", "log"):
+                end = end if _among(each, whole.topic if column == "topic" else whole.log) else start
             elif column in ("partition", "offset"):
                 bounds = _bounds(each)
                 if column == "offset":
@@ -61,7 +59,7 @@ def narrowed(ranges: Sequence[OffsetRange], filters: Sequence[Any], find_timesta
                     end = start
             elif column == "timestamp" and start < end and (first := _milliseconds(each)) is not None:
                 # Times may go up and down: what is before the first that is late enough cannot match, what is behind it may.
-                found = find_timestamp(partition, first)
+                found = find_timestamp(whole.place, first)
                 start = end if found is None else max(start, found)
         if start < end:
             kept.append(replace(whole, start=start, end=end))

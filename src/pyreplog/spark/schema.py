@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError
 
-__all__ = ["COLUMNS", "Column", "Field", "as_ddl", "default_ddl", "named", "project"]
+__all__ = ["COLUMNS", "LOG", "Column", "Field", "as_ddl", "default_columns", "default_ddl", "named", "project"]
 
 
 class Column(NamedTuple):
@@ -47,7 +47,10 @@ COLUMNS: Final = (
 )
 """All of them. ``headers`` comes with the option ``includeHeaders``, ``leaderEpoch`` only by a schema that names it."""
 
-_BY_NAME: Final = {column.name: column for column in COLUMNS}
+LOG: Final = Column("log", "string", "log", False, True)
+"""The log of a row, if the path is a pattern: its folder, relative to the part before the first wildcard."""
+
+_BY_NAME: Final = {column.name: column for column in (*COLUMNS, LOG)}
 _BY_LOWER: Final = {name.lower(): name for name in _BY_NAME}
 
 
@@ -60,16 +63,26 @@ def as_ddl(kind: str) -> str:
     return _TIMESTAMP if kind == "timestamp" else kind
 
 
-def default_ddl(include_headers: bool) -> str:
+def default_columns(include_headers: bool, several: bool = False) -> list[Column]:
+    """The columns of a read without ``.schema(...)``. ``several``: of several logs."""
+    columns = [column for column in COLUMNS if column.default or (include_headers and column.name == "headers")]
+    return [*columns, LOG] if several else columns
+
+
+def default_ddl(include_headers: bool, several: bool = False) -> str:
     """The schema of a read without ``.schema(...)``, as DDL; every column nullable, as in Kafka's source."""
-    return ", ".join(
-        f"{column.name} {as_ddl(column.type)}" for column in COLUMNS if column.default or (include_headers and column.name == "headers")
-    )
+    return ", ".join(f"{column.name} {as_ddl(column.type)}" for column in default_columns(include_headers, several))
 
 
-def named(names: Sequence[str]) -> list[Column]:
+def _check_log(name: str, several: bool) -> None:
+    if name == LOG.name and not several:
+        raise ConfigError("the column log is there only if the path is a pattern of several logs, such as multi/worker-*")
+
+
+def named(names: Sequence[str], several: bool = False) -> list[Column]:
     """The columns of these names, in their order. :class:`ConfigError` for one that there is not."""
     for name in names:
+        _check_log(name, several)
         if name not in _BY_NAME:
             raise ConfigError(f"there is no column {name!r}{_near(name)}")
         if names.count(name) > 1:
@@ -77,10 +90,11 @@ def named(names: Sequence[str]) -> list[Column]:
     return [_BY_NAME[name] for name in names]
 
 
-def project(fields: Sequence[Field]) -> list[Column]:
+def project(fields: Sequence[Field], several: bool = False) -> list[Column]:
     """The columns that ``fields`` ask for, in their order. :class:`ConfigError` for a name, type or ``NOT NULL`` that there is not."""
     columns = []
     for field in fields:
+        _check_log(field.name, several)
         column = _BY_NAME.get(field.name)
         if column is None:
             raise ConfigError(f"the schema asks for column {field.name!r}, which replog does not have{_near(field.name)}")

@@ -30,17 +30,19 @@ class ReplogDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns without ``.schema(...)``; wrong options are refused here already."""
-        return default_ddl(parse_read_options(self._given(), streaming=None).include_headers)
+        options = parse_read_options(self._given(), streaming=None)
+        return default_ddl(options.include_headers, options.several)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that ``schema`` names."""
         options = parse_read_options(self._given())
         check_safe(options.pushdown, pyspark.__version__)
-        return ReplogReader(options, _fields(schema))
+        return ReplogReader(options, _fields(schema, options.several))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """As :meth:`reader`, of a stream."""
-        return ReplogStreamReader(parse_read_options(self._given(), streaming=True), _fields(schema))
+        options = parse_read_options(self._given(), streaming=True)
+        return ReplogStreamReader(options, _fields(schema, options.several))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of the columns of ``schema``: see ``sink``."""
@@ -64,12 +66,12 @@ def _plain_fields(schema: StructType) -> list[Field]:
     return [Field(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
 
 
-def _fields(schema: StructType) -> list[Field]:
+def _fields(schema: StructType, several: bool) -> list[Field]:
     """What ``schema`` says, checked."""
     if not schema.fields and pyspark.__version__.startswith("4.0."):
         raise ConfigError('the schema names no column, and of none PySpark 4.0 counts no rows: name one, as in .schema("offset long")')
     fields = _plain_fields(schema)
-    project(fields)
+    project(fields, several)
     for field in schema.fields:
         # Of what a list holds Spark compares that as well, and its short text does not tell.
         if isinstance(field.dataType, ArrayType) and field.dataType != field.dataType.toNullable():

@@ -5,11 +5,11 @@ Nothing is kept here that a restart would need: the checkpoint has the end of ea
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -17,12 +17,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError
 from pyreplog.log import READ_COMMITTED
-from pyreplog.spark.access import FileAccess
+from pyreplog.spark.access import Access
 from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
-from pyreplog.spark.planner import REACH_UNKNOWN, Available, OffsetRange, check_partitions, plan, remaining, select, start_of
+from pyreplog.spark.places import log_of
+from pyreplog.spark.planner import REACH_UNKNOWN, Available, OffsetRange, check_partitions, no_log, plan, remaining, select, start_of
 from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
 from pyreplog.spark.schema import Field
+from pyreplog.spark.several import access_of
 from pyreplog.spark.tasks import Task, read_task
 from pyreplog.values import TopicPartition
 
@@ -79,7 +81,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         self._fields = list(fields)
         self._monotonic = monotonic
         self._sleep = sleep
-        self._access: FileAccess | None = None
+        self._access: Access | None = None
         #: Where a new query begins, once it was asked.
         self._initial: Progress | None = None
         #: End of the micro-batch planned last.
@@ -109,7 +111,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                 if lost is not None:
                     self._tell(lost)
                 starts[partition] = min(max(start, available.start), available.end)
-            self._initial = Progress(starts, {}, _ids(there))
+            self._initial = self._progress(starts, {}, there)
         # No end of a micro-batch looks like this: so Spark notes the first one down even where nothing is there yet, and what comes is new.
         return self._initial.to_json() | {"initial": True}
 
@@ -131,7 +133,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         before = self._before(start)
         there = self._there(before)
         if before is None:
-            return Progress({partition: found.end for partition, found in there.items()}, {}, _ids(there)).to_json()
+            return self._progress({partition: found.end for partition, found in there.items()}, {}, there).to_json()
         first = self._initial is not None and before == self._initial
         starts, ends, added = self._new(before, there)
         if LIMITS and not isinstance(limit, ReadAllAvailable):
@@ -141,7 +143,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if not first and not added and ends == before.ends:
             return before.to_json()
         self._last_batch_s = self._monotonic()
-        return Progress(ends, starts if first else added, _ids(there, before)).to_json()
+        return self._progress(ends, starts if first else added, there, before).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on there is nothing but what is there now."""
@@ -150,13 +152,15 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Where the partitions ended when last looked at: what ``lag`` compares with."""
-        return None if self._seen is None else Progress({partition: found.end for partition, found in self._seen.items()}).to_json()
+        if self._seen is None:
+            return None
+        return Progress({partition: found.end for partition, found in self._seen.items()}, several=self._options.several).to_json()
 
     # -- a micro-batch --
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch, the same records at every call with the same offsets."""
-        before, until = Progress.from_json(start), Progress.from_json(end)
+        before, until = self._read_back(start), self._read_back(end)
         self._planned = until
         if before == until:
             return []  # where this one began may stand in it, but that was the micro-batch before
@@ -172,11 +176,14 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             first = self._first(partition, before, until)
             if first < last:
                 reach = self._reach(partition, last)
-                ranges.append(OffsetRange(partition.topic, partition.partition, first, last, until.topic_ids.get(partition, ""), reach))
+                topic_id = until.topic_ids.get(partition, "")
+                ranges.append(
+                    replace(_range(partition, first, last), topic_id=topic_id, reach=reach, cluster_id=until.cluster_id(partition))
+                )
         total = sum(map(access.size_of, ranges))
         # Every core gets two tasks, but no task less than is worth it.
         size = min(self._options.max_bytes_per_partition, max(total // (2 * (os.cpu_count() or 1)), TASK_SIZE_MIN))
-        options = dataclasses.replace(self._options, max_bytes_per_partition=size)
+        options = replace(self._options, max_bytes_per_partition=size)
         return [Task(task) for task in plan(options, ranges, access.split_points, access.size_of, share=1)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -191,10 +198,30 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     # -- inside --
 
-    def _files(self) -> FileAccess:
+    def _files(self) -> Access:
         if self._access is None:
-            self._access = FileAccess(self._options.path, self._options.isolation)
+            self._access = access_of(self._options, self._options.isolation)
         return self._access
+
+    def _progress(
+        self, ends: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], there: There, before: Progress | None = None
+    ) -> Progress:
+        """The end of a micro-batch, with the ids of its topics and logs: those of ``before`` if nothing is there any more."""
+        ids, clusters = ({}, {}) if before is None else (dict(before.topic_ids), dict(before.cluster_ids))
+        ids |= {place: found.topic_id for place, found in there.items() if found.topic_id}
+        clusters |= {log_of(place): found.cluster_id for place, found in there.items() if found.cluster_id}
+        return Progress(ends, starts, ids, clusters, several=self._options.several)
+
+    def _read_back(self, offset: dict[str, Any]) -> Progress:
+        """The progress that Spark gives back, from this start of the query or an earlier one."""
+        progress = Progress.from_json(offset)
+        if progress.several != self._options.several:
+            was, now = ("a pattern of several logs", "one folder") if progress.several else ("one folder", "a pattern of several logs")
+            raise ConfigError(
+                f"the checkpoint is of a query whose path was {was}, and path {self._options.path} is {now}: "
+                "give the query a checkpointLocation of its own, and say by startingOffsets where it begins"
+            )
+        return progress
 
     def _there(self, before: Progress | None) -> There:
         """What :meth:`_look` finds, now or when the query began."""
@@ -213,11 +240,11 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         found = access.partitions()
         access.refresh()
         options = self._options
-        if before is not None and not (options.topics or options.pattern or options.assigned):
-            # The only topic there was stays the one that is read.
-            options = dataclasses.replace(options, topics=tuple(sorted({partition.topic for partition in before.ends})))
+        known = None if before is None else before.topics()
+        if before is None and options.several and not found:
+            raise no_log(options)
         # What a pattern names may come, and what was read may have gone: the latter is told partition by partition.
-        chosen = select(options, found, partly=before is not None or options.pattern is not None)
+        chosen = select(options, found, partly=before is not None or options.pattern is not None, known_topics=known)
         seen = {partition: available for partition in chosen if (available := access.available(partition)) is not None}
         self._seen = seen
         return seen
@@ -225,7 +252,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
     def _before(self, start: dict[str, Any] | None) -> Progress | None:
         """The end of the micro-batch before. Spark before 4.2 does not say it, so after a restart it may not be known (None)."""
         if start is not None:
-            return Progress.from_json(start)
+            return self._read_back(start)
         return self._planned or self._initial
 
     def _new(self, before: Progress, there: There) -> _New:
@@ -240,7 +267,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         for partition, found in there.items():
             end = before.ends.get(partition, -1)
             if end >= 0 and _is_another(before, partition, found):
-                self._tell(_made_anew(partition, end, before.topic_ids[partition], found.topic_id))
+                self._tell(_made_anew(partition, end, before.identity(partition), (found.cluster_id, found.topic_id)))
                 added[partition] = found.start
             elif end < 0:
                 # Kafka's rule: what appears while the query runs is read from its first record on.
@@ -270,8 +297,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         end, last = before.ends.get(partition), until.ends[partition]
         if partition in until.starts:
             return until.starts[partition]
-        was, now = before.topic_ids.get(partition, ""), until.topic_ids.get(partition, "")
-        if end is not None and was and now and was != now:
+        was, now = before.identity(partition), until.identity(partition)
+        if end is not None and _differ(was, now):
             self._tell(_made_anew(partition, end, was, now))
         elif end is not None and last < end:
             there = self._files().available(partition)
@@ -338,12 +365,19 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
 def _is_another(before: Progress, partition: TopicPartition, found: Available) -> bool:
     """Whether the topic of ``partition`` is another one of that name than the one that was read."""
-    was = before.topic_ids.get(partition, "")
-    return bool(was and found.topic_id) and was != found.topic_id
+    return _differ(before.identity(partition), (found.cluster_id, found.topic_id))
 
 
-def _made_anew(partition: TopicPartition, end: int, was: str, now: str) -> DataLossError:
-    anew = f"but topic {partition.topic} was made anew (its id was {was}, it is {now})"
+def _differ(was: tuple[str, str], now: tuple[str, str]) -> bool:
+    """Whether two pairs of a cluster id and a topic id name different topics. An id that is missing says nothing."""
+    return any(one and other and one != other for one, other in zip(was, now, strict=True))
+
+
+def _made_anew(partition: TopicPartition, end: int, was: tuple[str, str], now: tuple[str, str]) -> DataLossError:
+    if was[0] and now[0] and was[0] != now[0]:
+        anew = f"but the folder {log_of(partition)} holds another log (its cluster id was {was[0]}, it is {now[0]})"
+    else:
+        anew = f"but topic {partition.topic} was made anew (its id was {was[1]}, it is {now[1]})"
     return TopicRecreatedError(f"{partition} was read up to offset {end}, {anew}")
 
 
@@ -357,10 +391,4 @@ def _planned_short(partition: TopicPartition, end: int, planned: int) -> DataLos
 
 
 def _range(partition: TopicPartition, start: int, end: int) -> OffsetRange:
-    return OffsetRange(partition.topic, partition.partition, start, end)
-
-
-def _ids(there: There, before: Progress | None = None) -> dict[TopicPartition, str]:
-    """The ids of the topics, those of ``before`` where nothing is there any more."""
-    ids = {} if before is None else dict(before.topic_ids)
-    return ids | {partition: found.topic_id for partition, found in there.items() if found.topic_id}
+    return OffsetRange(partition.topic, partition.partition, start, end, log=log_of(partition))

@@ -12,14 +12,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from pyreplog.arrow import Scan
-from pyreplog.log import READ_COMMITTED
-from pyreplog.spark.access import FileAccess
+from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED
 from pyreplog.spark.arrow_types import Converter
 from pyreplog.spark.live import LiveRange
 from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import OffsetRange
 from pyreplog.spark.schema import Field, project
+from pyreplog.spark.several import access_of
 
 __all__ = ["Task", "read_ranges", "read_task"]
 
@@ -47,14 +47,14 @@ def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[
 
     :class:`DataLossError` where a part of them is gone by now, or a warning in the log with ``failOnDataLoss=false``.
     """
-    converter = Converter(project(fields), [field.nullable for field in fields])
-    with FileAccess(options.path) as access:
+    converter = Converter(project(fields, options.several), [field.nullable for field in fields])
+    with access_of(options, READ_UNCOMMITTED) as access:
         committed = options.isolation == READ_COMMITTED
         for planned in ranges:
             wanted: OffsetRange | None = planned
             while wanted is not None:
                 source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=LOGGER.warning, committed=committed)
-                name = f"topic {wanted.topic} in {options.path}"
+                name = f"topic {wanted.topic} in {f'{options.logs_in}/{wanted.log}' if wanted.log else options.path}"
                 scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
                 for batch in scan.batches():
                     yield converter.convert(pa.record_batch(batch), wanted)
