@@ -72,6 +72,8 @@ def uses_spark(page: Path) -> bool:
 RUNNABLE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 PLAIN = [page for page in RUNNABLE if not uses_spark(page)]
 SPARK = [page for page in RUNNABLE if uses_spark(page)]
+TWICE = [ROOT / "README.md", DOCS / "tutorial.md", DOCS / "coming-from-kafka.md"]
+"""The pages that a newcomer pastes into a folder of their own, more than once."""
 
 ONE_AFTER_ANOTHER = """
 import pathlib, runpy, shutil, sys
@@ -121,10 +123,22 @@ def spark_outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, str]:
     return outputs(SPARK, tmp_path_factory.mktemp("spark-pages"), SPARK_PAGES_SECONDS_MAX)
 
 
-@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PLAIN if page not in TWICE], ids=lambda page: page.name)
 def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     """Every ``python`` block runs, in the page's order, in a process of its own."""
     holds_what_it_shows(page, outputs([page], tmp_path, PAGE_SECONDS_MAX)[page])
+
+
+@pytest.mark.parametrize("page", TWICE, ids=lambda page: page.name)
+def test_the_first_pages_run_twice_in_one_folder(page: Path, tmp_path: Path) -> None:
+    """The examples print what the page says, and a reader may run them again in the same folder: both runs end with exit code 0."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
+    command = [sys.executable, "-c", script(page)[0]]
+    for turn in ("first", "second"):
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PAGE_SECONDS_MAX, check=False)
+        assert done.returncode == 0, f"the {turn} run: {done.stderr}"
+        if turn == "first":
+            holds_what_it_shows(page, done.stdout)
 
 
 @pytest.mark.spark

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 
-from pyreplog.testing import FaultRates, InvariantBroken, TopicOptions, World, WorldOptions
+import pyreplog.testing
+from pyreplog.testing import Checker, FaultRates, InvariantBroken, TopicOptions, World, WorldOptions
 from pyreplog.testing.__main__ import main
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.variants import NoMinimum
+from pyreplog.testing.world import Machine
 from tests.sim.cluster import QUICK
 
 
@@ -26,6 +29,60 @@ def test_a_failing_seed_says_how_to_repeat_it_and_shrinks(monkeypatch: pytest.Mo
     assert smaller.startswith("it also fails as World(3, WorldOptions(")
     assert ", replica_class=AckBeforeFsync).run():\n" in smaller
     assert f"\n{rule} (" in smaller
+
+
+class NeverContent(Checker):
+    """Finds its rule broken as soon as a node has a turn behind the set-up."""
+
+    numbers = ("X1",)
+
+    def node_turn(self, world: World, machine: Machine) -> None:
+        """Broken, once the world runs."""
+        if world.producers:
+            world.broken("X1", "nothing is good enough")
+
+
+def failure_of(program: Callable[[], object]) -> str:
+    """The line of the failure that says how to repeat it."""
+    with pytest.raises(InvariantBroken) as caught:
+        program()
+    return next(line for line in str(caught.value).splitlines() if "repeat with: " in line).partition("repeat with: ")[2]
+
+
+def test_a_failure_of_a_users_own_program_names_that_programs_world() -> None:
+    """The module's command repeats only worlds that it can make: with options, parts, members or steps of the caller's own, the failure
+    names the caller's world, as an expression that can be pasted."""
+    content = NeverContent()
+    faults = dataclasses.replace(FaultRates.none(), kill=3)
+    options = WorldOptions(topics=(TopicOptions("orders", acks=1),), safety_ms=300, faults=faults)
+    made = World(0, options)
+    made.watch_with([content])
+    line = failure_of(made.run)
+    assert line.endswith(" in your program")
+    expression = line.removesuffix(" in your program")
+    assert expression.startswith("World(0, WorldOptions(topics=(TopicOptions(name='orders', acks=1),), safety_ms=300, faults=FaultRates(")
+    assert "nodes" not in expression, "settings that are the default are left out"
+    again = eval(expression, vars(pyreplog.testing))
+    assert (again.seed, again.options) == (0, options)
+
+    watched = World(3)
+    watched.watch_with([content])
+    assert failure_of(watched.run) == "World(3) in your program"
+    driven = World(3)
+    assert failure_of(lambda: driven.broken("X1", "seen by the program itself")) == "World(3) in your program"
+    variant = World(3, replica_class=NoMinimum)
+    assert failure_of(lambda: variant.broken("X1", "")) == "World(3, replica_class=NoMinimum) in your program"
+    named = World(3, replay="make it-again")
+    assert failure_of(lambda: named.broken("X1", "")) == "make it-again"
+
+
+def test_a_world_that_the_seed_alone_makes_is_repeated_by_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``World(seed).run()`` does what the module does for that seed; after a step of the caller's own it no longer does."""
+    monkeypatch.setattr("pyreplog.testing.world.standard_checkers", lambda: [NeverContent()])
+    assert failure_of(World(3).run) == "python -m pyreplog.testing --seed 3"
+    stepped = World(3)
+    stepped.plan(1, lambda: None)
+    assert failure_of(stepped.run) == "World(3) in your program"
 
 
 def test_shrinking_keeps_the_broken_rule() -> None:

@@ -10,7 +10,7 @@ from random import Random
 from pyreplog.config import NodeConfig
 from pyreplog.testing.network import NetworkOptions
 
-__all__ = ["FaultRates", "TopicOptions", "WorldOptions"]
+__all__ = ["FaultRates", "TopicOptions", "WorldOptions", "differing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,22 @@ class WorldOptions:
                 log_start_offset_checkpoint_interval_ms=random.choice([700, 60_000]),
             ),
         )
+
+
+def differing(options: object) -> str:
+    """Return ``options`` (a dataclass, or a value or sequence of them) as an expression that names only the settings that differ from
+    their defaults."""
+    if isinstance(options, tuple | list):
+        return f"({''.join(f'{differing(each)}, ' for each in options).rstrip()})"
+    if not dataclasses.is_dataclass(options):
+        return repr(options)
+    shown = []
+    for one in dataclasses.fields(options):
+        value = getattr(options, one.name)
+        default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+        if value != default:
+            shown.append(f"{one.name}={differing(value)}")
+    return f"{type(options).__name__}({', '.join(shown)})"
 
 
 def _topics(random: Random, nodes: int) -> tuple[TopicOptions, ...]:

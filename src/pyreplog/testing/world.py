@@ -34,7 +34,7 @@ from pyreplog.testing.checkers import INVARIANTS, Checker, InvariantBroken, stan
 from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.network import SimNetwork, SimTransport
-from pyreplog.testing.options import TopicOptions, WorldOptions
+from pyreplog.testing.options import TopicOptions, WorldOptions, differing
 from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
 from pyreplog.values import TopicPartition
 from pyreplog.wire import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse, Request
@@ -193,11 +193,23 @@ class World:
         replay: str = "",
     ) -> None:
         self.seed = seed
-        self.replay = replay or f"python -m pyreplog.testing --seed {seed}"
-        """The command that repeats this run; shown when an invariant breaks."""
+        self._replay = replay
+        self._standard = options is None and checkers is None and type(self) is World
+        """Whether the seed alone made this world: a caller that gives, adds or replaces a part clears it."""
+        self._as_command = False
+        """Whether :meth:`run` does what ``python -m pyreplog.testing --seed N`` does."""
+        parts = {
+            "replica_class": (replica_class, Replica),
+            "log_class": (log_class, Log),
+            "controller_class": (controller_class, Controller),
+            "metadata_class": (metadata_class, MetadataFollower),
+            "consumer_class": (consumer_class, Consumer),
+        }
+        self._other_parts = [f"{name}={given.__name__}" for name, (given, standard) in parts.items() if given is not standard]
         self.random = Random(seed)
         # From a chance of their own, so that the same seed with given options goes on as it did with drawn ones.
         self.options = options if options is not None else WorldOptions.drawn(Random(seed))
+        self._options_given = options is not None
         self.clock = SimClock()
         self.network = SimNetwork(self.clock, Random(self.random.getrandbits(64)), self.options.network)
         self.steps = 0
@@ -210,7 +222,7 @@ class World:
         """What was done to the cluster and when, in words."""
         self.seen: dict[str, int] = {}
         """How often something worth reaching was seen: see :class:`pyreplog.testing.checkers.Sightings`."""
-        self.watch_with(standard_checkers() if checkers is None else checkers)
+        self._watch_with(standard_checkers() if checkers is None else checkers)
         self.delete_asked: dict[TopicPartition, int] = {}
         """The highest offset up to which anybody asked to delete records."""
         self.machines: dict[int, Machine] = {}
@@ -241,9 +253,29 @@ class World:
         """When the liveness phase began."""
         self._controller_seen = -1
         self._begin()
+        self._made = self._done()
+
+    def _done(self) -> tuple[int, int, int]:
+        """What was done to the world so far, as counts."""
+        return self.steps, self._sequence, len(self.events)
+
+    @property
+    def replay(self) -> str:
+        """How to repeat this run, as a broken invariant says it: a command if it repeats all of the run, else the world to make again in
+        the caller's program."""
+        if self._replay:
+            return self._replay
+        if self._as_command:
+            return f"python -m pyreplog.testing --seed {self.seed}"
+        given = [str(self.seed), *([differing(self.options)] if self._options_given else ()), *self._other_parts]
+        return f"{type(self).__name__}({', '.join(given)}) in your program"
 
     def watch_with(self, checkers: Sequence[Checker]) -> None:
         """From now on these look on, and no others."""
+        self._standard = False
+        self._watch_with(checkers)
+
+    def _watch_with(self, checkers: Sequence[Checker]) -> None:
         self.checkers = list(checkers)
         self.start_checkers = self._overriding("started")
         self.stop_checkers = self._overriding("stopped")
@@ -449,6 +481,7 @@ class World:
     def join(self, member: Member, *addresses: Address) -> None:
         """A program takes part: it gets a turn whenever something arrives for one of ``addresses`` (those of its clients), and when it is
         due. Joining again in the place of an earlier program is how one restarts."""
+        self._standard = False
         for address in addresses:
             self._members[address] = member
             self._wakes[address] = self.clock.monotonic_ns()
@@ -700,6 +733,7 @@ class World:
         """Safety, then liveness. Raises :class:`InvariantBroken`."""
         from pyreplog.testing.nemesis import Nemesis  # noqa: PLC0415  (a nemesis acts on a world)
 
+        self._as_command = self._standard and not self._other_parts and self._done() == self._made
         nemesis = Nemesis(self)
         nemesis.start()
         self.run_for(self.options.safety_ms)

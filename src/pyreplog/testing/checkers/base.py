@@ -20,8 +20,10 @@ EVENTS_SHOWN_MAX = 40
 
 
 class InvariantBroken(AssertionError):
-    """``rule`` (such as ``"S2"``) did not hold at ``at_ns`` of the run of ``seed``; ``events`` is what was done to the cluster before,
-    ``replay`` the command that does it again."""
+    """``rule`` (such as ``"S2"``) did not hold at ``at_ns`` of the run of ``seed``; ``events`` is what was done to the cluster before.
+
+    ``replay`` says how to repeat the run: a command, or the world that the caller's own program makes.
+    """
 
     def __init__(self, rule: str, about: str, seed: int, at_ns: int, events: Sequence[str], replay: str = "", says: str = "") -> None:
         self.rule = rule
@@ -29,7 +31,7 @@ class InvariantBroken(AssertionError):
         self.seed = seed
         self.at_ns = at_ns
         self.events = list(events)
-        self.replay = replay or f"python -m pyreplog.testing --seed {seed}"
+        self.replay = replay or f"World({seed}) in your program"
         story = "\n  ".join(events[-EVENTS_SHOWN_MAX:])
         name = f"{rule} ({says})" if says else rule
         super().__init__(f"{name} does not hold: {about}\n  at {at_ns / 1e9:.4f} s; repeat with: {self.replay}\n  {story}")
