@@ -1,7 +1,7 @@
 """What the kernels offer, and the one way from a kernel's status to an exception."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
 # Below so many bytes, giving the GIL away and taking it back costs more than others gain from it.
@@ -274,11 +274,17 @@ cdef extern from "rows.h" nogil:
         int64_t used
         int64_t base_timestamp
         int64_t max_timestamp
+        uint64_t seed
+        uint64_t sum
         int32_t record_count
     uint32_t murmur2(const uint8_t *p, size_t size)
     int64_t rows_place(const rows *r, int64_t count, int32_t partition_count, int32_t keyless, int32_t *out)
     void rows_group(const int32_t *partitions, int64_t count, int32_t partition_count, int64_t *starts, int32_t *order)
     int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed)
+
+
+cdef extern from "xxh64.h" nogil:
+    uint64_t xxh64(const uint8_t *p, size_t size, uint64_t seed)
 
 
 cdef extern from "arrow_abi.h" nogil:

@@ -5,7 +5,7 @@ cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset, strcmp, strncmp
 
@@ -30,6 +30,7 @@ from kernels cimport (
     rows_fixed,
     rows_group,
     rows_place,
+    xxh64 as xxh64_of,
 )
 from lend cimport borrow
 
@@ -47,6 +48,18 @@ def murmur2(key):
         raise TypeError("a key that is null has no hash")
     try:
         return murmur2_of(<const uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def xxh64(data, uint64_t seed=0):
+    """The 64-bit hash XXH64 of ``data``."""
+    cdef Py_buffer view
+    borrow(data, "data", &view)
+    if view.len < 0:
+        raise TypeError("None has no hash")
+    try:
+        return xxh64_of(<const uint8_t *>view.buf, <size_t>view.len, seed)
     finally:
         PyBuffer_Release(&view)
 
@@ -152,7 +165,8 @@ cdef class RowEncoder:
     cdef int64_t size_target       # bytes at which a batch is full
     cdef int64_t size_max          # of a batch with one record
 
-    def __cinit__(self, int32_t partition_count, int64_t size_target=262144, int64_t size_max=1048588):
+    def __cinit__(self, int32_t partition_count, int64_t size_target=262144, int64_t size_max=1048588, uint64_t seed=0):
+        cdef int32_t i
         if partition_count < 1:
             raise ValueError(f"partition_count {partition_count} is below 1")
         if not BATCH_HEADER_SIZE < size_target <= size_max <= INT32_MAX:
@@ -163,6 +177,8 @@ cdef class RowEncoder:
         self.batches = <rows_batch *>calloc(<size_t>partition_count, sizeof(rows_batch))
         if self.batches == NULL:
             raise MemoryError()
+        for i in range(partition_count):
+            self.batches[i].seed = seed
 
     def __dealloc__(self):
         cdef int32_t i
@@ -300,6 +316,15 @@ cdef class RowEncoder:
         b.used = BATCH_HEADER_SIZE
         b.record_count = 0
         return done
+
+    @property
+    def row_sum(self):
+        """What the hashes of all rows that were added sum up to, modulo 2**64."""
+        cdef uint64_t total = 0
+        cdef int32_t i
+        for i in range(self.partition_count):
+            total += self.batches[i].sum
+        return total
 
     def drain(self):
         """(partition, batch) of every batch that was begun, in order of partitions."""

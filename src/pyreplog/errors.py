@@ -354,7 +354,8 @@ class UnsyncedError(OutcomeUnknownError, StorageError, ClosedError):
 
 
 class SpoolRefusedError(PyreplogError):
-    """The owner of a log would not append a batch of the Spark sink, or none came in time. Nothing of it was appended."""
+    """A batch of the Spark sink was refused, and nothing of it was appended: the owner of the log would not take it, no owner came in time,
+    or the query wrote a batch of this number before, with other rows (option ``appliedBatch``)."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

@@ -21,13 +21,16 @@ from pyreplog.record import RecordBatch, control_records, split
 from pyreplog.repair import PartitionPlan, save, survey
 from pyreplog.spark.offsets import parse_offsets, parse_timestamp, parse_timestamps
 from pyreplog.spark.progress import Progress
+from pyreplog.spool.applied import Applied
+from pyreplog.spool.fingerprint import Fingerprint
 from pyreplog.spool.layout import BatchId, parse_name, staged_name
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.staged import StagedFile, parse_footer
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from pyreplog.verify import Level, verify
-from pyreplog.verify.states import partition_of, taken_for
+from pyreplog.verify.spool import applied as applied_of
+from pyreplog.verify.states import Unreadable, partition_of, taken_for
 from pyreplog.wire import Conversation, MetadataRequest, MetadataResponse, Request, Response
 from tests.flips.golden import KEY, ROOT, files, golden, served
 from tests.fuzz.mutate import seal_batch, seal_state
@@ -120,14 +123,16 @@ def _spools() -> list[bytes]:
     batch = BatchId("query_1", 7)
     manifest = Manifest(batch, (StagedFile(staged_name(batch, "3-abc"), 900, 800, 5, 12),))
     footer = {"version": "0", "batch.000000000": "t 0 500", "batch.000000001": "u 3 300"}
-    return [format_state(manifest.to_values()), format_state(Manifest(batch, (), once=True).to_values()), format_state(footer)]
+    applied = Applied(7, fingerprint=Fingerprint(12, 0xFEDCBA9876543210))
+    other = Manifest(batch, (), once=True, fingerprint=Fingerprint(0, 0))
+    return [format_state(values) for values in (manifest.to_values(), other.to_values(), applied.to_values(), footer)]
 
 
 def _run_spool(data: bytes) -> object:
     words: list[object] = []
     try:
         manifest = Manifest.from_values(parse_state(data, "x"), "x")
-        words.append((min(len(manifest.files), 3), manifest.once))
+        words.append((min(len(manifest.files), 3), manifest.once, manifest.fingerprint is None))
     except CorruptError as error:
         words.append(error.reason[:12])
     try:
@@ -136,6 +141,14 @@ def _run_spool(data: bytes) -> object:
         words.append(min(len(entries), 3))
     except CorruptError as error:
         words.append(error.reason[:12])
+    try:
+        applied = Applied.from_values(parse_state(data, "x"), "x")
+        words.append((applied.once, applied.fingerprint is None))
+    except CorruptError as error:
+        words.append(error.reason[:12])
+    else:
+        with suppress(Unreadable):  # verify is stricter about numbers, and reads the same where it reads any
+            assert applied_of(data) == (applied.batch, *(applied.fingerprint or (-1, -1)))
     return tuple(words)
 
 

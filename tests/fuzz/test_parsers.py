@@ -56,6 +56,7 @@ FED: Final = {
         "verify/producers.Producers.marker",
         "verify/producers.control_type",
         "verify/root._Root.run",
+        "verify/spool.check_spool",
     ],
     "frame": ["wire/conversation.Conversation.decode_request", "wire/conversation.Conversation.decode_response"],
     "json": ["log/incarnation.read_farewell"],
@@ -101,7 +102,7 @@ FED: Final = {
         "spark/offsets.parse_timestamp",
         "spark/offsets.parse_timestamps",
     ],
-    "spool": ["spool/staged.parse_footer"],
+    "spool": ["spool/fingerprint.Fingerprint.from_text", "spool/staged.parse_footer", "verify/spool.applied"],
     "summary": ["log/summary.checked", "log/summary.decode_body", "log/summary.decode_key", "log/summary.due_ms"],
     "twins": [
         "verify/codecs._lz4",
@@ -126,6 +127,7 @@ NOT_FED: Final = {
     "of the system, or of this process: the kernel's answers, and random bytes": [
         "_core.TailCache",
         "_core.murmur2",
+        "_core.xxh64",
         "log/identity.random_uuid",
         "spool/layout.producer_of",
         "system/held._Group.end",

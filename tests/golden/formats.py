@@ -20,8 +20,8 @@ from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
 from pyreplog.ports import Disk
 from pyreplog.quorum.state import decode, encode
-from pyreplog.record import BatchBuilder
-from pyreplog.spool import BatchId, Manifest, Spool
+from pyreplog.record import BatchBuilder, xxh64
+from pyreplog.spool import BatchId, Spool
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from tests.golden import vectors
@@ -126,12 +126,15 @@ def spool() -> dict[str, bytes]:
     builder.extend([b"a", b"b"], [None, None], None, None, 5, 0)
     writer = Spool(disk, "spool").stage(batch_id, "0-a")
     writer.add([(TopicPartition("t", 0), bytes(builder.finish()))])
-    staged = writer.finish()
+    # Each row as a record has it from the key on: no key, one byte of value, no header.
+    rows = [b"\x01\x02a\x00", b"\x01\x02b\x00"]
+    staged = writer.finish(sum(xxh64(row, xxh64(b"t")) for row in rows) % 2**64)
     Spool(disk, "spool").publish(batch_id, [staged])
     found = files_of(disk, "spool")
-    Spool(disk, "spool").take(batch_id)
+    manifest = Spool(disk, "spool").take(batch_id)
+    assert manifest is not None
     Spool(disk, "spool").begin(batch_id)
-    Spool(disk, "spool").finish(Manifest(batch_id, (staged,), once=False))
+    Spool(disk, "spool").finish(manifest)
     return {name: data for name, data in (found | files_of(disk, "spool")).items() if not name.endswith(".lock")}
 
 

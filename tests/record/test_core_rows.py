@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreplog.errors import InvalidRequestError, MessageTooLargeError
-from pyreplog.record import RowEncoder, partition_for_key, records_of, split, validate_from_client
+from pyreplog.record import RowEncoder, partition_for_key, records_of, split, validate_from_client, xxh64
+from tests.oracle.xxh64 import xxh64 as slow_xxh64
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -81,6 +83,54 @@ def test_as_one_by_one(groups: list[list[Row]], target: int, keyless: int, cut: 
     assert full <= len(batches)
     assert encoder.size == 0
     assert encoder.drain() == []
+
+
+@given(st.binary(max_size=100), st.integers(0, 2**64 - 1))
+def test_xxh64(data: bytes, seed: int) -> None:
+    """It is what its specification says, for any size and seed."""
+    assert xxh64(data, seed) == slow_xxh64(data, seed)
+
+
+def test_xxh64_of_the_specification() -> None:
+    """Values that other implementations give: xxhsum, and the tests of python-xxhash."""
+    assert xxh64(b"") == 0xEF46DB3751D8E999
+    assert xxh64(b"a") == 0xD24EC4F1A98C6E5B
+    assert xxh64(b"abc") == 0x44BC2CF5AD770999
+    with pytest.raises(TypeError):
+        xxh64(None)  # type: ignore[arg-type]
+
+
+def varint(number: int) -> bytes:
+    """A record's integer."""
+    number = number << 1 ^ (-1 if number < 0 else 0)
+    groups = []
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+def sized(data: bytes | None) -> bytes:
+    """A record's field."""
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+@given(st.lists(rows, max_size=12), st.integers(200, 400), st.randoms(use_true_random=False), st.integers(0, 2**64 - 1))
+def test_the_sum_of_rows(given: list[Row], target: int, chance: Random, seed: int) -> None:
+    """Each row counts with the bytes of its key, value and headers, and the partition that it names; not its time, its order, its batch, or
+    the partition of a row that names none."""
+    wanted = 0
+    for key, value, pairs, _, partition in given:
+        fields = [varint(len(pairs or [])), *(sized(name.encode()) + sized(text) for name, text in pairs or [])]
+        wanted += slow_xxh64(sized(key) + sized(value) + b"".join(fields), (seed + (0 if partition is None else partition + 1)) % 2**64)
+    turned = [(key, value, pairs, None if time else 5, partition) for key, value, pairs, time, partition in given]
+    chance.shuffle(turned)
+    for rows, keyless, cut in ((given, 0, 3), (turned, 1, 5)):
+        encoder = RowEncoder(3, target, 2000, seed)
+        for part in (arrow(rows).slice(0, cut), arrow(rows).slice(cut)):
+            encoder.add(part, NOW + keyless, keyless)
+        encoder.drain()
+        assert encoder.row_sum == wanted % 2**64
 
 
 def test_columns_are_optional() -> None:

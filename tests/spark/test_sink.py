@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,10 +150,17 @@ def test_threads_write(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_named_write_counts_once(spark: SparkSession, tmp_path: Path) -> None:
-    """txnAppId and txnVersion: a job that is run again writes nothing; the next number does."""
-    for version, expected in ((0, 6), (0, 6), (1, 12), (0, 12), (1, 12)):
-        write(numbered(spark, 6, tasks=1 + version), tmp_path / "log", txnAppId="nightly", txnVersion=str(version))
-        assert len(values(tmp_path / "log")) == expected
+    """txnAppId and txnVersion: a job that is run again, in other tasks, writes nothing; the next number does. A lower number, and the same
+    number with other rows, fail and write nothing, unless appliedBatch=keep skips them."""
+    path, job = tmp_path / "log", {"txnAppId": "nightly"}
+    for version, tasks, expected in ((0, 1, 6), (0, 2, 6), (1, 2, 12), (1, 1, 12)):
+        write(numbered(spark, 6, tasks), path, **job, txnVersion=str(version))
+        assert len(values(path)) == expected
+    for version, rows in ((0, 6), (1, 5)):
+        told = error(numbered(spark, rows), path, **job, txnVersion=str(version))
+        assert "appliedBatch=keep" in told
+        write(numbered(spark, rows), path, **job, txnVersion=str(version), appliedBatch="keep")
+    assert len(values(path)) == 12
 
 
 def stream(spark: SparkSession, source: Path, target: Path, checkpoint: Path, *, tasks: int) -> None:
@@ -180,6 +188,23 @@ def check_once(found: list[tuple[bytes | None, int]]) -> None:
     for key in (b"k0", b"k1", b"k2", b"k3", b"k4"):
         mine = [number for found_key, number in found if found_key == key]
         assert mine == sorted(mine)
+
+
+@pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")
+def test_a_checkpoint_that_is_older_than_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    """Restored from a backup, its next batches have numbers that the log has, with other rows: an error, and no row is lost in silence."""
+    source, target, checkpoint = tmp_path / "source", tmp_path / "log", tmp_path / "checkpoint"
+    for run in range(3):
+        with pyreplog.open_log(source, durability="os") as log:
+            log.append_many([b"%d" % run] * 3)
+        stream(spark, source, target, checkpoint, tasks=1)
+        if run == 0:
+            shutil.copytree(checkpoint, tmp_path / "backup")
+    shutil.rmtree(checkpoint)
+    shutil.move(tmp_path / "backup", checkpoint)
+    with pytest.raises(StreamingQueryException, match=r"checkpoint is older than the log.*appliedBatch=keep"):
+        stream(spark, source, target, checkpoint, tasks=1)
+    assert values(target) == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3
 
 
 @pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")

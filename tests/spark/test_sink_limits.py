@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from random import Random
 
@@ -49,6 +50,22 @@ def test_a_log_of_small_batches_takes_what_is_written(tmp_path: Path, config: di
     assert max(write(tmp_path, {"value": list(ROWS)}, batchBytes="1k")) <= 1024
     with pyreplog.open_log(tmp_path, "r", topic="t") as log:
         assert [record.value for record in log] == ROWS * 2
+
+
+def test_a_write_of_nothing_makes_the_log(tmp_path: Path) -> None:
+    """It reads as 0 records; a log that is there, or whose topic rows would name, stays as it is; one that is open is left alone."""
+    for columns, options, topics in ((["value"], {}, ["events"]), (["value", "topic"], {}, []), (["value"], {"topic": "other"}, ["other"])):
+        path = tmp_path / "-".join([*columns, *options]) / "events"
+        fields = [Field(name, "string", nullable=True) for name in columns]
+        writer = ReplogWriter(parse_write_options({"path": str(path), **options}), fields)
+        for _ in range(2):
+            writer.commit([writer.write(iter([]))])
+        found = [name.rpartition("-")[0] for name in os.listdir(path) if (path / name).is_dir()]
+        assert found == topics
+        for topic in topics:
+            with pyreplog.open_log(path, topic=topic) as log:
+                writer.commit([writer.write(iter([]))])
+                assert log.end_offset == 0
 
 
 def test_a_row_that_is_too_large_alone_is_told(tmp_path: Path) -> None:

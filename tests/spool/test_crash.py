@@ -2,7 +2,7 @@
 
 The world: a query has batches of fixed rows. Whoever runs a batch, again or for the first time, splits it into tasks in a way of its own.
 After a crash the owner opens the log, whatever stands in the spool is appended, and the query goes on with the first batch that
-was not acknowledged, in another layout. In the end every row must be there once, and those of one key in order.
+its checkpoint does not have, in another layout. In the end every row must be there once, and those of one key in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError, StorageError
-from pyreplog.log import LogRoot
+from pyreplog.log import LogRoot, read_state, write_state
 from pyreplog.record import BatchBuilder, RowEncoder, records_of, split
 from pyreplog.runtime import owner
 from pyreplog.runtime.owner import RootAppender, apply_waiting, settle_root
@@ -27,6 +27,7 @@ from pyreplog.testing.faults import Call
 from pyreplog.values import TopicPartition
 
 FOLDER = "/log"
+CHECKPOINT = "/checkpoint"
 QUERY = "query-1"
 PARTITIONS = 2
 ATTEMPTS = itertools.count()
@@ -60,7 +61,7 @@ def stage(spool: Spool, batch: int, attempt: int) -> list[StagedFile]:
         if batches:
             writer = spool.stage(BatchId(QUERY, batch), f"{number}-a{next(ATTEMPTS)}")
             writer.add([(TopicPartition("t", partition), data) for partition, data in batches])
-            files.append(writer.finish())
+            files.append(writer.finish(encoder.row_sum))
     return files
 
 
@@ -70,6 +71,17 @@ def run(disk: SimDisk, root: LogRoot, batch: int, attempt: int) -> None:
     spool.publish(BatchId(QUERY, batch), stage(spool, batch, attempt))
     apply_waiting(spool, lambda: RootAppender(root))
     assert spool.answered(BatchId(QUERY, batch))
+
+
+def commit(disk: SimDisk, batch: int) -> None:
+    """Note in the query's checkpoint that ``batch`` is done, as Spark does behind the sink's commit."""
+    write_state(disk, CHECKPOINT, {"done": str(batch + 1)})
+
+
+def committed(disk: SimDisk) -> int:
+    """The first batch that the query runs when it is started again: at most one behind the log."""
+    values = read_state(disk, CHECKPOINT)
+    return 0 if values is None else int(values["done"])
 
 
 def values(root: LogRoot) -> list[tuple[bytes | None, bytes | None]]:
@@ -104,21 +116,24 @@ def workload(durability: str, attempt: int = 0) -> Callable[[SimDisk, list[int]]
         for batch in range(len(BATCHES)):
             run(disk, root, batch, attempt)
             acknowledged.append(batch)
+            commit(disk, batch)
         root.close()
 
     return work
 
 
 def recovery(durability: str) -> Callable[[SimDisk, Sequence[int]], None]:
-    """After the crash: go on with the first batch that nobody acknowledged, in another layout."""
+    """After the crash: go on with the first batch that the checkpoint does not have, in another layout."""
 
     def check(disk: SimDisk, acknowledged: Sequence[int]) -> None:
         root = open_root(disk, durability)
         spool = Spool(disk, FOLDER)
         settle_root(root)
         apply_waiting(spool, lambda: RootAppender(root))
-        for batch in range(len(acknowledged), len(BATCHES)):
+        assert committed(disk) >= len(acknowledged) - 1
+        for batch in range(committed(disk), len(BATCHES)):
             run(disk, root, batch, 1)
+            commit(disk, batch)
         assert_exactly_once(root, len(BATCHES))
         left = [name for name in disk.list(FOLDER) if name.startswith("replog.spool.")]
         spool.sweep(10**15)

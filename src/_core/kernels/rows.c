@@ -3,6 +3,7 @@
 #include "foreign.h"
 #include "status.h"
 #include "utf8.h"
+#include "xxh64.h"
 
 /* The bytes of one row: NULL and -1 where it is null, NULL and STATUS_LENGTH where its offsets lead nowhere. */
 static inline const uint8_t *binary_at(const rows_binary *c, int64_t row, int64_t *size) {
@@ -106,6 +107,22 @@ static int64_t headers_size(const rows *r, int64_t first, int64_t last) {
     return total;
 }
 
+static inline const uint8_t *past_varint(const uint8_t *p) {
+    while (*p++ & 0x80) {
+    }
+    return p;
+}
+
+/* What a row adds to the sum of its batch. `p` and `end`: its record, as it was written just now. */
+static inline uint64_t hash_of(const rows *r, int64_t row, uint64_t seed, const uint8_t *p, const uint8_t *end) {
+    /* Length, attributes and two deltas come first. They depend on the batch and on the clock, so they are left out. */
+    p = past_varint(past_varint(past_varint(p) + 1));
+    if (r->partition.values != NULL && is_valid(r->partition.validity, r->partition.first + row)) {
+        seed += (uint64_t)i32_at(r->partition.values, r->partition.first + row) + 1;
+    }
+    return xxh64(p, (size_t)(end - p), seed);
+}
+
 int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed) {
     for (int64_t i = start; i < end; i++) {
         const int64_t row = order[i];
@@ -161,6 +178,7 @@ int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t 
             *needed = row;
             return STATUS_SPACE;
         }
+        b->sum += hash_of(r, row, b->seed, b->p + b->used, p);
         b->used = p - b->p;
         b->base_timestamp = base;
         b->max_timestamp = b->record_count == 0 || at > b->max_timestamp ? at : b->max_timestamp;

@@ -45,6 +45,8 @@ typedef struct {
     int64_t used;
     int64_t base_timestamp;   /* ms */
     int64_t max_timestamp;
+    uint64_t seed;            /* of the hashes that `sum` adds up */
+    uint64_t sum;             /* over all rows that were added: XXH64 of a record's bytes from the key on; see rows_append */
     int32_t record_count;
 } rows_batch;
 
@@ -62,7 +64,10 @@ void rows_group(const int32_t *partitions, int64_t count, int32_t partition_coun
 /* Add rows order[start:end] to `b` until one does not fit; the index of the first that was not taken, and in `*needed` the capacity it
  * would take. `timestamp` (ms) is that of rows without one. A status for a header without a key (STATUS_HEADER_KEY) or with one that is
  * not UTF-8 (STATUS_UTF8), for sums beyond int32 (STATUS_ABSURD), for a row time that is no record's (before 1970: STATUS_RANGE) and for
- * offsets that lead nowhere (STATUS_LENGTH); `*needed` is then the row. */
+ * offsets that lead nowhere (STATUS_LENGTH); `*needed` is then the row.
+ *
+ * `b->sum` grows by the XXH64 of each row's key, value and headers as encoded, with `b->seed` as seed; if the row names its partition, by
+ * that of `b->seed` + partition + 1. The sum wraps, so it depends neither on the order of the rows nor on their batches. */
 int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed);
 
 #endif

@@ -8,7 +8,7 @@ try:
     from pyreplog._core.builder import Ack, BatchBuilder, Gathering, find_too_large
     from pyreplog._core.columns import COLUMNS, LOG_COLUMN, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
     from pyreplog._core.legacy import legacy_messages
-    from pyreplog._core.rows import RowEncoder, murmur2
+    from pyreplog._core.rows import RowEncoder, murmur2, xxh64
     from pyreplog._core.segment import (
         OffsetIndex,
         SegmentScanner,
@@ -77,4 +77,5 @@ __all__ = [
     "legacy_messages",
     "stamp",
     "whole_batches",
+    "xxh64",
 ]

@@ -18,6 +18,7 @@ from pyreplog._core import (
     find_too_large,
     murmur2,
     stamp,
+    xxh64,
 )
 from pyreplog.record.batch import (
     RECORDS_SIZE_MAX,
@@ -73,4 +74,5 @@ __all__ = [
     "split",
     "stamp",
     "validate_from_client",
+    "xxh64",
 ]

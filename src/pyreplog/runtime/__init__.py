@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.early_syncs import EarlySyncs
     from pyreplog.runtime.member import ClusterNode
     from pyreplog.runtime.nodes import Nodes
-    from pyreplog.runtime.owner import apply_unowned
+    from pyreplog.runtime.owner import apply_unowned, make_unowned
     from pyreplog.runtime.producer import Producer
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.several import scan
@@ -49,6 +49,7 @@ __all__ = [
     "cluster_wait",
     "folder_of",
     "log_wait",
+    "make_unowned",
     "open_log",
     "place_of",
     "scan",
@@ -69,6 +70,7 @@ _LATER: Final = {
     "ReaderConsumer": ".reader_consumer",
     "TopicDescription": ".admin",
     "apply_unowned": ".owner",
+    "make_unowned": ".owner",
     "place_of": ".subject",
     "scan": ".several",
 }

@@ -7,8 +7,8 @@ and, where nobody has the folder open, the driver that wants its batch in (:func
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Final
 
 from pyreplog.config import LogConfig
@@ -25,7 +25,7 @@ from pyreplog.spool import Appender, Resumer, Spool, Waiting, apply, producer_of
 from pyreplog.system import SystemChance
 from pyreplog.values import TopicPartition
 
-__all__ = ["RootAppender", "SpoolOwner", "WriterAppender", "apply_unowned", "apply_waiting", "settle_root"]
+__all__ = ["RootAppender", "SpoolOwner", "WriterAppender", "apply_unowned", "apply_waiting", "make_unowned", "settle_root"]
 
 IDLE_S: Final = 0.2
 """How often an owner looks for batches while none come."""
@@ -227,6 +227,20 @@ def settle_root(root: LogRoot) -> None:
 
 def apply_unowned(disk: Disk, folder: str, clock: Clock) -> None:
     """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where somebody has it open."""
+    with _unowned(disk, folder, clock) as root:
+        apply_waiting(Spool(disk, folder), lambda: RootAppender(root))
+
+
+def make_unowned(disk: Disk, folder: str, topic: str, clock: Clock) -> None:
+    """Make partition 0 of ``topic`` in the log root ``folder``, with the default settings, unless the root has the topic. Raises
+    :class:`LockedError` if another process has the root open."""
+    with _unowned(disk, folder, clock) as root:
+        if all(topic != key.topic for key in (*root.logs, *root.damaged)):
+            RootAppender(root).check_of(TopicPartition(topic, 0))
+
+
+@contextmanager
+def _unowned(disk: Disk, folder: str, clock: Clock) -> Iterator[LogRoot]:
     name = f"the log root {folder!r}"
     with Recovery(name, clock) as recovery:
         root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), onlooker=recovery)
@@ -234,7 +248,7 @@ def apply_unowned(disk: Disk, folder: str, clock: Clock) -> None:
     try:
         tell_torn(root, name)
         settle_root(root)
-        apply_waiting(Spool(disk, folder), lambda: RootAppender(root))
+        yield root
         clean = True
     finally:
         root.close(clean=clean)

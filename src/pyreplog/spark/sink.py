@@ -22,10 +22,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyreplog.config import INT32_MAX
 from pyreplog.errors import ConfigError, InvalidRequestError
 from pyreplog.ports import File
-from pyreplog.record import HEADER_SIZE, RowEncoder
+from pyreplog.record import HEADER_SIZE, RowEncoder, xxh64
 from pyreplog.runtime import EarlySyncs
 from pyreplog.spark.schema import Field
-from pyreplog.spark.sink_commit import commit_batch, withdraw_batch
+from pyreplog.spark.sink_commit import commit_batch, commit_nothing, withdraw_batch
 from pyreplog.spark.sink_options import WriteOptions, check_columns
 from pyreplog.spark.sink_target import Target, find_target
 from pyreplog.spool import BatchId, Spool, StagedFile, StagedWriter
@@ -52,7 +52,7 @@ class Staged(WriterCommitMessage):
     query: str
     batch: int
     task: int
-    file: tuple[str, int, int, int, int] | None
+    file: tuple[str, int, int, int, int, int | None] | None
 
 
 class _FileSyncs:
@@ -97,7 +97,9 @@ class _Stage:
             self._take_all(batches)
             for topic, encoder in self._encoders.items():
                 self._put(topic, encoder.drain())
-            return None if self._writer is None else self._writer.finish()
+            if self._writer is None:
+                return None
+            return self._writer.finish(sum(encoder.row_sum for encoder in self._encoders.values()) % 2**64)
         except BaseException:
             if self._writer is not None:
                 self._writer.discard()
@@ -143,7 +145,8 @@ class _Stage:
         if encoder is None:
             size = min(self._options.batch_bytes, self._target.batch_limit(self._disk, topic))
             # A row that does not fit even so gets a batch alone, and the owner says what it thinks of it.
-            encoder = self._encoders[topic] = RowEncoder(self._target.count(topic), max(size, HEADER_SIZE + 1), INT32_MAX)
+            seed = xxh64(topic.encode())
+            encoder = self._encoders[topic] = RowEncoder(self._target.count(topic), max(size, HEADER_SIZE + 1), INT32_MAX, seed)
         columns = [_plain(batch.column(name)) for name in self._columns]
         rows = pa.RecordBatch.from_arrays(columns, names=self._columns)
         self._put(topic, encoder.add(rows, now_ms, self._turn % encoder.partition_count))
@@ -256,19 +259,15 @@ def commit(
 ) -> None:
     """Publish the tasks' files, in the order of the tasks, and wait for the log to have them."""
     files = files_of(messages)
-    if not files:
-        return
     disk = SystemDisk(permissions=options.permissions)
+    keep = options.applied_batch == "keep"
     target = find_target(disk, options.path, options.topic, by_column="topic" in columns)
-    commit_batch(
-        disk,
-        options.path,
-        batch_id,
-        files,
-        once=once,
-        timeout_s=options.commit_timeout_ms / 1000,
-        own=options.owner == "any" and not target.is_cluster,
-    )
+    own = options.owner == "any" and not target.is_cluster
+    if not files:
+        is_new = own and target.topic not in target.counts
+        commit_nothing(disk, options.path, batch_id, keep=keep, topic=target.topic if is_new else None)
+        return
+    commit_batch(disk, options.path, batch_id, files, once=once, timeout_s=options.commit_timeout_ms / 1000, own=own, keep=keep)
 
 
 def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:

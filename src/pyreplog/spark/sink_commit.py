@@ -12,12 +12,12 @@ from typing import Final
 
 from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolDamagedError, SpoolRefusedError, StorageError
 from pyreplog.ports import Disk
-from pyreplog.runtime import apply_unowned
+from pyreplog.runtime import apply_unowned, make_unowned
 from pyreplog.spark.logger import LOGGER
 from pyreplog.spool import BatchId, Spool, StagedFile, damage_of
 from pyreplog.system import SystemClock
 
-__all__ = ["commit_batch", "withdraw_batch"]
+__all__ = ["commit_batch", "commit_nothing", "withdraw_batch"]
 
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
@@ -34,17 +34,18 @@ def commit_batch(
     once: bool,
     timeout_s: float,
     own: bool,
+    keep: bool = False,
 ) -> None:
     """Return when the batch is in the log, as durable as that promises.
 
-    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open.
+    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open. ``keep``: see :meth:`Spool.publish`.
     Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError` where an owner began and did not end
     in ``timeout_s`` seconds or could not, :class:`SpoolDamagedError` where it cannot for that reason, and what opening the folder says,
     which then took nothing.
     """
     spool = Spool(disk, path)
     deadline = time.monotonic() + timeout_s
-    _publish(spool, batch_id, files, once, deadline)
+    _publish(spool, batch_id, files, once, keep, deadline)
     holder = ""
     pause, own_at = PAUSE_MIN_S, 0.0
     while not _answered(spool, batch_id, own):
@@ -100,11 +101,11 @@ def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
         raise
 
 
-def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once: bool, deadline: float) -> None:
+def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once: bool, keep: bool, deadline: float) -> None:
     while True:
         try:
-            if not spool.publish(batch_id, files, once=once):
-                LOGGER.info("%s was published before: that one counts", batch_id)
+            if not spool.publish(batch_id, files, once=once, keep=keep):
+                _tell_skipped(spool, batch_id, files)
             return
         except LockedError as error:
             if time.monotonic() >= deadline:
@@ -119,6 +120,32 @@ def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once:
                     raise OutcomeUnknownError(f"{batch_id}", why) from error
             raise
         time.sleep(PAUSE_MAX_S)
+
+
+def _tell_skipped(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile]) -> None:
+    conflict = spool.conflict(batch_id, files)
+    if conflict:
+        LOGGER.warning("%s is skipped, and its rows are not written (appliedBatch=keep): %s", batch_id, conflict)
+    else:
+        LOGGER.info("%s was published before: that one counts", batch_id)
+
+
+def commit_nothing(disk: Disk, path: str, batch_id: BatchId, *, keep: bool, topic: str | None) -> None:
+    """Commit a batch without a row: as :func:`commit_batch`, if the log has the batch with rows.
+
+    ``topic``: make its log if there is none, so that readers find one without records. None: make nothing.
+    """
+    spool = Spool(disk, path)
+    conflict = spool.conflict(batch_id, [])
+    if conflict and not keep:
+        raise SpoolRefusedError(conflict)
+    if conflict:
+        _tell_skipped(spool, batch_id, [])
+    if topic is not None:
+        try:
+            make_unowned(disk, path, topic, SystemClock())
+        except LockedError:
+            pass  # the process that has it open made its log
 
 
 def _give_up(spool: Spool, batch_id: BatchId, timeout_s: float, holder: str, own: bool) -> None:

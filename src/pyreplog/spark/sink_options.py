@@ -19,7 +19,7 @@ from pyreplog.spool import BatchId, check_id
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions", "check_columns", "parse_write_options"]
 
-WRITE_OPTIONS: Final = ("path", "topic", "owner", "commitTimeout", "batchBytes", "permissions", "txnAppId", "txnVersion")
+WRITE_OPTIONS: Final = ("path", "topic", "owner", "commitTimeout", "batchBytes", "permissions", "txnAppId", "txnVersion", "appliedBatch")
 """Every option of a write that means something."""
 
 _PASSED_ON: Final = ("checkpointLocation", "queryName", "includeHeaders")
@@ -70,6 +70,8 @@ class WriteOptions:
     """Which folders are written to, and the modes of new files and folders, staged files too: as of ``open_log``."""
     batch_id: BatchId | None = None
     """From ``txnAppId`` and ``txnVersion``: what makes a batch write known when it is run again."""
+    applied_batch: Literal["check", "keep"] = "check"
+    """What happens to a batch that the log has, with other rows or a lower number: an error, or it is skipped."""
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -84,6 +86,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         batch_bytes=_batch_bytes(given),
         permissions=choice_of(given, "permissions", "owner", "group", "any"),
         batch_id=_batch_id(given),
+        applied_batch=choice_of(given, "appliedBatch", "check", "keep"),
     )
 
 

@@ -7,7 +7,9 @@ Nothing here holds a lock on the log, and nothing is ever pickled. Protocol: doc
 
 from __future__ import annotations
 
+from pyreplog.spool.applied import Applied
 from pyreplog.spool.apply import Appender, Resumer, apply, damage_of
+from pyreplog.spool.fingerprint import Fingerprint, fingerprint_of
 from pyreplog.spool.layout import BatchId, check_id, parse_name, producer_of
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.spool import ORPHAN_AGE_MS, Spool, Waiting
@@ -16,7 +18,9 @@ from pyreplog.spool.staged import StagedBatch, StagedFile, StagedWriter, Syncs, 
 __all__ = [
     "ORPHAN_AGE_MS",
     "Appender",
+    "Applied",
     "BatchId",
+    "Fingerprint",
     "Manifest",
     "Resumer",
     "Spool",
@@ -28,6 +32,7 @@ __all__ = [
     "apply",
     "check_id",
     "damage_of",
+    "fingerprint_of",
     "parse_name",
     "producer_of",
     "read_staged",

@@ -14,9 +14,11 @@ import errno
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pyreplog.errors import CorruptError, PyreplogError, SpoolRefusedError, StorageError
+from pyreplog.errors import PyreplogError, SpoolRefusedError, StorageError
 from pyreplog.log import SPOOL_PREFIX, join, read_state, write_state
 from pyreplog.ports import Disk
+from pyreplog.spool.applied import Applied
+from pyreplog.spool.fingerprint import Fingerprint, fingerprint_of
 from pyreplog.spool.layout import (
     APPLIED,
     BEGUN,
@@ -41,6 +43,11 @@ __all__ = ["ORPHAN_AGE_MS", "Spool", "Waiting"]
 ORPHAN_AGE_MS: Final = 7 * 24 * 3600 * 1000
 """What no manifest names for this long is removed: whoever staged it is gone."""
 _VERSION: Final = "0"  # on disk: never change
+_COPIED: Final = "it was restored from a backup, or copied from another query"
+_ADVICE: Final = (
+    "Go on with the newest checkpoint, or begin a new one behind the rows that are in the log. With option appliedBatch=keep "
+    "such a batch is skipped, and its rows are not written"
+)
 # One becomes the next, and an owner may give back what it took.
 _STANDING: Final = (MANIFEST, TAKEN, MANIFEST, BEGUN)
 
@@ -78,26 +85,85 @@ class Spool:
 
     # --------------------------------------------------------------------------------------------------------------------- drivers
 
-    def publish(self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool = False) -> bool:
-        """Make ``files`` the batch, durably, unless it has a manifest already: whether they are. Else they are removed, unless the
-        manifest names the same ones.
+    def publish(self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool = False, keep: bool = False) -> bool:
+        """Make ``files`` the batch, durably, unless it has a manifest already or is applied: whether they are. Otherwise they are
+        removed, unless the manifest names the same files.
 
-        Raises :class:`LockedError` while another process publishes for this query.
+        ``keep``: a batch that is in :meth:`conflict` counts as published too.
+        Raises :class:`SpoolRefusedError` for such a batch otherwise, and :class:`LockedError` while another process publishes for this
+        query.
         """
         check_id(batch_id)
         disk = self._disk
+        conflict = ""
         lock = disk.lock(self._path(query_name(batch_id.query, LOCK)), f"the driver of query {batch_id.query}")
         try:
-            known = self.applied(batch_id.query) >= batch_id.batch or self.stands(batch_id)
+            fingerprint = fingerprint_of(files)
+            known, conflict = self._compared(batch_id, fingerprint)
             if not known:
                 # Refused before anything was appended: the new attempt takes the place of the old one.
                 self._remove([batch_name(batch_id, REFUSED)])
-                write_state(disk, self._path(batch_name(batch_id, MANIFEST)), Manifest(batch_id, tuple(files), once).to_values())
+                manifest = Manifest(batch_id, tuple(files), once, fingerprint)
+                write_state(disk, self._path(batch_name(batch_id, MANIFEST)), manifest.to_values())
         finally:
             lock.release()
         if known:
             self._discard_others(batch_id, files)
+        if conflict and not keep:
+            raise SpoolRefusedError(conflict)
         return not known
+
+    def conflict(self, batch_id: BatchId, files: Sequence[StagedFile]) -> str:
+        """Why a batch of ``files`` is not the one that the log has, or the spool, under this number; empty if there is no such reason.
+
+        A query runs its last batch again and no other, and with the same rows. So a lower number, and the same number with other rows,
+        come from a checkpoint that is older than the log or was copied, or from a query that does not repeat its rows.
+        """
+        return self._compared(batch_id, fingerprint_of(files))[1]
+
+    def _compared(self, batch_id: BatchId, fingerprint: Fingerprint | None) -> tuple[bool, str]:
+        """Whether the batch is published or applied, and its :meth:`conflict`."""
+        # A batch that an owner finishes between these looks is applied in the last one.
+        latest = max(self._standing(batch_id.query), default=-1)
+        stands = self.stands(batch_id)
+        published = self._published(batch_id) if stands else None
+        applied = self._applied(batch_id.query)
+        latest = max(latest, applied.batch)
+        if batch_id.batch < latest:
+            return True, (
+                f"{batch_id} has a lower number than batch {latest}, which was written before. Only the last batch of a query is "
+                f"run again, so the query's checkpoint is older than the log: {_COPIED} (a batch write: its txnVersion does not rise). "
+                f"{_ADVICE}"
+            )
+        if batch_id.batch == applied.batch:
+            published = applied.fingerprint
+        elif not stands:
+            return False, ""
+        if published is None or fingerprint is None or published == fingerprint:
+            return True, ""
+        rows = f"{fingerprint.rows} rows where it had {published.rows}" if fingerprint.rows != published.rows else "other rows"
+        return True, (
+            f"{batch_id} was written before, and now comes with {rows}. Either the query's checkpoint does not belong to the log: "
+            f"{_COPIED}; or the query does not give the same rows when it is run again (rand(), the time, a static side that changed). "
+            f"{_ADVICE}"
+        )
+
+    def _standing(self, query: str) -> set[int]:
+        """The numbers of the query's batches that have a manifest."""
+        found: set[int] = set()
+        for _ in range(2):  # a listing may miss a file that an owner renames during it
+            found |= {name.batch for name in self._names() if name.query == query and name.kind in _STANDING}
+        return found
+
+    def _published(self, batch_id: BatchId) -> Fingerprint | None:
+        """The fingerprint in the batch's manifest; None if it has none, or is gone."""
+        for kind in _STANDING:
+            try:
+                return self._manifest(batch_name(batch_id, kind)).fingerprint
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+        return None
 
     def answered(self, batch_id: BatchId) -> bool:
         """Whether the batch is in the log. Raises :class:`SpoolRefusedError` where the owner refused it: nothing of it is."""
@@ -215,8 +281,8 @@ class Spool:
     def finish(self, manifest: Manifest) -> None:
         """All of the batch is in the log: say so, durably, then remove what it was made of."""
         query, batch = manifest.batch_id
-        values = {"version": _VERSION, "batch": str(batch), "once": str(manifest.once).lower()}
-        write_state(self._disk, self._path(query_name(query, APPLIED)), values)
+        applied = Applied(batch, manifest.once, manifest.fingerprint)
+        write_state(self._disk, self._path(query_name(query, APPLIED)), applied.to_values())
         self.tidy(query)
 
     def refuse(self, manifest: Manifest, reason: str) -> None:
@@ -259,14 +325,12 @@ class Spool:
 
     def applied(self, query: str) -> int:
         """The number of the query's last batch that is in the log; -1 before the first."""
+        return self._applied(query).batch
+
+    def _applied(self, query: str) -> Applied:
         path = self._path(query_name(query, APPLIED))
         values = self._read(path)
-        if values is None:
-            return -1
-        try:
-            return int(values["batch"])
-        except (KeyError, ValueError):
-            raise CorruptError("no number of a batch", file=path) from None
+        return Applied(-1) if values is None else Applied.from_values(values, path)
 
     def _listed(self) -> list[str]:
         return [name for name in self._disk.list(self._folder) if name.startswith(SPOOL_PREFIX)]

@@ -30,6 +30,9 @@ class StagedFile(NamedTuple):
     footer_position: int
     footer_crc: int
     record_count: int
+    row_sum: int | None = None
+    """The hashes of the rows, summed modulo 2**64: see :class:`pyreplog.spool.Fingerprint`. None: not known, also after a manifest was
+    read, which has the sum of all its files."""
 
 
 class StagedBatch(NamedTuple):
@@ -90,8 +93,8 @@ class StagedWriter:
             self._begun = self._position
             self._syncs.begin(self._file)
 
-    def finish(self) -> StagedFile:
-        """Write the footer, make the file durable and return what a manifest needs to know of it."""
+    def finish(self, row_sum: int | None = None) -> StagedFile:
+        """Write the footer, make the file durable and return its entry for a manifest. ``row_sum``: see :class:`StagedFile`."""
         values = {f"batch.{number:09d}": entry for number, entry in enumerate(self._entries)}
         footer = format_state({"version": _VERSION, **values})
         try:
@@ -100,7 +103,7 @@ class StagedWriter:
         finally:
             self._file.close()
         self._disk.sync_directory(self._folder)
-        return StagedFile(self._name, self._position + len(footer), self._position, crc32c(footer), self._record_count)
+        return StagedFile(self._name, self._position + len(footer), self._position, crc32c(footer), self._record_count, row_sum)
 
     def discard(self) -> None:
         """Give it up."""

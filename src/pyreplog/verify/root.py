@@ -16,6 +16,7 @@ from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import Facts, Look, read_file
 from pyreplog.verify.lookup import find_roots, is_directory, is_partition
 from pyreplog.verify.partition import ANOTHER_COPY, check_partition
+from pyreplog.verify.spool import check_spool
 from pyreplog.verify.states import Unreadable, partition_of
 
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
@@ -85,6 +86,7 @@ class _Root:
         self._lives()
         self._properties()
         self._import()
+        check_spool(self._disk, self._path, names, self._book)
         for name in states.OFFSET_CHECKPOINTS:
             self._checkpoints[name] = self._offsets(name, names)
         found = []
@@ -298,6 +300,7 @@ def _cluster(disk: Disk, path: str, names: list[str], roots: list[str], book: Bo
                 f"the controller's state is not to be believed: {error}",
                 "put back a copy of it: without it nobody knows which replicas count",
             )
+    check_spool(disk, path, names, book)
     copies: dict[tuple[str, int], list[Facts]] = {}
     for root in roots:
         for facts in check_root(disk, root, book, deep=deep, compare=True):
