@@ -1,4 +1,4 @@
-"""Which roots a path stands for: those of one cluster, at most two folders deep, and nothing that only lies near."""
+"""Which logs a path stands for: decided by content and ids, never by names or nearness."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog.log import find_roots, open_readers
+from pyreplog.errors import ConfigError
+from pyreplog.log import Finder, find_logs, find_roots, open_readers
 from pyreplog.record import records_of
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
-from pyreplog.verify import Level, find_partitions, verify
+from pyreplog.verify import Level, verify
 from tests.golden.units import hash_of, manifest, unit
 
 
@@ -33,19 +34,23 @@ def make(*paths: Path) -> None:
 
 
 def roots(disk: SystemDisk, path: Path) -> list[str]:
-    """What the finder finds, relative to ``path``; the independent look finds the same."""
-    found = find_roots(disk, str(path))
-    held = {str(Path(folder).parent) for folders in find_partitions(disk, str(path)).values() for folder in folders}
-    assert held == set(found)
-    return [str(Path(root).relative_to(path)) for root in found]
+    """The roots that the finder finds, relative to ``path``."""
+    return [str(Path(root).relative_to(path)) for root in find_roots(disk, str(path))]
 
 
-def test_a_folder_of_kafkas_nodes(disk: SystemDisk) -> None:
-    """Roots one deeper than the folder of a node, one of them from before it was cut: read as by Kafka, and sound."""
-    parent = unit("cluster-4.1.0/n1").parent
-    assert roots(disk, parent) == ["n1/data", "n1-diverged/data", "n2/data", "n3/data"]
-    assert roots(disk, parent / "n2") == ["data"]
-    readers = open_readers(disk, str(parent))
+def names(disk: SystemDisk, path: Path) -> list[str]:
+    """The logs that the finder finds."""
+    return [log.name for log in find_logs(disk, str(path)).logs]
+
+
+def test_a_folder_of_kafkas_nodes(disk: SystemDisk, tmp_path: Path) -> None:
+    """Roots one deeper than the folder of a node are one cluster: read as by Kafka, and sound."""
+    for number in (1, 2, 3):
+        shutil.copytree(unit(f"cluster-4.1.0/n{number}") / "data", tmp_path / f"n{number}" / "data")
+    assert roots(disk, tmp_path) == ["n1/data", "n2/data", "n3/data"]
+    assert names(disk, tmp_path) == ["."]
+    assert roots(disk, tmp_path / "n2") == ["data"]
+    readers = open_readers(disk, str(tmp_path))
     for partition in manifest("cluster-4.1.0/n2")["partitions"]:
         reader = readers[TopicPartition(partition["topic"], partition["partition"])]
         if partition.get("recordsSha256") is not None:
@@ -57,28 +62,51 @@ def test_a_folder_of_kafkas_nodes(disk: SystemDisk) -> None:
             assert hash_of(records) == (partition["records"], partition["recordsSha256"])
     for reader in readers.values():
         reader.close()
-    assert [finding for finding in verify(disk, str(parent)).findings if finding.level is Level.DAMAGE] == []
+    assert [finding for finding in verify(disk, str(tmp_path)).findings if finding.level is Level.DAMAGE] == []
 
 
-def test_the_nearest_are_meant(disk: SystemDisk, tmp_path: Path) -> None:
-    """Itself before those in it, those before deeper ones; three folders deep is too deep."""
+def test_an_older_copy_of_a_node_is_refused(disk: SystemDisk) -> None:
+    """A node's folder and an older copy of it have the same node id: both are named, and neither is read."""
+    parent = unit("cluster-4.1.0/n1").parent
+    (log,) = find_logs(disk, str(parent)).logs
+    assert log.node_ids == [1, 2, 3]
+    with pytest.raises(ConfigError, match=r"n1/data/.* and .*n1-diverged/data/.* cannot be read together: node 1 has .* twice"):
+        open_readers(disk, str(parent))
+
+
+def test_nearness_decides_nothing(disk: SystemDisk, tmp_path: Path) -> None:
+    """Logs one and two folders deep are told alike, three folders deep is too deep, and nothing is looked for in a root."""
     make(tmp_path / "a" / "b" / "c")
     assert roots(disk, tmp_path / "a" / "b" / "c") == ["."]
     assert roots(disk, tmp_path / "a" / "b") == ["c"]
     assert roots(disk, tmp_path / "a") == ["b/c"]
     assert roots(disk, tmp_path) == []
     make(tmp_path / "a" / "d")
-    assert roots(disk, tmp_path / "a") == ["d"]
-    assert roots(disk, tmp_path) == ["a/d"]
+    assert names(disk, tmp_path / "a") == ["b/c", "d"]
+    assert names(disk, tmp_path) == ["a/d"]
     make(tmp_path / "e")
     shutil.copytree(tmp_path / "e", tmp_path / "a", dirs_exist_ok=True)  # by hand: nothing of ours makes a root above others
     assert roots(disk, tmp_path / "a") == ["."]
 
 
+def test_independent_logs_are_named_and_refused(disk: SystemDisk, tmp_path: Path) -> None:
+    """Logs in sibling folders, each of its own cluster, are several logs: never replicas of one another."""
+    make(*(tmp_path / f"worker-{number}" for number in range(3)))
+    assert names(disk, tmp_path) == ["worker-0", "worker-1", "worker-2"]
+    with pytest.raises(ConfigError, match=r"holds 3 independent logs \(worker-0, worker-1, worker-2\), and one log is meant"):
+        open_readers(disk, str(tmp_path))
+    found = find_logs(disk, str(tmp_path))
+    for log in found.logs:
+        reader = Finder.of(disk, found, log).open(TopicPartition("t", 0))
+        assert reader is not None
+        assert reader.replicas == [str(tmp_path / log.name / "t-0")]
+        reader.close()
+
+
 def test_what_only_lies_near_is_left_alone(disk: SystemDisk, tmp_path: Path) -> None:
-    """Clusters beside one another are not taken for one; hidden folders, files, dead links and partitions are not searched."""
-    make(tmp_path / "one" / "n1", tmp_path / "other" / "n1")
-    assert roots(disk, tmp_path) == []
+    """Hidden folders, files, dead links and partitions are not searched; a link and its folder are one root."""
+    make(tmp_path / "one" / "n1")
+    (tmp_path / "one" / "now").symlink_to("n1")
     assert roots(disk, tmp_path / "one") == ["n1"]
     make(tmp_path / "hidden" / ".saved" / "n1", tmp_path / "copied" / "t-0" / "log")
     (tmp_path / "hidden" / "file").touch()

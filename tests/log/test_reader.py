@@ -37,14 +37,21 @@ from tests.log.support import CLOCK, batch, create, raw, sync
 
 KEY = TopicPartition("events", 0)
 ID = "AbCdEfGhIjKlMnOpQrStUw"
+CLUSTER = "ClUsTeRiDeNtItYoFtHeM1"
 SMALL = LogConfig(durability="os", segment_bytes=1200, index_interval_bytes=100)
 
 
 def begin(place: Place, name: str = "root", config: LogConfig = SMALL, seed: int = 1) -> tuple[LogRoot, Log]:
-    root = LogRoot.open(place.disk, place.of(name), clock=CLOCK, random=Random(seed))
+    """A root of one cluster and, if ``name`` ends in a number, of that node."""
+    root = open_root(place, name, seed)
     log = root.logs.get(KEY) or root.create_log("events", 0, ID, config)
     log.become_leader(log.epochs.latest + 1)
     return root, log
+
+
+def open_root(place: Place, name: str, seed: int) -> LogRoot:
+    node_id = int(name.rpartition("-")[2]) if "-" in name else None
+    return LogRoot.open(place.disk, place.of(name), clock=CLOCK, random=Random(seed), node_id=node_id, cluster_id=CLUSTER)
 
 
 def ended(place: Place, count: int, config: LogConfig, *, size: int = 50) -> None:
@@ -635,7 +642,7 @@ def test_replicas_that_are_made_later_or_moved_away(place: Place) -> None:
     """A node that was down when a topic was made has its copy later; a copy that is damaged is moved away. Whoever follows the log goes on
     with those that are there."""
     (one_root, one), (two_root, two) = begin(place, "node-1", seed=1), begin(place, "node-2", seed=2)
-    late_root = LogRoot.open(place.disk, place.of("node-3"), clock=CLOCK, random=Random(3))
+    late_root = open_root(place, "node-3", seed=3)
     for log in (one, two):
         log.append_as_follower([bytes(batch(2, leader_epoch=0))])
         log.advance_high_watermark(2)

@@ -296,6 +296,8 @@ def two_copies(folder: Path) -> None:
         root.close()
         if not ends:
             shutil.copytree(folder / "n1", folder / "n2")
+            ids = folder / "n2" / "meta.properties"
+            ids.write_text(ids.read_text().replace("node.id=0", "node.id=2"))
 
 
 def stream_reach(folder: Path) -> int:

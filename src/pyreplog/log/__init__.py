@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from pyreplog._core import LogSlice
 from pyreplog.log.epochs import EpochCache
-from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers, untrusted
+from pyreplog.log.finder import (
+    Conflict,
+    Finder,
+    Found,
+    FoundLog,
+    distrusted,
+    find_logs,
+    find_roots,
+    list_topics,
+    open_readers,
+    several_logs,
+    untrusted,
+)
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, write_topic_id
 from pyreplog.log.intake import Appended, Intake
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
@@ -27,6 +39,7 @@ from pyreplog.log.loader import Origin, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
+from pyreplog.log.places import FoundRoot, is_partition, is_refusal
 from pyreplog.log.reader import LogReader
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot, make_folder
@@ -46,8 +59,12 @@ __all__ = [
     "AbortedTransaction",
     "Appended",
     "CommittedSource",
+    "Conflict",
     "EpochCache",
     "Finder",
+    "Found",
+    "FoundLog",
+    "FoundRoot",
     "Intake",
     "Log",
     "LogReader",
@@ -68,9 +85,11 @@ __all__ = [
     "directory_name",
     "distrusted",
     "encode_uuid",
+    "find_logs",
     "find_roots",
     "format_state",
     "is_partition",
+    "is_refusal",
     "join",
     "keep_reserve",
     "list_topics",
@@ -87,6 +106,7 @@ __all__ = [
     "read_state",
     "replace_file",
     "segment_name",
+    "several_logs",
     "twice",
     "untrusted",
     "with_reserve",

@@ -1,122 +1,308 @@
-"""Which partitions lie under a path, and where: a log root, a cluster's folder with several roots, a broker's, or one bare partition.
+"""Which logs lie under a path: one log, the folders of one cluster, several independent logs, or one bare partition.
 
-This is the one place that tells these apart for whoever reads; ``verify``, which shares no code with it, has its own.
+Content and ids decide, never names or nearness (docs/guide/folders.md states the rule as a table). ``verify``, which shares no code with
+this module, implements the same rule.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from pyreplog.errors import StorageError
+from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log.copy import PartitionCopy, RootView
-from pyreplog.log.identity import read_properties
-from pyreplog.log.layout import (
-    INCARNATION_NAME,
-    META_PROPERTIES_NAME,
-    PARTITION_METADATA_NAME,
-    is_log_file,
-    join,
-    name_of,
-    parent_of,
-    parse_directory_name,
+from pyreplog.log.layout import directory_name, join, name_of, parent_of, parse_directory_name
+from pyreplog.log.places import (
+    DEPTH_MAX,
+    FoundRoot,
+    Places,
+    find_places,
+    foreign_in,
+    has_root_file,
+    is_partition,
+    is_refusal,
+    may_be_partition,
+    proves_topic,
+    topic_id_of,
 )
 from pyreplog.log.reader import LogReader
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 
-DEPTH_MAX: Final = 2
-"""Roots lie so deep below a cluster's folder at most: each node's is in it (`node-1`), or in a folder of that node (`n1/data`)."""
+_NAMED_MAX: Final = 5
 
-_ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME)
+
+class Conflict(NamedTuple):
+    """Folders that cannot be read together, and why."""
+
+    topic: str
+    folders: list[str]
+    why: str
+
+
+class FoundLog:
+    """One log or cluster under a path: its roots, and the partitions in them, looked up when first asked for.
+
+    Of one partition, folders under different node ids are replicas. Different partitions are parts, whatever the node id.
+    """
+
+    def __init__(self, disk: Disk, name: str, roots: Sequence[FoundRoot], bare: TopicPartition | None = None) -> None:
+        #: Its folder relative to the path that was looked at; "." for that path itself.
+        self.name = name
+        self.roots = list(roots)
+        #: The one partition, if the path is its folder; the root is that folder then.
+        self.bare = bare
+        #: Partitions' folders that this process may not look into.
+        self.unreadable: dict[str, StorageError] = {}
+        self._disk = disk
+        self._partitions: dict[TopicPartition, list[str]] | None = None
+        self._conflicts: list[Conflict] | None = None
+
+    def __repr__(self) -> str:
+        return f"<FoundLog {self.name!r}, cluster id {self.cluster_id or 'unknown'}, {len(self.roots)} root(s)>"
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster id of its roots; "" if no file names one."""
+        return self.roots[0].cluster_id
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The node ids that its roots name, sorted."""
+        return sorted({root.node_id for root in self.roots if root.node_id is not None})
+
+    def partitions(self) -> dict[TopicPartition, list[str]]:
+        """The folders of each partition, sorted by partition; conflicting ones too."""
+        if self._partitions is None:
+            found: dict[TopicPartition, list[str]] = {} if self.bare is None else {self.bare: [self.roots[0].path]}
+            for root in self.roots if self.bare is None else ():
+                for key, folder in self._in_root(root.path):
+                    found.setdefault(key, []).append(folder)
+            self._partitions = {key: found[key] for key in sorted(found)}
+        return self._partitions
+
+    def _in_root(self, root: str) -> list[tuple[TopicPartition, str]]:
+        found = []
+        for name in self._disk.list(root):
+            parsed = parse_directory_name(name)
+            if parsed is None or parsed.kind:
+                continue
+            folder = join(root, name)
+            try:
+                if is_partition(self._disk, folder):
+                    found.append((parsed.topic_partition, folder))
+            except StorageError as error:
+                if not is_refusal(error):
+                    raise
+                if may_be_partition(name):
+                    self.unreadable[folder] = error
+        return found
+
+    def has_partitions(self) -> bool:
+        """Whether it holds a partition, or a folder that may be one."""
+        return bool(self.partitions() or self.unreadable)
+
+    def conflicts(self) -> list[Conflict]:
+        """Its copies, and the folders of topics of one name that are not known to be one topic."""
+        if self._conflicts is None:
+            self._conflicts = self._find_conflicts() if len(self.roots) > 1 else []
+        return self._conflicts
+
+    def _find_conflicts(self) -> list[Conflict]:
+        nodes = {root.path: root.node_id for root in self.roots}
+        topics: dict[str, list[str]] = {}
+        conflicts = []
+        for (topic, partition), folders in self.partitions().items():
+            topics.setdefault(topic, []).extend(folders)
+            by_node: dict[int, list[str]] = {}
+            for folder in folders:
+                node_id = nodes[parent_of(folder)]
+                if node_id is not None:
+                    by_node.setdefault(node_id, []).append(folder)
+            for node_id, copies in by_node.items():
+                if len(copies) > 1:
+                    why = f"node {node_id} has {directory_name(topic, partition)} twice, so one folder is a copy of the other"
+                    conflicts.append(Conflict(topic, copies, why))
+        for topic, folders in topics.items():
+            if len({parent_of(folder) for folder in folders}) > 1:
+                conflicts += self._of_several_topics(topic, folders)
+        return conflicts
+
+    def _of_several_topics(self, topic: str, folders: Sequence[str]) -> list[Conflict]:
+        by_id: dict[str, str] = {}
+        for folder in folders:
+            by_id.setdefault(topic_id_of(self._disk, folder), folder)
+        if "" in by_id:
+            other = next(folder for folder in folders if folder != by_id[""])
+            return [Conflict(topic, [by_id[""], other], f"no file in {by_id['']} names the id of its topic")]
+        if len(by_id) > 1:
+            ids = " and ".join(sorted(by_id))
+            return [Conflict(topic, list(by_id.values()), f"they are of different topics called {topic}, whose ids are {ids}")]
+        return []
+
+    def foreign(self) -> list[str]:
+        """The folders in its roots that are no partitions'."""
+        return [folder for root in self.roots if self.bare is None for folder in foreign_in(self._disk, root.path)]
+
+
+@dataclass(slots=True)
+class Found:
+    """What lies under a path: independent logs (in the order of their paths), foreign folders, and folders that may be roots and may not
+    be looked into."""
+
+    path: str
+    logs: list[FoundLog] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    unreadable: dict[str, StorageError] = field(default_factory=dict)
+
+
+def find_logs(disk: Disk, path: str) -> Found:
+    """The independent logs and clusters under ``path``, which may be a root, a cluster's folder, a bare partition, or a folder of many.
+
+    Raises :class:`StorageError` if there is no such folder.
+    """
+    return _group(disk, find_places(disk, path))
+
+
+def _group(disk: Disk, places: Places) -> Found:
+    found = Found(places.path, foreign=places.foreign, unreadable=places.unreadable)
+    if places.bare is not None:
+        found.logs.append(FoundLog(disk, ".", [FoundRoot(places.path, has_files=False)], places.bare))
+        return found
+    groups = _of_one_cluster(places.roots)
+    if not any(root.cluster_id for root in places.roots) and len(groups) > 1:
+        groups = _of_shared_topics(disk, groups)
+    found.logs = [FoundLog(disk, _name_of(places, group), group) for group in groups]
+    return found
+
+
+def _of_one_cluster(roots: Sequence[FoundRoot]) -> list[list[FoundRoot]]:
+    """``roots`` by their cluster ids; each of those without one by itself."""
+    groups: dict[str, list[FoundRoot]] = {}
+    for root in roots:
+        groups.setdefault(root.cluster_id or join(root.path, ""), []).append(root)
+    return list(groups.values())
+
+
+def _of_shared_topics(disk: Disk, groups: Sequence[list[FoundRoot]]) -> list[list[FoundRoot]]:
+    """``groups`` of which no root names its cluster, united if they hold partitions of one topic id."""
+    united: list[tuple[set[tuple[str, str]], list[FoundRoot]]] = []
+    for group in groups:
+        partitions = FoundLog(disk, "", group).partitions()
+        ids = {(key.topic, topic_id_of(disk, folder)) for key, folders in partitions.items() for folder in folders}
+        ids = {(topic, topic_id) for topic, topic_id in ids if proves_topic(topic_id)}
+        roots = list(group)
+        apart = []
+        for others, other_roots in united:
+            if ids.isdisjoint(others):
+                apart.append((others, other_roots))
+            else:
+                ids, roots = ids | others, other_roots + roots
+        united = [*apart, (ids, roots)]
+    order = {root: number for number, group in enumerate(groups) for root in group}
+    return sorted((sorted(roots, key=order.__getitem__) for _, roots in united), key=lambda roots: order[roots[0]])
+
+
+def _name_of(places: Places, group: Sequence[FoundRoot]) -> str:
+    """The folder that holds the roots of ``group`` and no other, relative to the path; else the first of those roots."""
+    common = group[0].path
+    while any(root.path != common and not root.path.startswith(join(common, "")) for root in group):
+        common = parent_of(common)
+    if any(root not in group and root.path.startswith(join(common, "")) for root in places.roots):
+        common = group[0].path
+    return common.removeprefix(places.path).strip("/") or "."
 
 
 def find_roots(disk: Disk, path: str, depth: int = DEPTH_MAX) -> list[str]:
-    """The log roots that the folder ``path`` stands for, in the order of their names: itself, or those in it, or, where it has none
-    itself, those one folder deeper if all are of one cluster. Empty where there are none.
+    """The folders under ``path``, itself among them, that have the files of a root, sorted: of one log, one cluster, or several.
 
-    ``depth``: look so many folders deep at most. Raises :class:`StorageError` where there is no such folder.
+    ``depth``: look so many folders deep at most. Raises :class:`StorageError` if there is no such folder.
     """
-    return _find_roots(disk, path, disk.list(path), depth)
-
-
-def _find_roots(disk: Disk, path: str, names: Iterable[str], depth: int) -> list[str]:
-    if any(name in _ROOT_FILES for name in names):
-        return [path]
-    # A node's root may be called `node-1`, which would also be the name of a partition: what is in it decides.
-    below = [join(path, name) for name in names]
-    roots = [folder for folder in below if _is_root(disk, folder)] if depth > 0 else []
-    if roots or depth < DEPTH_MAX or any(parse_directory_name(name_of(folder)) and is_partition(disk, folder) for folder in below):
-        return roots
-    deeper = [join(folder, name) for folder in below if not name_of(folder).startswith(".") for name in _names_in(disk, folder)]
-    roots = [folder for folder in deeper if _is_root(disk, folder)]
-    clusters = {properties.get("cluster.id") for folder in roots if (properties := read_properties(disk, folder)) is not None}
-    return roots if len(clusters) <= 1 else []  # what is of several clusters has nothing to do with one another
-
-
-def _is_root(disk: Disk, path: str) -> bool:
-    return any(disk.stat(join(path, file)) is not None for file in _ROOT_FILES)
-
-
-def _names_in(disk: Disk, path: str) -> list[str]:
-    """What is in the folder ``path``; nothing where it is none, is gone, or may not be looked into: it is none of ours then."""
-    found = disk.stat(path)
-    if found is None or not found.is_directory:
-        return []
-    try:
-        return list(disk.list(path))
-    except StorageError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM):
-            raise
-        return []
+    return [root.path for root in find_places(disk, path, depth).roots if root.has_files]
 
 
 class Finder:
-    """The roots under ``path`` and what their files say, as they were when it was made. Short-lived: make another one for a fresh look.
+    """The partitions of the one log under ``path``, as they were when it was made. Short-lived: make another one for a fresh look.
 
-    Raises :class:`StorageError` where there is no such folder.
+    Every question raises :class:`ConfigError` if several independent logs are there, or one partition twice under one node id, because
+    one log is meant; and :class:`StorageError` if a folder that may belong to the log may not be looked into. ``partial``: leave out
+    folders that may not be looked into; the caller names them.
     """
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, partial: bool = False) -> None:
+        """Raises :class:`StorageError` if there is no such folder."""
         self._disk = disk
-        self._path = path
-        #: The one partition, where the path is its folder.
-        self._bare: TopicPartition | None = None
-        self._roots = [path]
+        self._partial = partial
         self._views: dict[str, RootView] = {}
-        self._folders: dict[TopicPartition, list[str]] | None = None
-        names = disk.list(path)
-        if any(map(is_log_file, names)):
-            parsed = parse_directory_name(name_of(path))
-            self._bare = parsed.topic_partition if parsed is not None else TopicPartition(name_of(path), 0)
-        else:
-            self._roots = _find_roots(disk, path, names, DEPTH_MAX) or [path]
+        self._log: FoundLog | None = None
+        #: All that lies under the path.
+        self.found = find_logs(disk, path)
 
-    def folders(self) -> dict[TopicPartition, list[str]]:
-        """The folders of each partition, sorted by partition: one, or in a cluster's folder one for each node that has it."""
-        if self._folders is None:
-            found: dict[TopicPartition, list[str]] = {} if self._bare is None else {self._bare: [self._path]}
-            for root in self._roots if self._bare is None else ():
-                for name in self._disk.list(root):
-                    parsed = parse_directory_name(name)
-                    if parsed is not None and not parsed.kind and is_partition(self._disk, join(root, name)):
-                        found.setdefault(parsed.topic_partition, []).append(join(root, name))
-            self._folders = {partition: found[partition] for partition in sorted(found)}
-        return self._folders
+    @classmethod
+    def of(cls, disk: Disk, found: Found, log: FoundLog, *, partial: bool = False) -> Finder:
+        """A finder of ``log``, one of several in ``found``."""
+        finder = cls.__new__(cls)
+        finder._disk, finder._partial, finder._views, finder._log = disk, partial, {}, log
+        finder.found = found
+        return finder
+
+    @property
+    def log(self) -> FoundLog | None:
+        """The one log that is meant; None if there is none."""
+        if self._log is None:
+            found = self.found
+            if not self._partial:
+                for folder, error in found.unreadable.items():
+                    raise _unreadable(folder, error, "the folder of a node or of a log")
+            logs = found.logs if len(found.logs) < 2 else [log for log in found.logs if log.has_partitions()]
+            if len(logs) > 1:
+                raise several_logs(found.path, logs)
+            self._log = logs[0] if logs else None
+        return self._log
+
+    def folders(self, topic: str | None = None) -> dict[TopicPartition, list[str]]:
+        """The folders of each partition (of ``topic``), sorted by partition: one, or in a cluster one for each node that has it."""
+        log = self.log
+        if log is None:
+            return {}
+        partitions = log.partitions()
+        self._check(log, topic)
+        return {key: folders for key, folders in partitions.items() if topic in (None, key.topic)}
+
+    def _check(self, log: FoundLog, topic: str | None) -> None:
+        if not self._partial:
+            for folder, error in log.unreadable.items():
+                parsed = parse_directory_name(name_of(folder))
+                if parsed is not None and topic in (None, parsed.topic_partition.topic):
+                    raise _unreadable(folder, error, f"the folder of {parsed.topic_partition}")
+        for conflict in log.conflicts():
+            if topic in (None, conflict.topic):
+                raise _refused(conflict)
 
     def open(self, partition: TopicPartition) -> LogReader | None:
-        """A reader of one partition, without a look at the others; None where it has no folder."""
-        if self._folders is not None:
-            folders = self._folders.get(partition, [])
-        elif self._bare is not None:
-            folders = [self._path] if partition == self._bare else []
-        else:
-            paths = [join(root, f"{partition.topic}-{partition.partition}") for root in self._roots]
-            folders = [path for path in paths if is_partition(self._disk, path)]
+        """A reader of one partition, without a look at the others; None if it has no folder."""
+        log = self.log
+        if log is None:
+            return None
+        if log.bare is not None:
+            return LogReader(partition, [self._copy(log.roots[0].path, partition)]) if partition == log.bare else None
+        folders = self._folders_of(log, partition)
         if not folders:
             return None
-        return LogReader(partition, [self._copy(folder, partition) for folder in folders], self._roots if self._bare is None else ())
+        return LogReader(partition, [self._copy(folder, partition) for folder in folders], [root.path for root in log.roots])
+
+    def _folders_of(self, log: FoundLog, partition: TopicPartition) -> list[str]:
+        if len(log.roots) > 1 or self._partial:
+            return self.folders(partition.topic).get(partition, [])
+        path = join(log.roots[0].path, directory_name(*partition))
+        try:
+            return [path] if is_partition(self._disk, path) else []
+        except StorageError as error:
+            if not is_refusal(error):
+                raise
+            raise _unreadable(path, error, f"the folder of {partition}") from None
 
     def _copy(self, folder: str, partition: TopicPartition) -> PartitionCopy:
         root = parent_of(folder)
@@ -125,26 +311,35 @@ class Finder:
         return PartitionCopy(self._disk, folder, partition, self._views[root])
 
 
-def is_partition(disk: Disk, path: str) -> bool:
-    """Whether the files of a partition lie right in the folder ``path``."""
-    if disk.stat(join(path, PARTITION_METADATA_NAME)) is not None:
-        return True
-    found = disk.stat(path)
-    if found is None or not found.is_directory:
-        return False
-    return any(map(is_log_file, disk.list(path)))
+def several_logs(path: str, logs: Sequence[FoundLog]) -> ConfigError:
+    """The refusal to take one of several independent ``logs`` for the one that is meant."""
+    named = ", ".join(log.name for log in logs[:_NAMED_MAX]) + (f" and {len(logs) - _NAMED_MAX} more" if len(logs) > _NAMED_MAX else "")
+    return ConfigError(
+        f"{path} holds {len(logs)} independent logs ({named}), and one log is meant: open one of them. To read several together: "
+        "pyreplog.scan([paths]), `replog cat --all`, or a pattern as Spark's path"
+    )
+
+
+def _refused(conflict: Conflict) -> ConfigError:
+    named = " and ".join(conflict.folders)
+    return ConfigError(f"{named} cannot be read together: {conflict.why}. Move one of them away, or open the folder that is meant")
+
+
+def _unreadable(folder: str, error: StorageError, what: str) -> StorageError:
+    text = f"this process may not look into it, and it may be {what}: give it access, or move the folder away"
+    return StorageError(error.errno or errno.EACCES, text, folder)
 
 
 def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicPartition, LogReader]:
-    """A reader for every partition under ``path``, or for those of ``topic``; sorted. Nothing is locked or written.
+    """A reader for every partition of the one log under ``path``, or for those of ``topic``; sorted. Nothing is locked or written.
 
-    Raises :class:`StorageError` where there is no such folder, :class:`CorruptError` for a message format that is not read.
+    Raises as :class:`Finder` does, and :class:`CorruptError` for a message format that is not read.
     """
     readers: dict[TopicPartition, LogReader] = {}
     try:
         finder = Finder(disk, path)
-        for key in finder.folders():
-            if (topic is None or key.topic == topic) and (reader := finder.open(key)) is not None:
+        for key in finder.folders(topic):
+            if (reader := finder.open(key)) is not None:
                 readers[key] = reader
     except BaseException:
         for reader in readers.values():
@@ -156,7 +351,7 @@ def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicP
 def distrusted(disk: Disk, readers: Iterable[LogReader]) -> str:
     """As :func:`untrusted`, of the folders that ``readers`` read, and the roots that these are in."""
     folders = dict.fromkeys(directory for reader in readers for directory in reader.replicas)
-    roots = [root for root in dict.fromkeys(map(parent_of, folders)) if root not in folders and _is_root(disk, root)]
+    roots = [root for root in dict.fromkeys(map(parent_of, folders)) if root not in folders and has_root_file(disk, root)]
     return untrusted(disk, (*roots, *folders))
 
 
@@ -177,8 +372,10 @@ def untrusted(disk: Disk, folders: Iterable[str]) -> str:
 
 
 def list_topics(disk: Disk, path: str) -> dict[str, list[int]]:
-    """The topics under ``path`` and their partitions that have a folder there, both sorted."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in Finder(disk, path).folders():
-        topics.setdefault(topic, []).append(partition)
-    return topics
+    """The topics of all logs under ``path`` and their partitions that have a folder there, both sorted. Folders that may not be looked
+    into are left out."""
+    topics: dict[str, set[int]] = {}
+    for log in find_logs(disk, path).logs:
+        for topic, partition in log.partitions():
+            topics.setdefault(topic, set()).add(partition)
+    return {topic: sorted(topics[topic]) for topic in sorted(topics)}

@@ -385,7 +385,7 @@ class SimDisk:
         if node is None:
             return None
         if isinstance(node, Folder):
-            return Stat(0, self._mtime_ms(), is_directory=True, allocated=0, identity=(0, 0))
+            return Stat(0, self._mtime_ms(), is_directory=True, allocated=0, identity=(0, node.number))
         allocated = max(len(node.data), node.reserved)
         return Stat(len(node.data), node.mtime_ms, is_directory=False, allocated=allocated, identity=(0, node.number))
 

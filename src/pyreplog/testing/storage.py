@@ -127,9 +127,11 @@ class Inode:
 class Folder:
     """Names: ``entries`` as shown, ``stable`` as power loss leaves them for certain."""
 
-    __slots__ = ("entries", "stable")
+    __slots__ = ("entries", "number", "stable")
 
     def __init__(self) -> None:
+        #: As of a file.
+        self.number = next(Inode._numbers)
         self.entries: dict[str, Node] = {}
         self.stable: dict[str, Node] = {}
 

@@ -1,0 +1,229 @@
+"""Where the roots of logs lie under a path, which ids they carry, and what else lies there.
+
+A root is recognised by its content: a file that only a root has, or a partition's folder in it. A partition's folder is recognised by its
+content too: a segment, or a small file that only a partition has. Names decide nothing, except for a folder that may not be looked into.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log.identity import decode_uuid, read_properties, read_topic_id
+from pyreplog.log.layout import (
+    INCARNATION_NAME,
+    INT32_MAX,
+    MARK_NAME,
+    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
+    RECOVERY_POINT_NAME,
+    is_log_file,
+    join,
+    name_of,
+    parse_directory_name,
+)
+from pyreplog.log.mark import read_mark
+from pyreplog.log.snapshot import parse_number
+from pyreplog.ports import Disk
+from pyreplog.values import TopicPartition
+
+DEPTH_MAX: Final = 2
+"""Roots lie at most so many folders below a path: in it (`node-1`), or in a folder in it (`n1/data`)."""
+
+_ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME, RECOVERY_POINT_NAME)
+_PARTITION_FILES: Final = (PARTITION_METADATA_NAME, MARK_NAME)
+_REFUSED: Final = (errno.EACCES, errno.EPERM)
+_GONE: Final = (errno.ENOENT, errno.ENOTDIR)
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+"""Names that a root or a partition's folder may have: not `lost+found`, not `.git`."""
+_RESERVED_BELOW: Final = 100
+
+
+class FoundRoot(NamedTuple):
+    """A folder that holds partitions' folders, and its ids as far as its ``meta.properties`` names them."""
+
+    path: str
+    cluster_id: str = ""
+    """"" where no file names it."""
+    node_id: int | None = None
+    has_files: bool = True
+    """It has a root's files. False: it only holds partitions' folders."""
+
+
+@dataclass(slots=True)
+class Places:
+    """What lies under a path."""
+
+    path: str
+    bare: TopicPartition | None = None
+    """The one partition, if the path is its folder."""
+    roots: list[FoundRoot] = field(default_factory=list)
+    """In the order of the names on their paths."""
+    foreign: list[str] = field(default_factory=list)
+    """Folders in it that hold no root and are no partition's."""
+    unreadable: dict[str, StorageError] = field(default_factory=dict)
+    """Folders that may be roots, and that this process may not look into."""
+
+
+def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
+    """Look for roots in ``path`` and at most ``depth`` folders below it.
+
+    Nothing is looked for below a root that has a root's files, nor in a folder whose name begins with a dot. A link and the folder that it
+    leads to are one. Raises :class:`StorageError` if ``path`` is no folder that can be listed.
+    """
+    places = Places(path)
+    names = disk.list(path)
+    if any(map(is_log_file, names)):
+        parsed = parse_directory_name(name_of(path))
+        places.bare = parsed.topic_partition if parsed is not None else TopicPartition(name_of(path), 0)
+        return places
+    seen: set[tuple[int, int]] = set()
+    deepest = 0
+    refused: list[tuple[int, str, StorageError]] = []
+    for level, found in _walk(disk, path, names, depth, 0, refused):
+        stat = disk.stat(found.path)
+        if stat is None or stat.identity in seen:
+            continue
+        seen.add(stat.identity)
+        places.roots.append(found)
+        deepest = max(deepest, level)
+    # Folders that lie deeper than every root are no node's: another program's folder is not in the way of a cluster's readers.
+    places.unreadable = {folder: error for level, folder, error in refused if level <= max(deepest, 1)}
+    if not any(root.path == path and root.has_files for root in places.roots):
+        places.foreign = list(_foreign(disk, places, names))
+    return places
+
+
+def _walk(
+    disk: Disk, path: str, names: Sequence[str], depth: int, level: int, refused: list[tuple[int, str, StorageError]]
+) -> Iterator[tuple[int, FoundRoot]]:
+    """The roots at ``path``, whose content is ``names``, and below, each with its depth."""
+    if any(name in names for name in _ROOT_FILES):
+        yield level, _identified(disk, path)
+        return
+    partitions = {name for name in names if parse_directory_name(name) is not None and _is_partition_if_readable(disk, join(path, name))}
+    if any(not parsed.kind for name in partitions if (parsed := parse_directory_name(name)) is not None):
+        yield level, FoundRoot(path, has_files=False)
+    for name in names if depth > 0 else ():
+        if name.startswith(".") or name in partitions:
+            continue
+        folder = join(path, name)
+        try:
+            if has_root_file(disk, folder):
+                yield level + 1, _identified(disk, folder)
+                continue
+            stat = disk.stat(folder)
+            below = disk.list(folder) if stat is not None and stat.is_directory else ()
+        except StorageError as error:
+            if error.errno in _REFUSED:
+                if _PLAIN.fullmatch(name):
+                    refused.append((level + 1, folder, error))
+            elif error.errno not in _GONE:
+                raise
+            continue
+        if not any(map(is_log_file, below)):
+            yield from _walk(disk, folder, below, depth - 1, level + 1, refused)
+
+
+def has_root_file(disk: Disk, path: str) -> bool:
+    """Whether a file that only a root has lies in the folder ``path``."""
+    return any(disk.stat(join(path, file)) is not None for file in _ROOT_FILES)
+
+
+def _identified(disk: Disk, path: str) -> FoundRoot:
+    properties = read_properties(disk, path) or {}
+    try:
+        node_id = parse_number(properties.get("node.id", properties.get("broker.id", "")), 0, INT32_MAX)
+    except ValueError:
+        return FoundRoot(path, properties.get("cluster.id", ""))
+    return FoundRoot(path, properties.get("cluster.id", ""), node_id)
+
+
+def _foreign(disk: Disk, places: Places, names: Sequence[str]) -> Iterator[str]:
+    """The folders right in the path in which nothing was found."""
+    roots = [root.path for root in places.roots]
+    for name in names:
+        folder = join(places.path, name)
+        if folder in places.unreadable or any(root == folder or root.startswith(folder + "/") for root in roots):
+            continue
+        try:
+            stat = disk.stat(folder)
+            ours = parse_directory_name(name) is not None and is_partition(disk, folder)
+        except StorageError as error:
+            if error.errno not in _REFUSED:
+                raise
+            ours = False
+            stat = None
+        if stat is not None and stat.is_directory and not ours:
+            yield folder
+
+
+def foreign_in(disk: Disk, root: str) -> list[str]:
+    """The folders in ``root`` that are no partition's, also not of one that is being deleted, moved, or was set aside."""
+    found = []
+    for name in disk.list(root):
+        folder = join(root, name)
+        try:
+            stat = disk.stat(folder)
+            if stat is not None and stat.is_directory and (parse_directory_name(name) is None or not is_partition(disk, folder)):
+                found.append(folder)
+        except StorageError as error:
+            if error.errno not in _REFUSED:
+                raise
+            if not may_be_partition(name):
+                found.append(folder)
+    return found
+
+
+def is_refusal(error: StorageError) -> bool:
+    """Whether ``error`` says that this process may not look there."""
+    return error.errno in _REFUSED
+
+
+def may_be_partition(name: str) -> bool:
+    """Whether a folder called ``name`` that may not be looked into may be a partition's."""
+    return _PLAIN.fullmatch(name) is not None and parse_directory_name(name) is not None
+
+
+def is_partition(disk: Disk, path: str) -> bool:
+    """Whether ``path`` is a partition's folder: it holds a segment, or a small file that only a partition has."""
+    if any(disk.stat(join(path, file)) is not None for file in _PARTITION_FILES):
+        return True
+    found = disk.stat(path)
+    if found is None or not found.is_directory:
+        return False
+    return any(map(is_log_file, disk.list(path)))
+
+
+def _is_partition_if_readable(disk: Disk, path: str) -> bool:
+    try:
+        return is_partition(disk, path)
+    except StorageError as error:
+        if error.errno not in _REFUSED and error.errno not in _GONE:
+            raise
+        return False
+
+
+def topic_id_of(disk: Disk, directory: str) -> str:
+    """The id of the topic that the partition's folder ``directory`` belongs to, as its mark or else its ``partition.metadata`` says;
+    "" if neither does."""
+    mark = read_mark(disk, directory)
+    if mark is not None:
+        return mark.topic_id
+    try:
+        return read_topic_id(disk, directory) or ""
+    except CorruptError:
+        return ""
+
+
+def proves_topic(topic_id: str) -> bool:
+    """Whether two folders of one ``topic_id`` are of one topic even if no file names their cluster. Kafka's reserved ids, such as that of
+    ``__cluster_metadata``, are the same in every cluster."""
+    try:
+        return int.from_bytes(decode_uuid(topic_id), "big") >= _RESERVED_BELOW
+    except ValueError:
+        return False
