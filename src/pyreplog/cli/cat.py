@@ -1,16 +1,20 @@
 """Print records, one JSON object per line, partition after partition in the order of their offsets.
 
 A key, value or header that is not UTF-8 stands under key_base64 or value_base64. `replog append` takes the lines back.
-Only records below the high watermark are shown."""
+Only records below the high watermark are shown. With --all the independent logs in all PATHs are read: log after log, in the order
+of the paths and of the folders' names, each partition in the order of its offsets. Each line then begins with the field log: the
+log's folder, relative to the deepest folder that holds all of them."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pyreplog.cli.options import (
+    EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
     Parser,
@@ -24,6 +28,7 @@ from pyreplog.cli.options import (
 )
 from pyreplog.cli.output import Progress, json_line, printable, record_fields, say
 from pyreplog.cli.reading import readers
+from pyreplog.cli.several import Named, SeveralLogs, readers_of_several
 from pyreplog.config import INT64_MAX
 from pyreplog.log import LogReader
 from pyreplog.record import Record, records_of
@@ -36,7 +41,10 @@ HELP: Final = "print records as NDJSON"
 
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog cat``."""
-    add_path(parser)
+    add_path(parser, several=True)
+    parser.add_argument(
+        "--all", action="store_true", help="every log in the folders PATH (a folder for each worker, day or tenant), with the field log"
+    )
     add_selection(parser)
     add_range(parser)
     parser.add_argument("-n", "--count", metavar="N", type=number, help="stop after N records in all")
@@ -48,26 +56,42 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the chosen records."""
     if is_reversed(arguments):
         return EXIT_USAGE
-    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
-        total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
+    if len(arguments.path) > 1 and not arguments.all:
+        say("replog cat: several folders are read by --all: add it, or name one folder")
+        return EXIT_USAGE
+    with _opened(arguments) as logs:
+        found = [reader for _, reader in logs.named]
+        total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found)
         if arguments.count is not None:
             total = min(total, arguments.count)
         progress = Progress("read", total=total, forced=arguments.progress, beside=True)
-        if found and arguments.start > (end := max(reader.end_offset for reader in found.values())):
+        if found and arguments.start > (end := max(reader.end_offset for reader in found)):
             say(f"replog cat: nothing is there yet at offset {arguments.start}: readers see what lies below {end}")
         left = INT64_MAX if arguments.count is None else arguments.count
         try:
-            for reader in found.values():
+            for log, reader in logs.named:
                 for records in chosen(reader, arguments):
                     if left <= 0:
                         return EXIT_OK
                     records = records[:left]  # noqa: PLW2901
                     left -= len(records)
-                    write_records(records, values=arguments.values)
+                    write_records(records, values=arguments.values, log=log)
                     progress.add(len(records))
         finally:
             progress.close()
-    return EXIT_OK
+    return EXIT_FAILED if logs.is_partial else EXIT_OK
+
+
+@contextmanager
+def _opened(arguments: argparse.Namespace) -> Iterator[SeveralLogs]:
+    """The readers of the one log, or with ``--all`` of every log."""
+    selection = {"topic": arguments.topic, "partition": arguments.partition, "progress": arguments.progress}
+    if arguments.all:
+        with readers_of_several(arguments.path, **selection) as logs:
+            yield logs
+    else:
+        with readers(arguments.path[0], **selection) as found:
+            yield SeveralLogs([Named("", reader) for reader in found.values()])
 
 
 def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Record]]:
@@ -92,10 +116,11 @@ def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Re
             yield records
 
 
-def write_records(records: list[Record], *, values: bool) -> None:
-    """As one JSON object each, or as the values alone, on standard output."""
+def write_records(records: list[Record], *, values: bool, log: str = "") -> None:
+    """As one JSON object each, or as the values alone, on standard output. ``log``: the log's name, if several are read."""
     if not values:
-        text = "".join([json_line(record_fields(record)) + "\n" for record in records])
+        named = {"log": log} if log else {}
+        text = "".join([json_line(named | record_fields(record)) + "\n" for record in records])
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     elif sys.stdout.isatty():
         for record in records:

@@ -134,11 +134,12 @@ def timestamp_of(text: str) -> int:
 _MILLISECOND: Final = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)
 
 
-def add_path(parser: argparse.ArgumentParser, *, written: bool = False) -> None:
-    """The folder argument that every command takes. ``written``: of one that appends to it."""
+def add_path(parser: argparse.ArgumentParser, *, written: bool = False, several: bool = False) -> None:
+    """The folder argument that every command takes. ``written``: of one that appends to it. ``several``: a list of folders."""
     read = "a log's folder, a cluster's folder, a bare partition folder, or a Kafka broker's log.dirs folder"
     appended = "a log's folder, which is made where there is none, a cluster's folder, or a Kafka broker's log.dirs folder"
-    parser.add_argument("path", metavar="PATH", type=place, help=appended if written else read)
+    many: dict[str, Any] = {"nargs": "+"} if several else {}
+    parser.add_argument("path", metavar="PATH", type=place, help=appended if written else read, **many)
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:

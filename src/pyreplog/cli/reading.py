@@ -16,7 +16,7 @@ from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
-__all__ = ["check_path", "readers", "reading_disk"]
+__all__ = ["check_path", "open_chosen", "readers", "reading_disk"]
 
 _NAMED_MAX: Final = 5
 
@@ -48,7 +48,7 @@ def reading_disk(
         folders = finder.folders()
         if not folders and not find_roots(disk, path):
             raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
-        _open(finder, _chosen(folders, path, topic, partition), found, forced=progress)
+        open_chosen(finder, _chosen(folders, path, topic, partition), found, forced=progress)
         if refusal := distrusted(disk, found.values()):
             say(f"replog: {refusal}; it is read all the same")
         yield disk, found
@@ -58,7 +58,7 @@ def reading_disk(
         disk.close()
 
 
-def _open(finder: Finder, chosen: list[TopicPartition], found: dict[TopicPartition, LogReader], *, forced: bool) -> None:
+def open_chosen(finder: Finder, chosen: list[TopicPartition], found: dict[TopicPartition, LogReader], *, forced: bool) -> None:
     """Put a reader of each of ``chosen`` into ``found``; tell of those that have no good end."""
     damaged: list[LogReader] = []
     progress = Progress("opened", total=len(chosen), forced=forced, noun="partitions")

@@ -51,6 +51,8 @@ _VALUES: Final = ("value", "value_base64")
 _RECORD_FIELDS: Final = frozenset(
     ["topic", "partition", "offset", "timestamp", "timestamp_type", "leader_epoch", "key", "key_base64", "value", "value_base64", "headers"]
 )
+#: What says that a row with a field ``log`` is a record of one of several logs, as ``cat --all`` prints it.
+_RECORD_PLACE: Final = frozenset(["topic", "partition", "offset"])
 LINE_SIZE_MAX: Final = 64 << 20
 _CHUNK_SIZE: Final = 1 << 20
 
@@ -290,6 +292,8 @@ def map_rows(
 def _check_record(row: dict[str, Any], fields: Fields) -> None:
     """Of a row that is taken for a record because it has a field ``value``: an event may have one, too, and would lose all others."""
     for name in row:
+        if name == "log" and row.keys() >= _RECORD_PLACE:
+            continue
         if name not in _RECORD_FIELDS and name not in fields:
             raise ValueError(
                 f"has the field {excerpt(name)} beside 'value', which no record has: --value-field '*' takes the row as a whole for the "

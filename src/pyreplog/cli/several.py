@@ -1,0 +1,103 @@
+"""Readers of several independent logs at once, each with the name of its log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyreplog.cli.output import say
+from pyreplog.cli.reading import check_path, open_chosen
+from pyreplog.config import suggestion
+from pyreplog.errors import ConfigError, UnknownTopicError
+from pyreplog.log import Finder, LogReader, Together, distrusted, find_logs, log_names, printable_name
+from pyreplog.system import SystemDisk
+from pyreplog.values import TopicPartition
+
+__all__ = ["Named", "SeveralLogs", "readers_of_several"]
+
+
+class Named(NamedTuple):
+    """One partition to read. ``log`` is the name of its log; "" if only one log is read."""
+
+    log: str
+    reader: LogReader
+
+
+@dataclass
+class SeveralLogs:
+    """What is read, and whether folders were left out that may hold more."""
+
+    named: list[Named] = field(default_factory=list)
+    is_partial: bool = False
+
+
+@contextmanager
+def readers_of_several(
+    paths: Sequence[str], *, topic: str | None = None, partition: int | None = None, progress: bool = False
+) -> Iterator[SeveralLogs]:
+    """The readers of every log in the folders ``paths``: log after log, in the order of the paths and of the folders' names.
+
+    The name of a log is its folder, relative to the deepest folder that holds all of them. A log without ``topic`` or ``partition`` is
+    passed over. A folder that may be a log and may not be looked into is told of, and makes the result partial.
+
+    Raises :class:`ConfigError` if no log is there, if a folder is named twice, and for two logs that hold the same partition;
+    :class:`UnknownTopicError` if no log has the topic or partition.
+    """
+    disk = SystemDisk()
+    result = SeveralLogs()
+    try:
+        finders = _finders(disk, paths, result)
+        chosen = {folder: _chosen(finder, topic, partition) for folder, finder in finders.items()}
+        if not any(chosen.values()):
+            raise _nothing(paths, list(finders.values()), topic, partition)
+        together = Together(disk)
+        for (folder, keys), name in zip(chosen.items(), log_names(list(chosen)), strict=True):
+            found: dict[TopicPartition, LogReader] = {}
+            try:
+                open_chosen(finders[folder], keys, found, forced=progress)
+            finally:
+                result.named += [Named(printable_name(name), reader) for reader in found.values()]
+            together.add(folder, found.values())
+        if refusal := distrusted(disk, [reader for _, reader in result.named]):
+            say(f"replog: {refusal}; it is read all the same")
+        yield result
+    finally:
+        for _, reader in result.named:
+            reader.close()
+        disk.close()
+
+
+def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dict[str, Finder]:
+    """A finder of each log that holds partitions, by its absolute folder."""
+    finders: dict[str, Finder] = {}
+    for path in paths:
+        check_path(path)
+        place = os.path.abspath(path)
+        found = find_logs(disk, place)
+        for error in found.unreadable.values():
+            say(f"replog: {error}")
+            result.is_partial = True
+        for log in found.logs:
+            folder = place if log.name == "." else f"{place}/{log.name}"
+            if folder in finders:
+                raise ConfigError(f"{folder} is named twice, and its records would be printed twice: name it once")
+            if log.has_partitions():
+                finders[folder] = Finder.of(disk, found, log)
+    return finders
+
+
+def _chosen(finder: Finder, topic: str | None, partition: int | None) -> list[TopicPartition]:
+    return [key for key in finder.folders(topic) if partition in (None, key.partition)]
+
+
+def _nothing(paths: Sequence[str], finders: Sequence[Finder], topic: str | None, partition: int | None) -> ConfigError | UnknownTopicError:
+    where = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
+    topics = sorted({key.topic for finder in finders for key in finder.folders()})
+    if not topics:
+        return ConfigError(f"there is no log in {where}; `replog append` makes one")
+    if topic is not None and topic not in topics:
+        return UnknownTopicError(f"no log in {where} has the topic {topic!r}{suggestion(topic, topics)}")
+    return UnknownTopicError(f"no log in {where} has partition {partition}" + (f" of topic {topic!r}" if topic is not None else ""))
