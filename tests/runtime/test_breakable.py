@@ -219,6 +219,10 @@ def test_marked(replog_cluster):
 @pytest.mark.replog(2)
 def test_marked_in_short(replog_cluster):
     assert len(replog_cluster.nodes) == 2
+
+@pytest.mark.replog(1, permissions="group")
+def test_of_a_group(replog_cluster, tmp_path):
+    assert (tmp_path / "replog" / "node-1").stat().st_mode & 0o777 == 0o770
 """
     )
     arguments = ["-p", "pytest_replog", "-q", "--strict-markers", "-p", "no:cacheprovider", str(tmp_path)]
@@ -226,4 +230,4 @@ def test_marked_in_short(replog_cluster):
     command = [sys.executable, "-m", "pytest", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=alone, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout

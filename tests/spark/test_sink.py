@@ -123,6 +123,19 @@ def test_into_a_running_cluster(spark: SparkSession, tmp_path: Path) -> None:
         assert "names one" in error(frame.drop("topic"), tmp_path) or "name one by option" in error(frame.drop("topic"), tmp_path)
 
 
+def test_a_folder_that_a_group_shares(spark: SparkSession, tmp_path: Path) -> None:
+    """Option ``permissions`` lets tasks and driver write to a folder of the group, refused without it; each file is the group's."""
+    tmp_path.chmod(0o2770)
+    log = tmp_path / "log"
+    write(numbered(spark, 4), log, permissions="group")
+    assert "permissions='group'" in error(numbered(spark, 4), log)
+    write(numbered(spark, 4), log, permissions="group")
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in tmp_path.rglob("*")}
+    assert set(modes.values()) == {0o2770, 0o660}
+    with pyreplog.open_log(log, "r", permissions="group") as reader:
+        assert len(list(reader)) == 8
+
+
 def test_nobody_takes_it(spark: SparkSession, tmp_path: Path) -> None:
     """A cluster that is not running: the write fails in time, says why, and leaves nothing; a log that is open and takes nothing, too."""
     with pyreplog.Cluster(tmp_path / "cluster") as cluster:

@@ -36,6 +36,7 @@ def test_every_option() -> None:
     given = {"PATH": "/a", "topic": "t", "OWNER": "Running", "committimeout": "5s", "batchbytes": "64k", "checkpointLocation": "/c"}
     assert parse_write_options(given) == WriteOptions("/a", "t", "running", 5000, 65536)
     assert parse_write_options({"path": "/a", "txnappid": "job", "txnVersion": "3"}).batch_id == BatchId("job", 3)
+    assert parse_write_options({"path": "/a", "permissions": "Group"}).permissions == "group"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ def test_every_option() -> None:
         ({"paths": "[]"}, "one folder at a time"),
         ({"path": "/a", "topik": "t"}, "unknown option 'topik'; did you mean 'topic'"),
         ({"path": "/a", "batchByte": "1m"}, "did you mean 'batchBytes'"),
+        ({"path": "/a", "permissions": "all"}, "permissions is 'all'; it must be owner, group or any"),
         ({"path": "/a", "xyz": "1"}, "known are path, topic, owner"),
         ({"path": "/a", "kafka.bootstrap.servers": "h:1"}, "name the folder by 'path'"),
         ({"path": "/a", "kafka.linger.ms": "5"}, "for a Kafka client"),
@@ -298,3 +300,22 @@ def test_a_write_that_failed_when_it_was_begun_is_of_unknown_outcome(tmp_path: P
         commit(path, files, 30.0, own=False)
     with pyreplog.open_log(path, "r") as log:
         assert [record.value for record in log] == [b"a"]
+
+
+def test_staged_files_are_the_groups(tmp_path: Path) -> None:
+    """With permissions "group" an owner of another user can read, apply and remove each file that a task and the driver leave."""
+    tmp_path.chmod(0o2770)
+    before = os.umask(0o077)
+    try:
+        disk = SystemDisk(permissions="group")
+        disk.make_directory(f"{tmp_path}/log")
+        spool = Spool(disk, f"{tmp_path}/log")
+        spool.publish(ID, [stage(spool, ID, ("log", 0, [b"x"]))])
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in (tmp_path / "log").iterdir()}
+    assert len(modes) >= 2
+    assert set(modes.values()) == {0o660}
+    with pyreplog.open_log(tmp_path / "log", permissions="group") as log:
+        log.append(b"y")
+    assert {path.stat().st_mode & 0o7777 for path in tmp_path.rglob("*")} == {0o2770, 0o660}
