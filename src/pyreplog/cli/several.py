@@ -99,5 +99,5 @@ def _nothing(paths: Sequence[str], finders: Sequence[Finder], topic: str | None,
     if not topics:
         return ConfigError(f"there is no log in {where}; `replog append` makes one")
     if topic is not None and topic not in topics:
-        return UnknownTopicError(f"no log in {where} has the topic {topic!r}{suggestion(topic, topics)}")
+        return UnknownTopicError(f"no log in {where} has the topic {topic!r}{suggestion(topic, tuple(topics))}")
     return UnknownTopicError(f"no log in {where} has partition {partition}" + (f" of topic {topic!r}" if topic is not None else ""))
