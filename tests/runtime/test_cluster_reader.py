@@ -120,7 +120,7 @@ def test_what_is_not_read_is_refused(writer: Cluster) -> None:
         with pytest.raises(pyreplog.UnknownTopicError, match="partitions 0 to 3, not 4"):
             consumer.assign(("orders", 4))
         with pytest.raises(pyreplog.ConfigError, match="partition of 'orders'"):
-            consumer.assign(("orders", "0"))  # type: ignore[arg-type]
+            consumer.assign(("orders", "0"))
         with pytest.raises(pyreplog.ConfigError, match="nothing is assigned"):
             consumer.poll(timeout=None)
         consumer.assign(("orders", 0))

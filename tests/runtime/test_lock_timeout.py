@@ -127,6 +127,8 @@ def test_wrong_values(tmp_path: Path, wrong: Any) -> None:
             make(tmp_path / "log", lock_timeout=wrong)
     with pytest.raises(pyreplog.ConfigError, match="a reader takes the log as it is"):
         pyreplog.open_log(tmp_path / "log", "r", lock_timeout=1)
+    with pytest.raises(pyreplog.ConfigError, match="lock_timeout belongs to mode='a'"):
+        pyreplog.Cluster(tmp_path / "log", mode="r", lock_timeout=None)  # type: ignore[call-overload]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pyreplog
 import pyreplog.aio
 from pyreplog.system import SystemDisk
 from pyreplog.testing import BreakableCluster
+from tests.system.test_system_disk import in_child
 
 OTHER = 54321
 
@@ -106,6 +110,49 @@ def test_every_later_segment_is_the_groups(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("log/log-0/*.log"))) > 2
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FAULT RIG: being other users needs root")
+def test_users_of_one_group_take_turns() -> None:
+    """Users who share only a group write one log and one cluster in turn, also after one of them was killed, and another reads them."""
+    volume = Path(tempfile.mkdtemp())  # not in tmp_path, which no other user may enter
+    try:
+        os.chown(volume, -1, OTHER)
+        volume.chmod(0o2770)
+        warm = volume / "warm"  # a user may not read the modules that are loaded later
+        assert (append(warm / "log"), send(warm / "cluster"), send(warm / "cluster")) == (0, 0, 1)
+        for turn, user in enumerate((1001, 1002, 1001)):
+            assert as_user(user, partial(write_in_turn, volume)) == repr((turn, turn))
+        assert as_user(1003, partial(read, volume / "log")) == "3"
+        (volume / "log").chmod(0o700)
+        assert as_user(1003, partial(append, volume / "log", permissions="group")) == "StoragePermissionError"
+    finally:
+        shutil.rmtree(volume)
+
+
+def write_in_turn(volume: Path) -> tuple[int, int]:
+    """One record each, of a process that ends without closing the log."""
+    offset = send(volume / "cluster", permissions="group")
+    return pyreplog.open_log(volume / "log", permissions="group").append(b"x"), offset
+
+
+def read(path: Path) -> int:
+    """How many records a reader finds."""
+    with pyreplog.open_log(path, "r", permissions="group") as log:
+        return len(list(log))
+
+
+def as_user(user: int, act: Callable[[], object]) -> str:
+    """What ``act`` returns or raises in a child that is another user, with OTHER as its only group besides its own."""
+
+    def change() -> object:
+        os.setgroups([OTHER])
+        os.setgid(user)
+        os.setuid(user)
+        os.umask(0o077)
+        return act()
+
+    return in_child(change)
+
+
 def test_any_checks_nothing(tmp_path: Path) -> None:
     """``any`` writes to a folder that everybody may write to, and its files get their modes from the umask."""
     (tmp_path / "log").mkdir()
@@ -135,7 +182,7 @@ def test_a_reader_of_the_group_is_not_warned(tmp_path: Path, caplog: pytest.LogC
 
 def test_wrong_values(tmp_path: Path) -> None:
     """Another value is refused before anything is made, and so is one beside a disk that a caller brings."""
-    for make in (pyreplog.open_log, pyreplog.Cluster, BreakableCluster):
+    for make in (pyreplog.open_log, pyreplog.Cluster, BreakableCluster, partial(pyreplog.Cluster, mode="r")):
         with pytest.raises(pyreplog.ConfigError, match="permissions is 'all'; it must be one of 'owner', 'group', 'any'"):
             make(tmp_path / "log", permissions="all")  # type: ignore[arg-type, call-overload]
     with pytest.raises(pyreplog.ConfigError, match="leave disk out"):

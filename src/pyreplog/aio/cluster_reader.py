@@ -16,7 +16,7 @@ from pyreplog.aio.clients import Admin, Producer, Subject
 from pyreplog.aio.cluster import Cluster, ClusterNode
 from pyreplog.aio.follow import LoopNews
 from pyreplog.aio.opening import Opening
-from pyreplog.config import NodeConfig, check_seconds, whole
+from pyreplog.config import NodeConfig, Permissions, check_seconds, whole
 from pyreplog.errors import ClosedError
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import Record
@@ -49,11 +49,22 @@ class ClusterReader(Cluster):
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
         progress: Callable[[RecoveryProgress], None] | None = None,
+        permissions: Permissions = "owner",
+        lock_timeout: float | None = 0,
     ) -> None:
         """Nothing is opened yet."""
 
         def open_it() -> runtime.Cluster:
-            return runtime.ClusterReader(path, nodes, config=config, disk=disk, clock=clock, progress=progress)
+            return runtime.ClusterReader(
+                path,
+                nodes,
+                config=config,
+                disk=disk,
+                clock=clock,
+                progress=progress,
+                permissions=permissions,
+                lock_timeout=lock_timeout,
+            )
 
         self._begin_with(path, open_it)
 

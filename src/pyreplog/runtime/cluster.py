@@ -135,6 +135,7 @@ class Cluster:
         mode: Literal["r"],
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
+        permissions: Permissions = "owner",
     ) -> None: ...
     def __init__(
         self,

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Literal, NoReturn, SupportsIndex
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
-from pyreplog.config import NodeConfig, check_callable, check_seconds, whole
+from pyreplog.config import NodeConfig, Permissions, check_callable, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, ReadOnlyError
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import Record
@@ -19,7 +19,7 @@ from pyreplog.runtime.catalog import Catalog
 from pyreplog.runtime.cluster import Cluster
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.member import ClusterNode
-from pyreplog.runtime.opening import check_clock, check_name, folder_of
+from pyreplog.runtime.opening import check_clock, check_name, check_together, folder_of
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReaderConsumer, Reset
 from pyreplog.runtime.subject import Subject
@@ -51,17 +51,21 @@ class ClusterReader(Cluster):
         clock: Clock | None = None,
         own_process: bool = False,
         progress: Callable[[RecoveryProgress], None] | None = None,
+        permissions: Permissions = "owner",
+        lock_timeout: float | None = 0,
     ) -> None:
         """Look at the folder. Nothing is locked, written or recovered."""
-        given = {"nodes": nodes, "config": config, "own_process": own_process or None, "progress": progress}
+        given: dict[str, object] = {"nodes": nodes, "config": config, "own_process": own_process or None, "progress": progress}
+        given["lock_timeout"] = lock_timeout != 0 or None
         for name, value in given.items():
             if value is not None:
                 raise ConfigError(f"{name} belongs to mode='a': a reader takes the cluster as it is")
         folder = folder_of(path)
         check_clock(clock)
         check_callable("disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own")
+        check_together(permissions, disk)
         self._path = anchored(folder) if disk is None else folder
-        self._disk: Disk = SystemDisk() if disk is None else disk("controller")
+        self._disk: Disk = SystemDisk(permissions=permissions) if disk is None else disk("controller")
         self._process = current_process()
         self._closed = False
         self._readers: weakref.WeakSet[ReaderConsumer] = weakref.WeakSet()
@@ -180,7 +184,7 @@ class ClusterReader(Cluster):
 
     # -------------------------------------------------------------------------------------------------------------- what a writer has
 
-    def producer(self, *args: object, **settings: object) -> Producer:  # type: ignore[override]  # whatever is asked, it is refused
+    def producer(self, *args: object, **settings: object) -> Producer:  # whatever is asked, it is refused
         """ReadOnlyError: only the process that runs the cluster writes."""
         raise self._refuse("nothing is sent through it")
 
@@ -240,15 +244,15 @@ class ReaderAdmin(Admin):
         """One topic's partitions and settings. See :meth:`ClusterReader.describe`."""
         return self._cluster.describe(name)
 
-    def create_topic(self, *args: object, **settings: object) -> NoReturn:  # type: ignore[override]  # whatever is asked
+    def create_topic(self, *args: object, **settings: object) -> NoReturn:  # whatever is asked
         """ReadOnlyError."""
         raise self._cluster._refuse("no topic is made through it")
 
-    def delete_records(self, *args: object, **settings: object) -> NoReturn:  # type: ignore[override]  # whatever is asked
+    def delete_records(self, *args: object, **settings: object) -> NoReturn:  # whatever is asked
         """ReadOnlyError."""
         raise self._cluster._refuse("no records are deleted through it")
 
-    def elect_leaders(self, *args: object, **settings: object) -> NoReturn:  # type: ignore[override]  # whatever is asked
+    def elect_leaders(self, *args: object, **settings: object) -> NoReturn:  # whatever is asked
         """ReadOnlyError."""
         raise self._cluster._refuse("no leader is elected through it")
 
