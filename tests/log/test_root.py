@@ -628,3 +628,18 @@ def test_partitions_made_together_are_there_or_not() -> None:
             assert number > 60
             return
     raise AssertionError("there is an end to the calls")
+
+
+def test_the_recovery_point_is_the_flushed_end(place: Place) -> None:
+    """The recovery point checkpoint names the end of the records on stable storage, not the log end: the rest is verified at the next
+    start."""
+    root = open_root(place)
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    sync(place.disk, log)
+    log.append_as_leader(batch(2), 0)
+    assert (log.flushed_offset, log.end_offset) == (3, 5)
+    root.checkpoint_recovery_points()
+    assert place.read("root/recovery-point-offset-checkpoint") == b"0\n1\nevents 0 3\n"
+    root.close(clean=False)

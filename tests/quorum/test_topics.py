@@ -151,6 +151,15 @@ def test_placement_spreads_leaders_and_replicas() -> None:
             assert all(len(set(replicas)) == factor for replicas in placed)
 
 
+def test_topics_begin_on_different_brokers() -> None:
+    """The first replica of each new topic is on the broker after the one where the last topic ended, so that topics of one partition
+    share the leaders out."""
+    house = House()
+    assert create(house, *(CreatableTopic(name) for name in "abcdef")) == [0] * 6
+    leaders = [topic.partitions[0].replicas[0] for name in "abcdef" if (topic := house.image.topic(name)) is not None]
+    assert leaders == [1, 2, 3, 1, 2, 3]
+
+
 def test_new_ids_are_version_4_and_never_begin_with_a_dash() -> None:
     """Topic ids are uuids in Kafka's text form."""
     random = Random(3)

@@ -14,6 +14,8 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
+from pyreplog.node import Node
+from pyreplog.runtime.member import ClusterNode
 from tests.runtime.still import still
 
 
@@ -34,6 +36,25 @@ def test_nodes_stop_in_order_under_load(cluster: pyreplog.Cluster, create: Calla
         assert len(list(consumer.until_end())) == 600
     cluster.nodes[0].kill()
     cluster.nodes[0].stop()
+
+
+def test_stop_waits_until_leadership_has_moved(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``stop()`` ends a node only after the controller has moved every leadership away from it: no partition is without a leader."""
+    topic = create(partitions=6)
+    leaders: list[set[int]] = []
+    end = ClusterNode._end_stopped
+
+    def observed(node: ClusterNode, machine: Node) -> None:
+        found = cluster._authority.authority.image.topic(topic)
+        assert found is not None
+        leaders.append({partition.leader for partition in found.partitions.values()})
+        end(node, machine)
+
+    monkeypatch.setattr(ClusterNode, "_end_stopped", observed)
+    cluster.nodes[0].stop()
+    assert leaders == [{2, 3}], "the leaders at the moment when node 1 ends"
 
 
 def test_a_node_killed_while_it_registers_may_come_back_at_once(cluster: pyreplog.Cluster) -> None:
