@@ -22,7 +22,7 @@ from pyreplog import config, errors, ports
 from pyreplog.cli.main import build_parser
 from pyreplog.client import ConsumerConfig, ProducerConfig
 from pyreplog.spark.behind import Lag
-from pyreplog.values import LogStats, RecoveryProgress
+from pyreplog.values import BackupProgress, LogStats, RecoveryProgress
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
 DEFAULTS: Final = {"_PRODUCER": ProducerConfig(), "_CONSUMER": ConsumerConfig()}
@@ -310,6 +310,7 @@ def failures() -> str:
 MEASURED: Final = (
     ("`log.stats()`", LogStats),
     ("What `progress` of `open_log` and `Cluster` is told", RecoveryProgress),
+    ("What `progress` of `backup` is told", BackupProgress),
     ("`pyreplog.spark.lag(query)`", Lag),
 )
 UNITS: Final = {
@@ -358,7 +359,7 @@ def measured(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 def unit(name: str) -> str:
     """By the words of a name."""
     words = name.split("_")
-    if name in {"topic", "directory"}:
+    if name in {"topic", "directory", "stage"}:
         return "text"
     if name == "partition":
         return "number"

@@ -14,6 +14,7 @@ from pyreplog.arrow import Scan
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig, NodeConfig
 from pyreplog.errors import (
+    BackupDivergedError,
     BrokerNotAvailableError,
     BufferExhaustedError,
     ClosedError,
@@ -66,6 +67,7 @@ from pyreplog.errors import (
     TopicExistsError,
     TopicRecreatedError,
     UnexpectedAppendOffsetError,
+    UnfinishedBackupError,
     UnknownLeaderEpochError,
     UnknownProducerIdError,
     UnknownServerError,
@@ -76,7 +78,7 @@ from pyreplog.errors import (
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record, RecordBatch
 from pyreplog.runtime import Log, open_log
-from pyreplog.values import LogStats, RecordMetadata, RecoveryProgress, TimestampType, TopicPartition
+from pyreplog.values import BackupProgress, BackupReport, LogStats, RecordMetadata, RecoveryProgress, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
     from pyreplog import aio as aio
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
         Producer,
         ReaderConsumer,
         TopicDescription,
+        backup,
         scan,
     )
 
@@ -101,6 +104,9 @@ __all__ = [
     "Ack",
     "Acks",
     "Admin",
+    "BackupDivergedError",
+    "BackupProgress",
+    "BackupReport",
     "BrokerNotAvailableError",
     "Buffer",
     "BufferExhaustedError",
@@ -174,6 +180,7 @@ __all__ = [
     "TopicPartition",
     "TopicRecreatedError",
     "UnexpectedAppendOffsetError",
+    "UnfinishedBackupError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownServerError",
@@ -181,6 +188,7 @@ __all__ = [
     "UnknownTopicIdError",
     "UnsyncedError",
     "__version__",
+    "backup",
     "open_log",
     "scan",
 ]
@@ -197,6 +205,7 @@ _LATER: Final = {
     "Producer": ".runtime",
     "ReaderConsumer": ".runtime",
     "TopicDescription": ".runtime",
+    "backup": ".runtime",
     "scan": ".runtime",
 }
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, NoReturn, TypeVar
 from pyreplog.interruptions import is_interruption
 
 __all__ = [
+    "BackupDivergedError",
     "BrokerNotAvailableError",
     "BufferExhaustedError",
     "ClosedError",
@@ -69,6 +70,7 @@ __all__ = [
     "TopicExistsError",
     "TopicRecreatedError",
     "UnexpectedAppendOffsetError",
+    "UnfinishedBackupError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownServerError",
@@ -114,19 +116,58 @@ class CorruptError(PyreplogError, ValueError):
         super().__init__(f"{reason}{where}{at}")
 
 
+_RESTORE: Final = (
+    "Restore this partition folder from another replica or a backup; where there is none, `replog repair` shows what can be saved"
+)
+_CUT_SHORT: Final = (
+    "A copy ends like this if it is made file by file (cp, rsync, tar) while a program appends, and so does a log whose disk lost what it "
+    "had synced. Copy a log in use with `replog backup SOURCE TARGET`; `replog repair COPY --to NEW` saves this copy as far as it reaches "
+    "and says how many offsets the mark promised"
+)
+
+
 class CorruptLogError(CorruptError):
     """Rot below the durable mark: records that were acknowledged can no longer be read from this copy.
 
-    ``start`` and ``end`` are the offsets (half-open) that are damaged; everything outside them is intact.
+    ``start`` and ``end`` are the offsets (half-open) that are damaged; everything outside them is intact. ``ends``: the log ends at
+    ``start``, before what its mark promises, so nothing behind the damage can be read.
     """
 
-    def __init__(self, reason: str, *, start: int, end: int, file: str | None = None, position: int | None = None) -> None:
+    def __init__(
+        self, reason: str, *, start: int, end: int, file: str | None = None, position: int | None = None, ends: bool = False
+    ) -> None:
         super().__init__(reason, file=file, position=position)
         self.start = start
         self.end = end
-        self.args = (
-            f"{self.args[0]}: offsets {start} to {end - 1} are damaged; nothing was cut. "
-            "Restore this partition folder from another replica or a backup; where there is none, `replog repair` shows what can be saved",
+        self.args = (f"{self.args[0]}: offsets {start} to {end - 1} are damaged; nothing was cut. {_CUT_SHORT if ends else _RESTORE}",)
+
+
+class UnfinishedBackupError(PyreplogError):
+    """The folder is a backup that was not finished, so it may lack records that its source had. ``folder`` is the backup, ``source`` the
+    folder that it is made from ("" where that cannot be read)."""
+
+    def __init__(self, folder: str, source: str) -> None:
+        self.folder = folder
+        self.source = source
+        super().__init__(
+            f"{folder} is a backup of {source or 'another folder'} that is not finished: run `replog backup {source or 'SOURCE'} {folder}` "
+            f"until it ends; if the source is gone, `replog repair {folder} --to NEW` saves what was copied"
+        )
+
+
+class BackupDivergedError(PyreplogError):
+    """A backup holds records that its source has not: the source lost them, was put back from an older copy, or the backup was written to.
+
+    Nothing was changed in the partition. ``source`` and ``backup`` are its two folders, ``offset`` is where they part.
+    """
+
+    def __init__(self, partition: str, source: str, backup: str, offset: int, why: str) -> None:
+        self.source = source
+        self.backup = backup
+        self.offset = offset
+        super().__init__(
+            f"the backup of {partition} in {backup} is not the beginning of {source}: {why}. Keep this backup, which may be the only copy "
+            "of these records, and make another one into a new folder"
         )
 
 

@@ -9,6 +9,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 __all__ = [
+    "BackupProgress",
+    "BackupReport",
     "NO_EPOCH",
     "NO_OFFSET",
     "NO_TIMESTAMP",
@@ -74,6 +76,38 @@ class RecoveryProgress(NamedTuple):
     """So much of it was looked through."""
     total_size: int
     """So much has to be, unless damage ends it before."""
+
+
+class BackupProgress(NamedTuple):
+    """How far a backup is. Sizes in bytes."""
+
+    stage: str
+    """``"copied"`` or ``"verified"``: what is being done."""
+    done_size: int
+    """So much of it is done."""
+    total_size: int
+    """So much there was to do when the stage began; a writer may add to it."""
+
+
+class BackupReport(NamedTuple):
+    """What a backup holds that was finished and verified. Sizes in bytes."""
+
+    source: str
+    """The folder that was copied."""
+    target: str
+    """The backup."""
+    partition_count: int
+    """Copies of partitions: of a partition with three replicas three."""
+    record_count: int
+    """Records in them, each copy counted."""
+    copied_size: int
+    """So much was new since the last backup into this folder."""
+    total_size: int
+    """Of all files of the backup."""
+    notes: tuple[str, ...]
+    """What else there is to know, such as a folder that was set aside."""
+    restore: str
+    """The command that restores it."""
 
 
 class LogStats(NamedTuple):

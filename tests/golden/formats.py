@@ -18,6 +18,7 @@ from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot
 from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
+from pyreplog.log.unfinished import BackupNote, write_backup_note
 from pyreplog.ports import Disk
 from pyreplog.quorum.state import decode, encode
 from pyreplog.record import BatchBuilder, xxh64
@@ -153,6 +154,14 @@ IMPORTS: Final = [
 ]
 
 
+def backup_note() -> dict[str, bytes]:
+    """What a finished backup says of itself."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("backup")
+    write_backup_note(disk, "backup", BackupNote("/srv/events", whole=True))
+    return files_of(disk, "backup")
+
+
 def golden() -> dict[str, bytes]:
     """Every golden file by its path, as this library writes it now."""
     disk = life()
@@ -163,6 +172,7 @@ def golden() -> dict[str, bytes]:
         **torn(disk),
         **spool(),
         **summary(),
+        **backup_note(),
         "import/replog.import": format_state(format_places(IMPORTS)),
         "controller/replog.controller": encode(decode(controller, "golden")),
         "record_batch/nulls.batch": vectors.A2_NULLS,

@@ -23,7 +23,7 @@ from pyreplog.quorum.state import decode, encode
 from pyreplog.spark.behind import Lag
 from pyreplog.spark.options import IGNORED_OPTIONS, READ_OPTIONS
 from pyreplog.spark.sink_options import WRITE_OPTIONS
-from pyreplog.values import RecoveryProgress
+from pyreplog.values import BackupProgress, RecoveryProgress
 from tests.house.sources import PACKAGE, ROOT
 
 DOCS = ROOT / "docs"
@@ -182,7 +182,7 @@ def test_reference_pages_are_the_codes(name: str) -> None:
 
 def test_every_metric_is_on_its_page() -> None:
     """Each field of what a public ``stats()`` gives, of what ``progress`` is told and of a query's lag, with its unit and a meaning."""
-    kinds: set[type] = {RecoveryProgress, Lag}
+    kinds: set[type] = {RecoveryProgress, BackupProgress, Lag}
     for thing in vars(pyreplog).values():
         if inspect.isclass(thing) and hasattr(thing, "stats"):
             kinds.add(get_type_hints(thing.stats)["return"])

@@ -19,6 +19,7 @@ from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import parse_state, read_offsets
 from pyreplog.log.summary import checked, decode_body, decode_key
 from pyreplog.log.transaction_index import AbortedTransaction, parse_aborted
+from pyreplog.log.unfinished import BackupNote, read_backup_note
 from pyreplog.quorum.state import decode
 from pyreplog.record import RecordBatch, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
@@ -186,6 +187,13 @@ def test_the_places_of_imports_are_read() -> None:
     """As it was kept."""
     assert parse_places(parse_state(golden("import/replog.import"), "golden"), "golden") == formats.IMPORTS
     assert [one["rows"] for one in states.imports(golden("import/replog.import"))] == [5, 17]
+
+
+def test_what_a_backup_says_of_itself_is_read(disk: SimDisk) -> None:
+    """The note on its page is that of a finished backup; with one bit changed it is that of an unfinished one."""
+    assert read_backup_note(disk, "backup") == BackupNote("/srv/events", whole=True)
+    disk.flip("backup/replog.backup", 20)
+    assert read_backup_note(disk, "backup") == BackupNote("", whole=False)
 
 
 def test_the_controllers_state_is_read() -> None:

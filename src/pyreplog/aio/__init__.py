@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from pyreplog.aio.backing_up import backup
 from pyreplog.aio.clients import Admin, Consumer, Producer
 from pyreplog.aio.cluster import Cluster, ClusterNode
 from pyreplog.aio.cluster_reader import ClusterReader, ReaderConsumer
 from pyreplog.aio.log import Log, open_log
 from pyreplog.aio.several import scan
 
-__all__ = ["Admin", "Cluster", "ClusterNode", "ClusterReader", "Consumer", "Log", "Producer", "ReaderConsumer", "open_log", "scan"]
+__all__ = [
+    "Admin",
+    "Cluster",
+    "ClusterNode",
+    "ClusterReader",
+    "Consumer",
+    "Log",
+    "Producer",
+    "ReaderConsumer",
+    "backup",
+    "open_log",
+    "scan",
+]
 
 
 def __dir__() -> list[str]:

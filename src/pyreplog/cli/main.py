@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
-from pyreplog.cli import append, bench, cat, describe, dump, exporting, importing, lesson, repair, tail, topics, verify
+from pyreplog.cli import append, backup, bench, cat, describe, dump, exporting, importing, lesson, repair, tail, topics, verify
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
 from pyreplog.cli.output import in_options, say, silence
 from pyreplog.cli.rows import RowError
@@ -24,7 +24,7 @@ from pyreplog.errors import CorruptError, PyreplogError
 __all__ = ["COMMANDS", "build_parser", "main"]
 
 #: Each has ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
-COMMANDS: Final = (topics, append, cat, tail, describe, dump, verify, repair, importing, exporting, bench, lesson)
+COMMANDS: Final = (topics, append, cat, tail, describe, dump, verify, repair, backup, importing, exporting, bench, lesson)
 
 EXIT_INTERRUPTED: Final = 130
 

@@ -116,9 +116,17 @@ def describe(plan: PartitionPlan) -> list[str]:
     for word, ranges in (("mend", plan.mended), ("from a replica", plan.borrowed), ("LOST", plan.lost), ("leave out", plan.dropped)):
         if ranges:
             lines += _listed(word, ranges, "")
+    promised = plan.state.promised
     if not plan.lost:
         lines.append("  nothing is lost")
+    elif promised is not None:
+        count = sum(max(min(one.end, promised) - one.start, 0) for one in plan.lost)
+        lines.append(f"  {'promised':14} offsets up to {promised - 1}, of which {counted(count, 'offset')} {_be(count)} lost")
     return lines
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _listed(word: str, ranges: list[Range], total: str) -> list[str]:
@@ -146,5 +154,6 @@ def fields_of(plan: PartitionPlan) -> dict[str, Any]:
         "from_replicas": spans(plan.borrowed),
         "lost": spans(plan.lost),
         "left_out": spans(plan.dropped),
+        "promised_offset": plan.state.promised,
         "size": sum(piece.size for piece in plan.pieces),
     }

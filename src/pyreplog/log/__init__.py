@@ -7,6 +7,8 @@ partition that needs no lock and writes nothing.
 from __future__ import annotations
 
 from pyreplog._core import LogSlice
+from pyreplog.log.copy import PartitionCopy, RootView
+from pyreplog.log.duplicate import Duplicate, duplicate, sign_off
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import (
     Conflict,
@@ -21,16 +23,21 @@ from pyreplog.log.finder import (
     several_logs,
     untrusted,
 )
-from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, write_topic_id
+from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, read_topic_id, write_topic_id
 from pyreplog.log.intake import Appended, Intake
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
 from pyreplog.log.layout import (
+    BACKUP_NAME,
+    INCARNATION_NAME,
+    LOCK_NAME,
     LOG_SUFFIX,
+    META_PROPERTIES_NAME,
     METADATA_TOPIC,
     SPOOL_PREFIX,
     check_topic,
     directory_name,
     join,
+    outgoing_name,
     parent_of,
     parse_directory_name,
     segment_name,
@@ -45,35 +52,44 @@ from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot, make_folder
 from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping
-from pyreplog.log.snapshot import format_state, parse_state, read_state, replace_file, write_state
+from pyreplog.log.snapshot import format_state, parse_state, read_state, read_whole, replace_file, write_state
 from pyreplog.log.together import Together, cluster_id_of, log_names, printable_name, twice
 from pyreplog.log.transaction_index import AbortedTransaction
+from pyreplog.log.unfinished import BackupNote, read_backup_note, refuse_unfinished, write_backup_note
 
 __all__ = [
-    "ISOLATIONS",
-    "LOG_SUFFIX",
-    "METADATA_TOPIC",
-    "SPOOL_PREFIX",
-    "READ_COMMITTED",
-    "READ_UNCOMMITTED",
     "AbortedTransaction",
     "Appended",
+    "BACKUP_NAME",
+    "BackupNote",
     "CommittedSource",
     "Conflict",
+    "Duplicate",
     "EpochCache",
     "Finder",
     "Found",
     "FoundLog",
     "FoundRoot",
+    "INCARNATION_NAME",
+    "ISOLATIONS",
     "Intake",
+    "LOCK_NAME",
+    "LOG_SUFFIX",
     "Log",
     "LogReader",
     "LogRoot",
     "LogSlice",
+    "METADATA_TOPIC",
+    "META_PROPERTIES_NAME",
     "NewLog",
     "Onlooker",
     "Origin",
+    "PartitionCopy",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
     "RecoveryReport",
+    "RootView",
+    "SPOOL_PREFIX",
     "Sleeping",
     "StableSource",
     "SyncPlan",
@@ -84,6 +100,7 @@ __all__ = [
     "decode_uuid",
     "directory_name",
     "distrusted",
+    "duplicate",
     "encode_uuid",
     "find_logs",
     "find_roots",
@@ -96,20 +113,27 @@ __all__ = [
     "log_names",
     "make_folder",
     "open_readers",
+    "outgoing_name",
     "parent_of",
     "parse_directory_name",
     "parse_state",
     "printable_name",
     "random_uuid",
+    "read_backup_note",
     "read_config",
     "read_properties",
     "read_state",
+    "read_topic_id",
+    "read_whole",
+    "refuse_unfinished",
     "replace_file",
     "segment_name",
     "several_logs",
+    "sign_off",
     "twice",
     "untrusted",
     "with_reserve",
+    "write_backup_note",
     "write_state",
     "write_topic_id",
 ]

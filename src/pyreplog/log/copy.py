@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, NamedTuple, TypeVar
 
-from pyreplog._core import OffsetIndex, SegmentScanner
+from pyreplog._core import LOG_OVERHEAD, OffsetIndex, SegmentScanner
 from pyreplog.config import Durability
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
 from pyreplog.log.chain import Chain
@@ -21,7 +21,17 @@ from pyreplog.log.folder import FolderPlan, plan_folder
 from pyreplog.log.identity import read_topic_id
 from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.layout import HIGH_WATERMARK_NAME, INT64_MAX, LOG_START_NAME, RECOVERY_POINT_NAME, SWAP_SUFFIX, join, parent_of
+from pyreplog.log.layout import (
+    HIGH_WATERMARK_NAME,
+    INT64_MAX,
+    LENGTH_POSITION,
+    LOG_START_NAME,
+    LOG_SUFFIX,
+    RECOVERY_POINT_NAME,
+    SWAP_SUFFIX,
+    join,
+    parent_of,
+)
 from pyreplog.log.mark import MarkState, read_mark
 from pyreplog.log.overflow import find_parts, may_overflow
 from pyreplog.log.producer_state import newest_table, producer_batches
@@ -51,6 +61,18 @@ class _LogFile(NamedTuple):
         """Whether ``found`` is the same file, with what was there before."""
         before = self.found
         return (found.size, found.mtime_ms, found.identity) == (before.size, before.mtime_ms, before.identity)
+
+
+class LogFilePart(NamedTuple):
+    """The first ``size`` bytes of the log file at ``path``, of the segment that begins at ``base_offset``: for a copy of it."""
+
+    path: str
+    base_offset: int
+    size: int
+    suffix: str
+    """Behind the file's usual name, as of a replacement that was interrupted."""
+    last: bool
+    """No segment follows: the copy ends in it."""
 
 
 def _scan_end(segment: Segment) -> SegmentScanner:
@@ -174,6 +196,49 @@ class PartitionCopy:
     def segments(self) -> list[tuple[int, int]]:
         """(base offset, size) of each segment, in order."""
         return [(segment.base_offset, segment.size) for segment in self._segments or ()]
+
+    @property
+    def mark(self) -> MarkState | None:
+        """The mark at the last look; None where there is none."""
+        return self._mark
+
+    def log_files_below(self, end_offset: int) -> list[LogFilePart]:
+        """What of the log files holds the records from the start to below ``end_offset``, in order. REQUIRES a look at the folder that is
+        not older than the writer's last truncation.
+
+        Raises :class:`CorruptLogError` where a part of them is missing.
+        """
+        if self._lost_end > self.start_offset:
+            raise CorruptLogError("segments are missing", start=self.start_offset, end=self._lost_end, file=self.directory)
+        bases = [base for base in sorted(self._files) if base <= end_offset]
+        while len(bases) > 1 and bases[1] <= self.start_offset:
+            del bases[0]
+        if not bases and end_offset > self.start_offset:
+            raise CorruptLogError("the log's files are gone", start=self.start_offset, end=end_offset, file=self.directory, ends=True)
+        parts = []
+        for base, following in zip(bases, [*bases[1:], None], strict=False):
+            file = self._files[base]
+            size = file.found.size if following is not None else self._again(partial(self._size_below, file, end_offset))
+            suffix = file.path.rpartition(LOG_SUFFIX)[2]
+            parts.append(LogFilePart(file.path, base, size, suffix, following is None))
+        return parts
+
+    def _size_below(self, file: _LogFile, end_offset: int) -> int:
+        """Where in ``file`` the batches below ``end_offset`` end. What lies behind may be in the middle of being written."""
+        for segment in file.segments:
+            position = segment.position_of(end_offset - 1) if end_offset > segment.base_offset else 0
+            if position is None:
+                continue
+            head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
+            if end_offset == segment.base_offset or int.from_bytes(head[:LENGTH_POSITION], "big", signed=True) >= end_offset:
+                return segment.in_file(position)
+            return segment.in_file(position + LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big", signed=True))
+        last = file.segments[-1]
+        if self._mark is not None and not self._mark.adopted:
+            start = max(last.end_offset(), self.start_offset)
+            reason = "the log ends before what its mark promises"
+            raise CorruptLogError(reason, start=start, end=end_offset, file=file.path, position=last.size, ends=True)
+        return last.in_file(_scan_end(last).position)
 
     def refresh(self) -> bool:
         """Look again: at the mark, the segments, the epochs. Slow only where something changed. Whether files were opened for it by their
@@ -471,9 +536,9 @@ class PartitionCopy:
         segments = self._open_segments
         last = None if segments is None else segments.last
         if last is None or (last.base_offset < end_offset and last.position_of(offset) is None):
-            reason = "the log ends before what was flushed: its end is missing"
+            reason = "the log ends before what its mark promises: its end is missing"
             file, position = (self.directory, None) if last is None else (last.path, last.size)
-            raise CorruptLogError(reason, start=offset, end=end_offset, file=file, position=position)
+            raise CorruptLogError(reason, start=offset, end=end_offset, file=file, position=position, ends=True)
 
     def _read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
         if offset < self.start_offset:

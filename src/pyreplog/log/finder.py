@@ -28,6 +28,7 @@ from pyreplog.log.places import (
     topic_id_of,
 )
 from pyreplog.log.reader import LogReader
+from pyreplog.log.unfinished import refuse_unfinished
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 
@@ -237,6 +238,7 @@ class Finder:
         self._partial = partial
         self._views: dict[str, RootView] = {}
         self._log: FoundLog | None = None
+        self._is_finished = False
         #: All that lies under the path.
         self.found = find_logs(disk, path)
 
@@ -244,7 +246,7 @@ class Finder:
     def of(cls, disk: Disk, found: Found, log: FoundLog, *, partial: bool = False) -> Finder:
         """A finder of ``log``, one of several in ``found``."""
         finder = cls.__new__(cls)
-        finder._disk, finder._partial, finder._views, finder._log = disk, partial, {}, log
+        finder._disk, finder._partial, finder._views, finder._log, finder._is_finished = disk, partial, {}, log, False
         finder.found = found
         return finder
 
@@ -262,9 +264,20 @@ class Finder:
             self._log = logs[0] if logs else None
         return self._log
 
+    def _finished(self) -> FoundLog | None:
+        """The one log that is meant. Raises :class:`UnfinishedBackupError` if it is a backup that was not finished."""
+        if not self._is_finished:
+            refuse_unfinished(self._disk, [self.found.path])
+            log = self.log
+            if log is not None:
+                roots = [root.path if log.bare is None else parent_of(root.path) for root in log.roots]
+                refuse_unfinished(self._disk, dict.fromkeys([join(self.found.path, log.name), *roots]))
+            self._is_finished = True
+        return self.log
+
     def folders(self, topic: str | None = None) -> dict[TopicPartition, list[str]]:
         """The folders of each partition (of ``topic``), sorted by partition: one, or in a cluster one for each node that has it."""
-        log = self.log
+        log = self._finished()
         if log is None:
             return {}
         partitions = log.partitions()
@@ -283,7 +296,7 @@ class Finder:
 
     def open(self, partition: TopicPartition) -> LogReader | None:
         """A reader of one partition, without a look at the others; None if it has no folder."""
-        log = self.log
+        log = self._finished()
         if log is None:
             return None
         if log.bare is not None:

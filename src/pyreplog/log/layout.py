@@ -22,6 +22,8 @@ HIGH_WATERMARK_NAME: Final = "replication-offset-checkpoint"
 INCARNATION_NAME: Final = "replog.incarnation"
 RESERVE_NAME: Final = "replog.reserve"
 SUMMARIES_NAME: Final = "replog.db"
+BACKUP_NAME: Final = "replog.backup"
+"""What a backup says of itself; beside it, with ``.lock`` behind the name, the lock of the run that makes it."""
 
 # Files of a partition folder. On disk: never change.
 LOG_SUFFIX: Final = ".log"

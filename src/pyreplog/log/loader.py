@@ -39,7 +39,7 @@ from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, Part, find_parts, split_segment
 from pyreplog.log.scan import scan_segment, why_ended
-from pyreplog.log.segment import Segment, resume_offset
+from pyreplog.log.segment import Segment, is_cut_off, resume_offset
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import replace_file
 from pyreplog.log.torn import keep_tail
@@ -279,7 +279,12 @@ class Loader:
         end = segments[-1].next_offset if segments else None
         if end is not None and end < self.durable_end:
             raise CorruptLogError(
-                "the log ends before what was synced", start=end, end=self.durable_end, file=segments[-1].path, position=segments[-1].size
+                "the log ends before what its mark promises",
+                start=end,
+                end=self.durable_end,
+                file=segments[-1].path,
+                position=segments[-1].size,
+                ends=True,
             )
         if not segments:
             segments.append(self._first_segment())
@@ -504,9 +509,11 @@ class Loader:
             reason = f"a batch says that it begins at offset {begins}, and {start} is next"
         reason = segment.describe_damage(position, reason)
         end = resume_offset(segment, position, start)
+        last = index + 1 == len(segments)
+        ends = end is None and last and is_cut_off(segment, position)
         if end is None:
-            end = segments[index + 1].base_offset if index + 1 < len(segments) else self.durable_end
-        return CorruptLogError(reason, start=start, end=max(end, start + 1), file=segment.path, position=position)
+            end = self.durable_end if last else segments[index + 1].base_offset
+        return CorruptLogError(reason, start=start, end=max(end, start + 1), file=segment.path, position=position, ends=ends)
 
     # -- both --
 

@@ -75,6 +75,7 @@ from pyreplog.log.summary import (
     summarize,
     write_summaries,
 )
+from pyreplog.log.unfinished import refuse_unfinished
 from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM, Chance, Clock, Disk, Lock
 from pyreplog.values import TopicPartition
 
@@ -234,6 +235,7 @@ class LogRoot:
         new: bool,
     ) -> None:
         disk, path = self.disk, self.path
+        refuse_unfinished(disk, [path])
         properties = read_properties(disk, path)
         if properties is not None:
             self._held = disk.hold(join(path, META_PROPERTIES_NAME))

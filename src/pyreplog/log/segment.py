@@ -786,6 +786,12 @@ class Segment(SegmentEnd):
         return describe_damage(self.file, position, self.size, 0 if self.legacy is None else self.legacy.end, reason)
 
 
+def is_cut_off(segment: Segment, position: int) -> bool:
+    """Whether the file of ``segment`` ends at ``position``, or within the batch that begins there."""
+    length = bytes(segment.file.read_at(position + LENGTH_POSITION, LOG_OVERHEAD - LENGTH_POSITION))
+    return len(length) < 4 or position + LOG_OVERHEAD + int.from_bytes(length, "big", signed=True) > segment.size
+
+
 def resume_offset(segment: Segment, position: int, start: int) -> int | None:
     """Base offset of the first whole batch behind the damage at ``position``, which begins at offset ``start``; None where none is found.
 

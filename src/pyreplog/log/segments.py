@@ -16,7 +16,7 @@ from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.scan import scan_segment, why_ended
-from pyreplog.log.segment import Segment, resume_offset
+from pyreplog.log.segment import Segment, is_cut_off, resume_offset
 
 
 class Segments:
@@ -256,10 +256,12 @@ class Segments:
     def _damaged(self, index: int, offset: int, end_offset: int, reason: str, position: int | None) -> CorruptLogError:
         """The error for damage at ``position`` of segment ``index``, met by who wanted ``offset``: up to where reading can go on."""
         segment = self._segments[index]
-        end = resume_offset(segment, segment.size if position is None else position, offset)
+        at = segment.size if position is None else position
+        end = resume_offset(segment, at, offset)
+        ends = end is None and index + 1 == len(self._segments) and is_cut_off(segment, at)
         if end is None:
             end = self._following(index, end_offset)
-        return CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=segment.path, position=position)
+        return CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=segment.path, position=position, ends=ends)
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
         """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         effective_min_isr,
     )
     from pyreplog.quorum.placement import place
-    from pyreplog.quorum.state import ControllerState, decode, encode, load, store
+    from pyreplog.quorum.state import ControllerState, decode, encode, load, read_state, store
     from pyreplog.quorum.topics import PARTITIONS_MAX, new_id
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "metadata",
     "new_id",
     "place",
+    "read_state",
     "settle",
     "settle_uncleanly",
     "store",
@@ -94,6 +95,7 @@ _LATER: Final = {
     "place": ".placement",
     "settle": ".election",
     "settle_uncleanly": ".election",
+    "read_state": ".state",
     "store": ".state",
 }
 

@@ -13,6 +13,7 @@ from pyreplog.runtime.writer import LogWriter
 
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
+    from pyreplog.runtime.backing_up import backup
     from pyreplog.runtime.cluster import Cluster
     from pyreplog.runtime.cluster_reader import ClusterReader, ReaderAdmin
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
@@ -46,6 +47,7 @@ __all__ = [
     "ReaderConsumer",
     "TopicDescription",
     "apply_unowned",
+    "backup",
     "cluster_wait",
     "folder_of",
     "log_wait",
@@ -70,6 +72,7 @@ _LATER: Final = {
     "ReaderConsumer": ".reader_consumer",
     "TopicDescription": ".admin",
     "apply_unowned": ".owner",
+    "backup": ".backing_up",
     "make_unowned": ".owner",
     "place_of": ".subject",
     "scan": ".several",

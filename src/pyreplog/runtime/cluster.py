@@ -46,9 +46,10 @@ from pyreplog.errors import (
     again,
 )
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import is_partition, make_folder, open_readers, with_reserve
+from pyreplog.log import is_partition, make_folder, open_readers, read_properties, refuse_unfinished, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint, TopicImage
+from pyreplog.quorum import load as load_state
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.advice import Advice, Awaited
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
@@ -222,6 +223,7 @@ class Cluster:
         """Take the folder, and run the controller and ``number`` nodes, or as many more as it knows. ``asked``: how many were asked for."""
         disk, path = self._controller_disk, self._path
         self._lock = wait.call(lambda: with_reserve(disk, path, lambda: disk.lock(f"{path}/{LOCK_NAME}", "a cluster")))
+        refuse_unfinished(disk, [path])
         _check_state(disk, path)
         self._start_controller()
         known = max(self._authority.authority.image.brokers, default=0)
@@ -805,10 +807,27 @@ def _too_few(path: str, known: int, nodes: int) -> ConfigError:
 
 
 def _check_state(disk: Disk, path: str) -> None:
-    """Nodes without the controller that knows their topics: never begin a new cluster over them."""
-    file = f"{path}/{STATE_FILE}"
-    if disk.stat(file) is not None:
+    """Refuse nodes beside which the state of their controller is missing, or that of another cluster lies: a new cluster is never
+    begun over them."""
+    clusters = _clusters_of_nodes(disk, path)
+    state = load_state(disk, path)
+    if not clusters or (state is not None and set(clusters) == {state.cluster_id}):
         return
+    nodes = " and ".join(f"{', '.join(names)} of cluster {cluster[:64]}" for cluster, names in clusters.items())
+    what = "is missing" if state is None else f"is that of cluster {state.cluster_id}"
+    raise CorruptError(
+        f"the controller's state {STATE_FILE} {what}, and this folder holds {nodes}: put the nodes of one cluster and its own {STATE_FILE} "
+        f"into {path}, from the backup or the folder that they were copied out of. The records are in the nodes' folders, each of which "
+        "can be read as it is",
+        file=f"{path}/{STATE_FILE}",
+    )
+
+
+def _clusters_of_nodes(disk: Disk, path: str) -> dict[str, list[str]]:
+    """The nodes whose folders lie in ``path`` and say which cluster they are of, by the id of that cluster."""
+    found: dict[str, list[str]] = {}
     for name in disk.list(path):
-        if name.startswith("node-") and disk.stat(f"{path}/{name}/meta.properties") is not None:
-            raise CorruptError(f"the controller's state is gone, but {name} is there: put the file back from a copy", file=file)
+        values = read_properties(disk, f"{path}/{name}") if name.startswith("node-") else None
+        if values is not None and values.get("cluster.id"):
+            found.setdefault(values["cluster.id"], []).append(name)
+    return found

@@ -12,6 +12,7 @@ from crc32c import crc32c
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
+from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import Facts, Look, read_file
 from pyreplog.verify.lookup import find_roots, is_directory, is_partition
@@ -33,6 +34,7 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
     book = Book(progress)
     path = path.rstrip("/") or "/"
     names = list(disk.list(path))
+    check_backup(disk, path, book)
     if is_partition(disk, path):
         topic, partition = partition_of(path.rpartition("/")[2]) or (path.rpartition("/")[2], 0)
         check_partition(disk, path, topic, partition, Look(deep=deep), book)
@@ -47,7 +49,26 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
     if any(partition_of(name) and is_partition(disk, f"{path}/{name}") for name in names):
         check_root(disk, path, book, deep=deep)
         return book
+    if book.findings:
+        return book  # a backup that had just begun
     raise StorageError(errno.ENOENT, "there is no log here: neither a root, nor a cluster's folder, nor a partition folder", path)
+
+
+def check_backup(disk: Disk, path: str, book: Book) -> None:
+    """Verify that the folder ``path``, if it is a backup, was finished."""
+    file = f"{path}/{states.BACKUP}"
+    try:
+        data = read_file(disk, file)
+        if data is None:
+            return
+        values = states.state(data)
+        if values.get("version") == "0" and values.get("state") == "whole":
+            return
+        about = f"this backup of {values.get('source', 'another folder')[:256]} is not finished: it may lack records that its source had"
+    except Unreadable as error:
+        about = f"what the backup says of itself is not to be believed: {error}"
+    advice = "run `replog backup SOURCE TARGET` until it ends; if the source is gone, `replog repair` saves what was copied"
+    book.damage(file, about, advice)
 
 
 def total_size(disk: Disk, path: str, depth: int = 3) -> int:
@@ -290,16 +311,7 @@ class _Root:
 
 def _cluster(disk: Disk, path: str, names: list[str], roots: list[str], book: Book, *, deep: bool) -> None:
     """Every root under ``path``, the controller's state, and the replicas against each other."""
-    if states.CONTROLLER in names:
-        try:
-            data = read_file(disk, f"{path}/{states.CONTROLLER}", book)
-            states.controller(data or b"")
-        except (Unreadable, ValueError) as error:
-            book.damage(
-                f"{path}/{states.CONTROLLER}",
-                f"the controller's state is not to be believed: {error}",
-                "put back a copy of it: without it nobody knows which replicas count",
-            )
+    check_controller(disk, path, names, roots, book)
     check_spool(disk, path, names, book)
     copies: dict[tuple[str, int], list[Facts]] = {}
     for root in roots:

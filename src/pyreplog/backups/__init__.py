@@ -1,0 +1,11 @@
+"""Backups of a log, a cluster or a broker's folder, made beside its writer, and again into the same folder.
+
+:func:`make` copies, verifies, and says what it did. The copying of one partition is :func:`pyreplog.log.duplicate`.
+"""
+
+from __future__ import annotations
+
+from pyreplog.backups.making import Progress, make
+from pyreplog.backups.places import Place, find_places
+
+__all__ = ["Place", "Progress", "find_places", "make"]

@@ -1,0 +1,388 @@
+"""One run of a backup: what is new is copied, what was copied before is compared, and all of it is verified at the end.
+
+Order of a run. The note ``unfinished`` is synced before anything else changes, and the note ``whole`` comes last, so a backup that
+was interrupted anywhere is never taken for whole. Batches that a Spark sink applied are noted before records are copied, and the
+controller's state is copied after them: the records are never older than the former, nor newer than the latter. Of each
+partition one end is chosen for all replicas: the high watermark. A replica that does not reach it is copied from one that does.
+"""
+
+from __future__ import annotations
+
+import errno
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from pyreplog.backups.places import Place, find_places
+from pyreplog.errors import ConfigError, CorruptError, StorageError
+from pyreplog.interruptions import is_interruption
+from pyreplog.log import (
+    BACKUP_NAME,
+    INCARNATION_NAME,
+    LOCK_NAME,
+    META_PROPERTIES_NAME,
+    SPOOL_PREFIX,
+    BackupNote,
+    Duplicate,
+    LogReader,
+    PartitionCopy,
+    RootView,
+    directory_name,
+    duplicate,
+    is_partition,
+    join,
+    make_folder,
+    outgoing_name,
+    parse_directory_name,
+    read_backup_note,
+    read_properties,
+    read_topic_id,
+    read_whole,
+    refuse_unfinished,
+    replace_file,
+    sign_off,
+    write_backup_note,
+)
+from pyreplog.ports import Chance, Disk
+from pyreplog.quorum import STATE_FILE, ControllerState, decode, encode, store
+from pyreplog.quorum import read_state as read_controller
+from pyreplog.values import BackupProgress, BackupReport, TopicPartition
+from pyreplog.verify import Book, Level, check_root, total_size
+
+Progress = Callable[[BackupProgress], None]
+
+LOCK_FILE: Final = f"{BACKUP_NAME}.lock"
+LOOKS_MAX: Final = 100
+"""How often one partition is looked at again because its writer removed segments while they were copied."""
+ROUNDS_MAX: Final = 3
+"""How often topics are looked for that were made while others were copied."""
+_APPLIED: Final = ".applied"
+_BOOTSTRAP: Final = "bootstrap.checkpoint"
+_NOT_OURS: Final = frozenset({LOCK_FILE, LOCK_NAME, f"{BACKUP_NAME}.tmp", "lost+found"})
+"""What an empty folder may hold: locks of a run that ended before its first note, and what a file system makes."""
+
+
+def make(disk: Disk, source: str, target: str, *, random: Chance, progress: Progress | None = None) -> BackupReport:
+    """Copy what readers see of the folder ``source`` into the folder ``target``, durably, and verify it. REQUIRES absolute paths.
+
+    ``target`` is new, empty, or an earlier backup of ``source``. ``random``: for the ids of what is set aside. Raises
+    :class:`ConfigError` for another folder, :class:`BackupDivergedError` where ``target`` holds records that ``source`` has not,
+    :class:`LockedError` while another process writes to ``target``, :class:`CorruptError` where ``source`` is damaged,
+    :class:`StorageError` where the disk refuses.
+    """
+    return _Run(disk, source, target, random, progress).run()
+
+
+class _Replica(NamedTuple):
+    """One folder of a partition: its copy as a reader sees it, and where it belongs in the backup."""
+
+    place: Place
+    copy: PartitionCopy
+
+
+class _Run:
+    """One run. Use once."""
+
+    def __init__(self, disk: Disk, source: str, target: str, random: Chance, progress: Progress | None) -> None:
+        self._disk, self._source, self._target, self._random = disk, source, target, random
+        self._tell = progress
+        self._stage, self._done, self._total = "copied", 0, 0
+        self._notes: list[str] = []
+        self._places: list[Place] = []
+        self._copied: dict[str, dict[TopicPartition, Duplicate]] = {}
+        """By root of the source."""
+        self._copied_size = 0
+        self._broker_epochs: dict[int, int] = {}
+        """By node id, as the copied state of the controller has them."""
+
+    def run(self) -> BackupReport:
+        disk, source, target = self._disk, self._source, self._target
+        _check_apart(source, target)
+        self._places = find_places(disk, source, target)
+        refuse_unfinished(disk, [source, *(place.source for place in self._places)])
+        self._check_target()
+        new = disk.stat(target) is None
+        if new:
+            make_folder(disk, target)
+        lock = disk.lock(join(target, LOCK_FILE), "a backup")
+        try:
+            self._begin()
+            self._begin_stage("copied", self._size_to_copy())
+            self._copy_all()
+            for place in self._places:
+                self._sign_off(place)
+            return self._verified()
+        finally:
+            lock.release()
+
+    # -- the target --
+
+    def _check_target(self) -> None:
+        """Refuse a folder that is neither new nor a backup of the source."""
+        disk, source, target = self._disk, self._source, self._target
+        found = disk.stat(target)
+        if found is None:
+            return
+        if not found.is_directory:
+            raise StorageError(errno.ENOTDIR, "a file is where the backup's folder should be", target)
+        note = read_backup_note(disk, target)
+        if note is None and not _NOT_OURS.issuperset(disk.list(target)):
+            raise ConfigError(f"{target} is no backup, and not empty: name a new folder for the backup of {source}")
+        for place in self._places:
+            values = read_properties(disk, place.target) if disk.stat(place.target) is not None else None
+            there = "" if values is None else values.get("cluster.id", "")
+            if there and place.cluster_id and there != place.cluster_id:
+                raise ConfigError(
+                    f"{place.target} is a backup of cluster {there[:64]}, and {place.source} is of cluster {place.cluster_id[:64]}: "
+                    "name a new folder for its backup"
+                )
+        if note is not None:
+            self._check_roots(target)
+
+    def _check_roots(self, target: str) -> None:
+        """Refuse a source that lost a node whose copies the backup has: the next run would leave them behind, of another time."""
+        wanted = {place.target for place in self._places}
+        for name in [".", *self._disk.list(target)]:
+            folder = target if name == "." else join(target, name)
+            if folder not in wanted and self._disk.stat(join(folder, BACKUP_NAME)) is not None and folder != target:
+                raise ConfigError(
+                    f"{folder} is the backup of a node that {self._source} does not have: put that node's folder back, or name a new "
+                    "folder for the backup"
+                )
+
+    def _begin(self) -> None:
+        """Make the folders, see that no writer has them open, and note durably that the backup is not finished."""
+        disk = self._disk
+        note = BackupNote(self._source, whole=False)
+        folders = list(dict.fromkeys([self._target, *(place.target for place in self._places)]))
+        for folder in folders:
+            if disk.stat(folder) is None:
+                disk.make_directory(folder)
+                disk.sync_directory(folder.rpartition("/")[0] or "/")
+            disk.check_directory(folder)
+            disk.lock(join(folder, LOCK_NAME), "a backup").release()
+            write_backup_note(disk, folder, note)
+
+    # -- copying --
+
+    def _copy_all(self) -> None:
+        """Every partition, and around them what must not be newer, or not older."""
+        self._small_files()
+        controller = f"{self._source}/{STATE_FILE}"
+        for _ in range(ROUNDS_MAX):
+            count = sum(map(self._copy_new, self._groups()))
+            if not count or self._disk.stat(controller) is None:
+                break
+        self._set_aside_rest()
+        if self._disk.stat(controller) is not None:
+            self._controller()
+
+    def _small_files(self) -> None:
+        """Files of the roots that are replaced as a whole."""
+        for place in self._places:
+            self._put(place.source, place.target, META_PROPERTIES_NAME)
+            self._put(place.source, place.target, _BOOTSTRAP)
+        pairs = dict.fromkeys([(self._source, self._target), *((place.source, place.target) for place in self._places)])
+        for source, target in pairs:
+            for name in self._disk.list(source):
+                if name.startswith(SPOOL_PREFIX) and name.endswith(_APPLIED):
+                    self._put(source, target, name)
+
+    def _put(self, source: str, target: str, name: str) -> None:
+        content = read_whole(self._disk, join(source, name))
+        if content is not None and read_whole(self._disk, join(target, name)) != content:
+            replace_file(self._disk, join(target, name), content)
+
+    def _groups(self) -> Iterator[list[Place]]:
+        """The roots whose folders of one partition may be its replicas: those of one log or cluster."""
+        groups: dict[str, list[Place]] = {}
+        for place in self._places:
+            groups.setdefault(place.log, []).append(place)
+        yield from groups.values()
+
+    def _copy_new(self, places: Sequence[Place]) -> int:
+        """Copy the partitions in ``places`` that were not copied yet; how many there were."""
+        wanted: dict[TopicPartition, list[Place]] = {}
+        for place in places:
+            done = self._copied.setdefault(place.source, {})
+            for key in place.partitions(self._disk):
+                if key not in done:
+                    wanted.setdefault(key, []).append(place)
+        for key in sorted(wanted):
+            self._copy_partition(key, wanted[key])
+        return len(wanted)
+
+    def _copy_partition(self, key: TopicPartition, places: Sequence[Place]) -> None:
+        """All replicas of one partition. What its writer removes while it is copied is looked at again."""
+        for _ in range(LOOKS_MAX):
+            try:
+                self._copy_replicas(key, places)
+                return
+            except StorageError as error:
+                if is_interruption(error) or error.errno not in (errno.ENOENT, errno.ESTALE):
+                    raise
+                failure = error
+            places = [place for place in places if is_partition(self._disk, join(place.source, directory_name(*key)))]
+            if not places:
+                return  # the topic was deleted
+        raise failure
+
+    def _copy_replicas(self, key: TopicPartition, places: Sequence[Place]) -> None:
+        replicas: list[_Replica] = []
+        try:
+            for place in places:
+                folder = join(place.source, directory_name(*key))
+                copy = PartitionCopy(self._disk, folder, key, RootView(self._disk, place.source))
+                replicas.append(_Replica(place, copy))
+            of_topic: dict[str, list[_Replica]] = {}
+            for replica in replicas:
+                of_topic.setdefault(replica.copy.topic_id, []).append(replica)
+            for alike in of_topic.values():
+                self._copy_alike(key, alike)
+        finally:
+            for replica in replicas:
+                replica.copy.close()
+
+    def _copy_alike(self, key: TopicPartition, replicas: Sequence[_Replica]) -> None:
+        """Copy the replicas of one partition of one topic, all up to the same offset."""
+        reader = LogReader(key, [replica.copy for replica in replicas])
+        end = reader.end_offset
+        best = next(replica.copy for replica in replicas if replica.copy.directory == reader.directory)
+        for place, copy in replicas:
+            origin = copy if copy is best or _reaches(copy, best, end) else best
+            target = join(place.target, directory_name(*key))
+            self._make_way(place, key, target, copy.topic_id)
+            made = duplicate(origin, end, self._disk, target, key, self._add)
+            if copy.topic_id_now() != copy.topic_id:
+                raise StorageError(errno.ESTALE, "the topic was made again while it was copied", copy.directory)
+            self._copied[place.source][key] = made
+            self._copied_size += made.copied_size
+
+    def _make_way(self, place: Place, key: TopicPartition, target: str, topic_id: str) -> None:
+        """Set aside what the backup has of another topic of that name."""
+        if self._disk.stat(target) is None:
+            return
+        try:
+            there = read_topic_id(self._disk, target)
+        except CorruptError:
+            there = None
+        if there is not None and topic_id and there != topic_id:
+            self._set_aside(place, key, "is another topic in the source by now")
+
+    def _set_aside_rest(self) -> None:
+        """Set aside what the backup has of partitions that are not in the source any more."""
+        for place in self._places:
+            for name in self._disk.list(place.target):
+                parsed = parse_directory_name(name)
+                if parsed is None or parsed.kind or parsed.topic_partition in self._copied[place.source]:
+                    continue
+                if is_partition(self._disk, join(place.target, name)):
+                    self._set_aside(place, parsed.topic_partition, "is not in the source any more")
+
+    def _set_aside(self, place: Place, key: TopicPartition, why: str) -> None:
+        """Give the backup's folder of a partition Kafka's name for a stray one, which nobody opens: its records are kept."""
+        stray = join(place.target, outgoing_name(key, self._random.randbytes(16).hex(), "stray"))
+        self._disk.rename(join(place.target, directory_name(*key)), stray)
+        self._disk.sync_directory(place.target)
+        self._notes.append(f"{key} {why}: its records of the last backup are kept in {stray}; remove it when nobody needs them")
+
+    def _controller(self) -> None:
+        """The controller's state as it is now, without topics that were made since the last look at the nodes."""
+        data = read_controller(self._disk, self._source)
+        if data is None:
+            return
+        state = decode(data, f"{self._source}/{STATE_FILE}")
+        copied = {key.topic for found in self._copied.values() for key in found}
+        image = state.image
+        for topic in [topic for topic in image.topics.values() if topic.name not in copied and topic.partitions]:
+            del image.topics[topic.topic_id]
+            image.topic_ids.pop(topic.name, None)
+        suspects = {key: ends for key, ends in state.suspects.items() if key[0] in image.topics}
+        content = encode(ControllerState(state.cluster_id, image, suspects))
+        if read_controller(self._disk, self._target) != content:
+            store(self._disk, self._target, content)
+        self._broker_epochs = {broker.broker_id: broker.epoch for broker in image.brokers.values()}
+
+    # -- the end --
+
+    def _sign_off(self, place: Place) -> None:
+        """Leave the root in the backup as a clean stop leaves it."""
+        self._disk.sync_directory(place.target)
+        sign_off(
+            self._disk,
+            place.target,
+            self._copied[place.source],
+            self._random,
+            broker_epoch=self._broker_epochs.get(place.node_id, -1),
+            own=self._disk.stat(join(place.source, INCARNATION_NAME)) is not None,
+        )
+
+    def _verified(self) -> BackupReport:
+        """Look at the backup with the independent decoders; then note that it is whole."""
+        disk, target = self._disk, self._target
+        size = total_size(disk, target)
+        self._begin_stage("verified", size)
+        book = Book(self._add)
+        for place in self._places:
+            check_root(disk, place.target, book)
+        for finding in book.findings:
+            if finding.level is Level.DAMAGE:
+                raise CorruptError(
+                    f"the backup in {target} is damaged: {finding.what}. Its source {self._source} may be damaged as well, which `replog "
+                    f"verify {self._source}` tells. The backup does not count as finished",
+                    file=finding.path,
+                    position=finding.position if finding.position >= 0 else None,
+                )
+        note = BackupNote(self._source, whole=True)
+        for folder in dict.fromkeys([*(place.target for place in self._places), target]):
+            write_backup_note(disk, folder, note)
+        return BackupReport(
+            source=self._source,
+            target=target,
+            partition_count=sum(map(len, self._copied.values())),
+            record_count=book.record_count,
+            copied_size=self._copied_size,
+            total_size=size,
+            notes=tuple(self._notes),
+            restore=f"replog backup {shlex.quote(target)} {shlex.quote(self._source)}",
+        )
+
+    # -- progress --
+
+    def _size_to_copy(self) -> int:
+        """About so many bytes of segments are not in the backup yet."""
+        size = 0
+        for place in self._places if self._tell is not None else ():
+            for key, folder in place.partitions(self._disk).items():
+                for name in self._disk.list(folder):
+                    found = self._disk.stat(join(folder, name)) if name.endswith(".log") else None
+                    there = self._disk.stat(join(place.target, directory_name(*key)) + f"/{name}")
+                    if found is not None and (there is None or there.size != found.size):
+                        size += found.size
+        return size
+
+    def _begin_stage(self, stage: str, total: int) -> None:
+        self._stage, self._done, self._total = stage, 0, total
+        self._add(0)
+
+    def _add(self, size: int) -> None:
+        self._done += size
+        if self._tell is not None:
+            self._tell(BackupProgress(self._stage, self._done, self._total))
+
+
+def _reaches(copy: PartitionCopy, best: PartitionCopy, end: int) -> bool:
+    """Whether ``copy`` holds all that ``best`` has below ``end``."""
+    if best.epochs.agrees_up_to(copy.epochs) < end:
+        return False
+    with suppress(CorruptError):
+        return copy.valid_end() >= end
+    return False
+
+
+def _check_apart(source: str, target: str) -> None:
+    """Raises :class:`ConfigError` where the folders are one, or lie within one another."""
+    inside, outside = target.rstrip("/") + "/", source.rstrip("/") + "/"
+    if inside.startswith(outside) or outside.startswith(inside):
+        raise ConfigError(f"{target} and {source} lie within one another: name a folder elsewhere for the backup")

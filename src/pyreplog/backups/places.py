@@ -1,0 +1,79 @@
+"""Which roots a source folder stands for, and where each of them lies in a backup."""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+from pyreplog.errors import ConfigError, StorageError
+from pyreplog.log import META_PROPERTIES_NAME, FoundRoot, find_logs, is_partition, join, parse_directory_name
+from pyreplog.ports import Disk
+from pyreplog.values import TopicPartition
+
+
+class Place(NamedTuple):
+    """One root of the source, and the folder for it in the backup."""
+
+    source: str
+    target: str
+    log: str
+    """Which of the independent logs under the source it belongs to."""
+    cluster_id: str
+    """"" where the root does not say."""
+    node_id: int
+    """-1 where it does not say."""
+
+    def partitions(self, disk: Disk) -> dict[TopicPartition, str]:
+        """The folders of the partitions in the source, by rising partition."""
+        found = {}
+        for name in disk.list(self.source):
+            parsed = parse_directory_name(name)
+            if parsed is not None and not parsed.kind and is_partition(disk, join(self.source, name)):
+                found[parsed.topic_partition] = join(self.source, name)
+        return dict(sorted(found.items()))
+
+
+def find_places(disk: Disk, source: str, target: str) -> list[Place]:
+    """The roots that the folder ``source`` stands for, each with its place below ``target``.
+
+    A root keeps its path within ``source``; one that lies elsewhere, as a cluster's node on a disk of its own, becomes ``node-N``.
+    Raises :class:`StorageError` where there is no log, or a folder that may be a root cannot be looked into; :class:`ConfigError` for
+    a partition's folder, and for folders that are copies of one another.
+    """
+    stat = disk.stat(source)
+    if stat is None or not stat.is_directory:
+        raise StorageError(errno.ENOENT if stat is None else errno.ENOTDIR, "there is no such folder to back up", source)
+    found = find_logs(disk, source)
+    for folder, error in found.unreadable.items():
+        raise StorageError(error.errno or errno.EACCES, "this process may not look into it, and it may be a part of the log", folder)
+    places = []
+    for log in found.logs:
+        if log.bare is not None:
+            raise ConfigError(f"{source} is a partition's folder: back up the folder that it lies in, which knows its ids and its settings")
+        log.partitions()
+        for folder, error in log.unreadable.items():
+            raise StorageError(error.errno or errno.EACCES, "this process may not look into it, and it may be a partition", folder)
+        for conflict in log.conflicts():
+            raise ConfigError(f"{' and '.join(conflict.folders)} cannot be backed up together: {conflict.why}. Move one of them away")
+        places += [_place(source, target, root, log.name) for root in log.roots]
+    if not places:
+        raise StorageError(errno.ENOENT, "there is no log here to back up: neither a log, nor a cluster's or a broker's folder", source)
+    twice = {place.target for place in places if [other.target for other in places].count(place.target) > 1}
+    if twice:
+        raise ConfigError(
+            f"two nodes of {source} would have one folder in the backup, {min(twice)}: their {META_PROPERTIES_NAME} name one node"
+        )
+    return places
+
+
+def _place(source: str, target: str, root: FoundRoot, log: str) -> Place:
+    inside = source.rstrip("/") + "/"
+    if root.path == source:
+        where = target
+    elif root.path.startswith(inside):
+        where = join(target, root.path[len(inside) :])
+    elif root.node_id is not None:
+        where = join(target, f"node-{root.node_id}")
+    else:
+        raise ConfigError(f"{root.path} does not say in {META_PROPERTIES_NAME} which node it is: put that file back")
+    return Place(root.path, where, log, root.cluster_id, -1 if root.node_id is None else root.node_id)

@@ -1,0 +1,400 @@
+"""A copy of one partition up to an offset, made beside its writer: the new segments and the last one, and all small files.
+
+The source is read without a lock, as :class:`PartitionCopy` does: what its mark promises is in its files, and no byte below
+that changes. The copy is made into a folder that nobody else uses. A file gets its name there only when it is whole and
+synced, so a file of the same name and size is taken as it is by the next run. The caller keeps readers away until it is done.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pyreplog.errors import BackupDivergedError, CorruptError
+from pyreplog.log.copy import INDEX_INTERVAL, LogFilePart, PartitionCopy
+from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
+from pyreplog.log.identity import random_uuid
+from pyreplog.log.incarnation import Farewell, Incarnation, remove_farewell, write_farewell, write_incarnation
+from pyreplog.log.index_files import IndexFiles
+from pyreplog.log.layout import (
+    CONFIG_NAME,
+    DELETED_SUFFIX,
+    HIGH_WATERMARK_NAME,
+    INDEX_SUFFIX,
+    LOG_START_NAME,
+    LOG_SUFFIX,
+    PARTITION_METADATA_NAME,
+    RECOVERY_POINT_NAME,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    join,
+    parse_base_offset,
+    segment_name,
+)
+from pyreplog.log.mark import MarkFile, MarkState, find_mark
+from pyreplog.log.producer_snapshot import read_snapshot, snapshot_offsets
+from pyreplog.log.scan import scan_segment
+from pyreplog.log.settings import read_config
+from pyreplog.log.snapshot import read_whole, replace_file, write_offsets
+from pyreplog.ports import Chance, Disk, File
+from pyreplog.values import TopicPartition
+
+COPY_CHUNK_SIZE: Final = 1 << 20
+"""Bytes that are copied at a time."""
+TAIL_COMPARED_SIZE: Final = 4 << 10
+"""So much of the end of a segment that was copied before is compared: its last batch tells one history from another."""
+FILES_TOGETHER: Final = 16
+"""Files that are open at a time, so that their syncs begin together."""
+_ABORTED: Final = struct.Struct(">hqqqq")
+_LAST_OFFSET: Final = 3
+_EXTRA: Final = (".checkpoint", "quorum-state")
+"""Of the metadata log of a Kafka cluster: snapshots, which its beginning may be in, and who voted."""
+
+
+class Duplicate(NamedTuple):
+    """What the copy of a partition holds."""
+
+    first_base_offset: int
+    start_offset: int
+    end_offset: int
+    copied_size: int
+    """Bytes that were copied for it."""
+
+
+def duplicate(
+    source: PartitionCopy,
+    end_offset: int,
+    disk: Disk,
+    directory: str,
+    topic_partition: TopicPartition,
+    progress: Callable[[int], None],
+) -> Duplicate:
+    """Make the folder ``directory`` hold what ``source`` has below ``end_offset``, durably but for the name of the folder itself.
+
+    ``progress``: bytes copied. Raises :class:`BackupDivergedError` where the folder holds records that ``source`` has not,
+    :class:`CorruptError` where ``source`` is damaged, :class:`StorageError` with ENOENT where its writer removed a file.
+    """
+    return _Duplicator(source, end_offset, disk, directory, topic_partition, progress).run()
+
+
+def sign_off(disk: Disk, root: str, made: Mapping[TopicPartition, Duplicate], random: Chance, *, broker_epoch: int, own: bool) -> None:
+    """Leave the copy of a root, which holds what was ``made``, as a clean stop leaves it, durably.
+
+    ``own``: a writer of ours made it. A broker's stays without a clean shutdown marker, so the next broker looks at it.
+    """
+    write_offsets(disk, join(root, RECOVERY_POINT_NAME), {key: one.end_offset for key, one in made.items()})
+    write_offsets(disk, join(root, HIGH_WATERMARK_NAME), {key: one.end_offset for key, one in made.items()})
+    starts = {key: one.start_offset for key, one in made.items() if one.start_offset > one.first_base_offset}
+    write_offsets(disk, join(root, LOG_START_NAME), starts)
+    remove_farewell(disk, root)
+    if own:
+        incarnation = Incarnation(random_uuid(random), disk.boot_id(root))
+        write_incarnation(disk, root, incarnation)
+        write_farewell(disk, root, Farewell(broker_epoch, incarnation.incarnation_id))
+
+
+class _Duplicator:
+    """One run over one partition."""
+
+    def __init__(
+        self,
+        source: PartitionCopy,
+        end_offset: int,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._source, self._end, self._disk, self._directory = source, end_offset, disk, directory
+        self._topic_partition, self._progress = topic_partition, progress
+        self._parts: Sequence[LogFilePart] = ()
+        self._wanted: set[str] = set()
+        self._names: set[str] = set()
+        self._open: list[File] = []
+        self._copied_size = 0
+        self._changed = False
+        #: What an earlier run left whole; None where none did.
+        self._before: MarkState | None = None
+
+    def run(self) -> Duplicate:
+        disk, directory, source = self._disk, self._directory, self._source
+        disk.make_directory(directory)
+        self._names = set(disk.list(directory))
+        self._parts = source.log_files_below(self._end)
+        found = find_mark(disk, directory)
+        self._before = None if found is None else found[0]
+        self._check_history()
+        try:
+            for part in self._parts:
+                self._segment(part)
+            self._snapshots()
+            self._finish_open()
+        finally:
+            for file in self._open:
+                file.close()
+        if not self._parts and source.mark is not None:
+            self._first_segment()
+        for name in (PARTITION_METADATA_NAME, CONFIG_NAME):
+            self._small(name)
+        if self._changed:
+            disk.sync_directory(directory)
+        if self._parts and source.mark is not None:
+            self._index_last(self._parts[-1])
+        self._epochs_and_mark()
+        self._remove_rest()
+        start = min(source.start_offset, self._end)
+        return Duplicate(self._parts[0].base_offset if self._parts else start, start, self._end, self._copied_size)
+
+    # -- before --
+
+    def _check_history(self) -> None:
+        """Raises :class:`BackupDivergedError` where an earlier run copied records that the source has no more."""
+        before = self._before
+        if before is None:
+            return
+        if before.high_watermark > self._end:
+            raise self._diverged(self._end, f"it holds offsets up to {before.high_watermark - 1}, and the source ends at {self._end}")
+        try:
+            kept = read_epochs(self._disk, self._directory)
+        except CorruptError:
+            return  # the batches decide
+        if kept is None:
+            return
+        agreed = kept.agrees_up_to(self._source.epochs)
+        if agreed < before.high_watermark:
+            raise self._diverged(agreed, f"from offset {agreed} on its leader epochs are not those of the source")
+
+    def _diverged(self, offset: int, why: str) -> BackupDivergedError:
+        return BackupDivergedError(str(self._topic_partition), self._source.directory, self._directory, offset, why)
+
+    # -- files --
+
+    def _segment(self, part: LogFilePart) -> None:
+        """Copy the log of one segment, and the files beside it that do not depend on where the copy ends."""
+        name = segment_name(part.base_offset, LOG_SUFFIX)
+        kept = self._keep_log(part, name)
+        if not kept:
+            self._copy(part.path, name, part.size, compare=self._size_there(name))
+        self._wanted.add(name)
+        stem, swap = part.path[: -len(LOG_SUFFIX + part.suffix)], part.suffix
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            beside = segment_name(part.base_offset, suffix)
+            if part.last and suffix != TRANSACTION_INDEX_SUFFIX:
+                continue
+            path = f"{stem}{suffix}{swap}"
+            found = self._source.disk.stat(path)
+            if found is None:
+                continue
+            self._wanted.add(beside)
+            if part.last:
+                self._aborted(path, beside)
+            elif not kept or self._size_there(beside) != found.size:
+                self._copy(path, beside, found.size)
+
+    def _keep_log(self, part: LogFilePart, name: str) -> bool:
+        """Whether the log ``name`` of an earlier run is the segment ``part``: as long, and with the same end."""
+        if self._size_there(name) != part.size:
+            return False
+        start = max(part.size - TAIL_COMPARED_SIZE, 0)
+        mine = _read(self._disk, join(self._directory, name), start, part.size)
+        if mine == _read(self._source.disk, part.path, start, part.size):
+            return True
+        self._differs(part.base_offset)
+        return False
+
+    def _differs(self, base_offset: int) -> None:
+        """A segment that was copied before holds other bytes than the source has."""
+        before = self._before
+        # A broker's cleaner rewrites segments; in a log of ours nothing below the high watermark changes.
+        if before is not None and not before.adopted and before.high_watermark > base_offset:
+            raise self._diverged(base_offset, f"its segment from offset {base_offset} on holds other bytes than the source's")
+
+    def _size_there(self, name: str) -> int:
+        """Of the file ``name`` in the copy; -1 where there is none."""
+        if name not in self._names:
+            return -1
+        found = self._disk.stat(join(self._directory, name))
+        return -1 if found is None else found.size
+
+    def _copy(self, path: str, name: str, size: int, *, compare: int = -1) -> None:
+        """Copy the first ``size`` bytes of the file at ``path`` to ``name``. ``compare``: an earlier run left so many of them."""
+        source = self._source.disk.open(path)
+        old: File | None = None
+        try:
+            if compare >= 0:
+                old = self._disk.open(join(self._directory, name))
+            target = self._begin(name)
+            at = 0
+            while at < size:
+                data = source.read_at(at, min(COPY_CHUNK_SIZE, size - at))
+                if not data:
+                    raise CorruptError(f"the file ends, and {size} bytes of it were promised", file=path, position=at)
+                if old is not None and at < compare and old.read_at(at, min(len(data), compare - at)) != data[: compare - at]:
+                    base = parse_base_offset(name)
+                    self._differs(0 if base is None else base)
+                target.write_at(at, [data])
+                at += len(data)
+                self._copied_size += len(data)
+                self._progress(len(data))
+        finally:
+            source.close()
+            if old is not None:
+                old.close()
+
+    def _begin(self, name: str) -> File:
+        """A new file that gets the name ``name`` when it is synced."""
+        if len(self._open) >= FILES_TOGETHER:
+            self._finish_open()
+        path = join(self._directory, name + TEMPORARY_SUFFIX)
+        if self._disk.stat(path) is not None:
+            self._disk.remove(path)
+        file = self._disk.create(path)
+        self._open.append(file)
+        return file
+
+    def _finish_open(self) -> None:
+        """Sync the files that were begun, and give them their names."""
+        self._disk.map(_sync, self._open, waits=True)
+        while self._open:
+            file = self._open.pop()
+            file.close()
+            self._disk.rename(file.path, file.path.removesuffix(TEMPORARY_SUFFIX))
+            self._changed = True
+
+    def _aborted(self, path: str, name: str) -> None:
+        """The transaction index of the last segment, as far as its entries lie below the end."""
+        content = read_whole(self._source.disk, path) or b""
+        kept = b""
+        for position in range(0, len(content) - _ABORTED.size + 1, _ABORTED.size):
+            entry = content[position : position + _ABORTED.size]
+            if _ABORTED.unpack(entry)[_LAST_OFFSET] >= self._end:
+                break
+            kept += entry
+        self._put(name, kept)
+
+    def _snapshots(self) -> None:
+        """The producers where segments begin, and for the metadata log of a Kafka cluster what stands beside its segments."""
+        names = self._source.disk.list(self._source.directory)
+        first = self._parts[0].base_offset if self._parts else 0
+        disk, directory = self._source.disk, self._source.directory
+        # Power loss may have left one that is torn: its writer does without, and so does the copy.
+        whole = [
+            offset
+            for offset in snapshot_offsets(names)
+            if first <= offset <= self._end and read_snapshot(disk, directory, offset) is not None
+        ]
+        wanted = [segment_name(offset, SNAPSHOT_SUFFIX) for offset in whole]
+        wanted += [name for name in names if name.endswith(_EXTRA) and self._source.mark is None]
+        for name in wanted:
+            content = read_whole(self._source.disk, join(self._source.directory, name))
+            if content is not None:
+                self._wanted.add(name)
+                self._put(name, content)
+
+    def _put(self, name: str, content: bytes) -> None:
+        """Begin the small file ``name``, unless it is there as it is."""
+        if self._size_there(name) == len(content) and read_whole(self._disk, join(self._directory, name)) == content:
+            return
+        self._begin(name).write_at(0, [content])
+
+    def _small(self, name: str) -> None:
+        """One of the files that are replaced as a whole."""
+        content = read_whole(self._source.disk, join(self._source.directory, name))
+        path = join(self._directory, name)
+        if content is not None and (self._size_there(name) != len(content) or read_whole(self._disk, path) != content):
+            replace_file(self._disk, path, content)
+
+    def _first_segment(self) -> None:
+        """Of a log whose records all went the copy has an empty segment, as a clean stop leaves it."""
+        name = segment_name(self._end, LOG_SUFFIX)
+        self._wanted.add(name)
+        self._put(name, b"")
+        self._finish_open()
+
+    # -- what follows from them --
+
+    def _index_last(self, part: LogFilePart) -> None:
+        """Make both indexes of the last segment, which the source may not have written yet."""
+        disk, directory = self._disk, self._directory
+        names = {segment_name(part.base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
+        self._wanted |= names
+        name = segment_name(part.base_offset, LOG_SUFFIX)
+        if name in self._names and names <= self._names and not self._changed:
+            return
+        config = read_config(disk, directory)
+        interval = INDEX_INTERVAL if config is None else config.index_interval_bytes
+        path = join(directory, name)
+        file = disk.open(path)
+        try:
+            scan = scan_segment(file, part.size, part.base_offset, index_interval=interval, check_crc=False)
+        finally:
+            file.close()
+        indexes = IndexFiles.of_scan(disk, directory, scan, part.base_offset, closed=True)
+        try:
+            indexes.create_files()
+            indexes.write()
+            disk.map(_sync, indexes.files(), waits=True)
+        finally:
+            indexes.close()
+
+    def _epochs_and_mark(self) -> None:
+        source = self._source
+        epochs = EpochCache(source.epochs.entries)
+        epochs.keep_those_of(min(source.start_offset, self._end), self._end)
+        try:
+            kept = read_epochs(self._disk, self._directory)
+        except CorruptError:
+            kept = None
+        if kept is None or kept != epochs:
+            write_epochs(self._disk, self._directory, epochs, durable=True)
+        if source.mark is not None:
+            self._mark(source.mark, epochs)
+
+    def _mark(self, mark: MarkState, epochs: EpochCache) -> None:
+        disk, directory = self._disk, self._directory
+        state = mark._replace(
+            synced_end=self._end,
+            high_watermark=self._end,
+            start_offset=min(self._source.start_offset, self._end),
+            poisoned=False,
+            epochs_crc=epochs.checksum(),
+        )
+        found = find_mark(disk, directory, topic_id=state.topic_id, partition=state.partition)
+        if found is None:
+            file = MarkFile.create(disk, directory, state)
+        elif found[0]._replace(sequence=state.sequence) == state:
+            return
+        else:
+            file = MarkFile.open(disk, directory, *found, synced=False)
+            file.write_state(state)
+            file.sync()
+            file.seal()
+        file.close()
+        disk.sync_directory(directory)
+
+    def _remove_rest(self) -> None:
+        """Segments that retention removed from the source, and what an interrupted run left."""
+        gone = False
+        for name in self._disk.list(self._directory):
+            ours = name.endswith((*SEGMENT_SUFFIXES, TEMPORARY_SUFFIX, DELETED_SUFFIX)) and name not in self._wanted
+            if ours:
+                self._disk.remove(join(self._directory, name))
+                gone = True
+        if gone:
+            self._disk.sync_directory(self._directory)
+
+
+def _read(disk: Disk, path: str, start: int, end: int) -> bytes:
+    file = disk.open(path)
+    try:
+        return bytes(file.read_at(start, end - start))
+    finally:
+        file.close()
+
+
+def _sync(file: File) -> None:
+    file.sync()

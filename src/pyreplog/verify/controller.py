@@ -1,0 +1,66 @@
+"""The controller's state of a cluster's folder, against the nodes whose folders lie beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from pyreplog.errors import StorageError
+from pyreplog.ports import Disk
+from pyreplog.verify import states
+from pyreplog.verify.findings import Book
+from pyreplog.verify.folder import read_file
+from pyreplog.verify.states import Unreadable
+
+_NODE: Final = "node-"
+_PUT_BACK: Final = (
+    "put back the file of this cluster, from the backup that these folders come from or from the folder that they were copied out of; "
+    "the records are in the nodes' folders, each of which can be read as it is"
+)
+
+
+def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequence[str], book: Book) -> None:
+    """Verify that the controller's state in the folder ``path``, which holds ``names``, is whole and belongs to the nodes in ``roots``.
+
+    Folders that no node of ours wrote, such as a broker's several ``log.dirs``, have no such file and need none.
+    """
+    clusters = _clusters(disk, path, roots)
+    file = f"{path}/{states.CONTROLLER}"
+    if states.CONTROLLER not in names:
+        if clusters:
+            text = f"the controller's state {states.CONTROLLER} is missing beside {in_words(clusters)}: the cluster cannot be opened"
+            book.damage(file, text, _PUT_BACK)
+        return
+    try:
+        named = states.controller(read_file(disk, file, book) or b"").get("cluster_id")
+    except (Unreadable, ValueError) as error:
+        book.damage(file, f"the controller's state {states.CONTROLLER} is not to be believed: {error}", _PUT_BACK)
+        return
+    foreign = {cluster: nodes for cluster, nodes in clusters.items() if cluster != named}
+    if foreign:
+        text = (
+            f"the controller's state {states.CONTROLLER} is that of cluster {str(named)[:64]}, beside {in_words(clusters)}: "
+            "the cluster cannot be opened"
+        )
+        book.damage(file, text, _PUT_BACK)
+
+
+def in_words(clusters: Mapping[str, Sequence[str]]) -> str:
+    """``node-1, node-2 of cluster A and node-3 of cluster B``."""
+    return " and ".join(f"{', '.join(nodes)} of cluster {cluster[:64]}" for cluster, nodes in clusters.items())
+
+
+def _clusters(disk: Disk, path: str, roots: Sequence[str]) -> dict[str, list[str]]:
+    """The names of the nodes of a cluster of ours in ``path``, by the id of their cluster."""
+    found: dict[str, list[str]] = {}
+    for root in roots:
+        parent, _, name = root.rpartition("/")
+        if parent != path or not name.startswith(_NODE) or disk.stat(f"{root}/{states.INCARNATION}") is None:
+            continue
+        try:
+            values = states.properties(read_file(disk, f"{root}/{states.META}") or b"")
+        except (Unreadable, StorageError):
+            continue  # the look at the root tells of it
+        if values.get("cluster.id") and values.get("node.id") == name.removeprefix(_NODE):
+            found.setdefault(values["cluster.id"], []).append(name)
+    return found
