@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pyreplog
@@ -97,9 +98,7 @@ def test_two_workers_and_a_consumer(tmp_path: Path) -> None:
         consumer.terminate()
         assert consumer.wait() == 0
     assert sorted(folder.name for folder in events.iterdir()) == ["worker-0", "worker-1"]
-    found: dict[tuple[str, int], str] = {}
-    for name in ("worker-0", "worker-1"):
-        with pyreplog.open_log(events / name, "r") as log:
-            found |= {(name, record.offset): json.loads(record.value or b"")["user"] for record in log}
+    together = pyreplog.scan([events / "worker-0", events / "worker-1"], ["log", "offset", "value"])
+    found = {(row["log"], row["offset"]): json.loads(row["value"])["user"] for row in pa.table(together).to_pylist()}
     assert found == acknowledged
     assert json.loads(counts.read_text())["kinds"] == Counter(KINDS[number % 2] for number in range(len(found)))

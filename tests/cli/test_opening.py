@@ -1,4 +1,4 @@
-"""How ``append`` and ``import`` open a log that other users or processes use too, and what the reading commands say of such folders."""
+"""How commands open a log that other users or processes use too, and how often they say that others may write to its folders."""
 
 from __future__ import annotations
 
@@ -61,3 +61,14 @@ def test_one_warning_for_all_folders(replog: Replog, tmp_path: Path, command: st
     (line,) = done.err.splitlines()
     assert "writable by its group" in line
     assert "12 more folders" in line
+
+
+def test_repair_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> None:
+    """``replog repair --permissions group`` makes a log that the group may write to."""
+    tmp_path.chmod(0o2770)
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+    done = replog("repair", tmp_path / "log", "--to", tmp_path / "new", "--yes", "--permissions", "group")
+    assert (done.code, done.err) == (0, "")
+    made = {path: path.stat().st_mode & 0o7777 for path in (tmp_path / "new", *(tmp_path / "new").rglob("*"))}
+    assert {path.name: oct(mode) for path, mode in made.items() if mode != (0o2770 if path.is_dir() else 0o660)} == {}

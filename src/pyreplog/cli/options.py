@@ -22,6 +22,7 @@ __all__ = [
     "add_mapping",
     "add_opening",
     "add_path",
+    "add_permissions",
     "add_progress",
     "add_range",
     "add_selection",
@@ -195,8 +196,8 @@ def add_mapping(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition-field", metavar="NAME", help="the field with the partition's number")
 
 
-def add_opening(parser: argparse.ArgumentParser) -> None:
-    """``--permissions`` and ``--lock-timeout``, of the commands that open a log or a cluster for writing."""
+def add_permissions(parser: argparse.ArgumentParser) -> None:
+    """``--permissions``, of the commands that write a log."""
     parser.add_argument(
         "--permissions",
         choices=PERMISSIONS,
@@ -204,6 +205,11 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
         help="whose folders are written to, and the modes of new ones: owner (default; 0700, files 0600), "
         "group (folders that a group of this process may write to; 0770, files 0660), any (no check; the umask decides)",
     )
+
+
+def add_opening(parser: argparse.ArgumentParser) -> None:
+    """``--permissions`` and ``--lock-timeout``, of the commands that open a log or a cluster for writing."""
+    add_permissions(parser)
     parser.add_argument(
         "--lock-timeout",
         metavar="SECONDS",

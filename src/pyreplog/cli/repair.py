@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from random import SystemRandom
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, place
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser, add_path, add_permissions, add_progress, place
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
@@ -39,6 +39,7 @@ def add_arguments(parser: Parser) -> None:
     add_path(parser)
     parser.add_argument("--to", metavar="NEW", type=place, help="the folder to make; without --yes it is only shown what would be in it")
     parser.add_argument("--yes", action="store_true", help="write it (default: only show)")
+    add_permissions(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per partition")
     add_progress(parser)
 
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         say("replog repair: --yes needs --to NEW: name the folder to make")
         return EXIT_USAGE
     check_path(source)
-    disk = SystemDisk()
+    disk = SystemDisk(permissions=arguments.permissions)
     try:
         if target is not None:
             check_target(disk, source, target)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 class LockWait:
     """How long one opening waits for locks. All locks that it takes share the time."""
 
-    def __init__(self, name: str, lock_timeout: object, reading: str = LockedError.READING) -> None:
+    def __init__(self, name: str, lock_timeout: object, reading: str = "read it with mode='r'") -> None:
         """``name`` and ``reading`` are for the error: what is locked, and how it can be read all the same. Raises
         :class:`ConfigError` for a ``lock_timeout`` that is no number of seconds from 0, nor None."""
         self._name = name
