@@ -8,7 +8,7 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLong, PyLong_Check, PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
@@ -33,7 +33,7 @@ from kernels cimport (
 from lend cimport borrow, check_lent
 
 from pyreplog.errors import ConfigError
-from pyreplog.moments import record_ms
+from pyreplog.moments import TIMESTAMP_MAX, beyond_last, record_ms
 
 
 cdef extern from "Python.h":
@@ -234,16 +234,20 @@ cdef object _whole(object given):
         ) from None
 
 
-cdef inline int64_t _timestamp(object given) except? -2:
+cdef inline int64_t _timestamp(object given, int64_t latest) except? -2:
     """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose its fraction in silence; a
-    bool is a slip."""
+    bool is a slip. A time above ``latest`` is an InvalidTimestampError."""
     cdef int64_t timestamp
     try:
         timestamp = PyLong_AsLongLong(given if PyLong_CheckExact(given) else _whole(given))
     except OverflowError:
+        if given > 0:
+            raise beyond_last(given) from None
         raise ConfigError(f"timestamp {given} does not fit 64 bits: it counts ms since 1970") from None
     if timestamp < -1:
         raise ConfigError(f"timestamp {timestamp} is below -1: it counts ms since 1970, and -1 means none")
+    if timestamp > latest:
+        raise beyond_last(timestamp)
     return timestamp
 
 
@@ -255,6 +259,9 @@ cdef object _as_list(sequence, Py_ssize_t count, str what):
     if len(items) != count:
         raise ConfigError(f"{len(items)} {what} for {count} values: give one for each")
     return items
+
+
+cdef int64_t LATEST = TIMESTAMP_MAX
 
 
 def find_too_large(values, keys, headers, timestamps, Py_ssize_t size_max):
@@ -282,7 +289,7 @@ def find_too_large(values, keys, headers, timestamps, Py_ssize_t size_max):
         key_held = _hold(key, "key")
         pairs = () if header_list is None else _normal_headers(header_list[i])
         if timestamp_list is not None:
-            _timestamp(timestamp_list[i])
+            _timestamp(timestamp_list[i], LATEST)
         headers_size = _headers_size(pairs)
         size = record_size(
             0, 0, _field(key, key_held).size, _field(value, value_held).size,
@@ -373,8 +380,9 @@ cdef class BatchBuilder:
     cdef wall_clock wall
     cdef int64_t stamp_ms            # the clock's last answer to `gather`, and the same as an object: many records share a millisecond
     cdef object stamp
+    cdef int64_t timestamp_max       # a record's own timestamp may be so late
 
-    def __cinit__(self, Py_ssize_t size_max=1048588, size_target=None):
+    def __cinit__(self, Py_ssize_t size_max=1048588, size_target=None, *, int64_t timestamp_max=INT64_MAX):
         if not BATCH_HEADER_SIZE < size_max <= INT32_MAX:
             raise ValueError(f"size_max {size_max} is not within {BATCH_HEADER_SIZE + 1} and {INT32_MAX}")
         self.size_max = size_max
@@ -384,6 +392,7 @@ cdef class BatchBuilder:
         self.memory = _new_memory(min(size_max, MEMORY_SIZE_FIRST))
         self.pool = [self.memory]
         self.stamp_ms = -1
+        self.timestamp_max = timestamp_max
         self._begin()
 
     @property
@@ -398,7 +407,7 @@ cdef class BatchBuilder:
 
     def append(self, value, key, headers, timestamp):
         """Add one record. False: it does not fit, and nothing was changed."""
-        cdef int64_t given = _timestamp(timestamp)
+        cdef int64_t given = _timestamp(timestamp, self.timestamp_max)
         cdef _Held value_held = _hold(value, "value")
         cdef _Held key_held = _hold(key, "key")
         cdef tuple pairs = _normal_headers(headers)
@@ -436,7 +445,7 @@ cdef class BatchBuilder:
         else:
             if timestamp is None:
                 timestamp = now_ms()
-            given = _timestamp(timestamp)
+            given = _timestamp(timestamp, self.timestamp_max)
             if not PyLong_Check(timestamp):
                 timestamp = given
         ack = Ack.__new__(Ack)
@@ -486,7 +495,7 @@ cdef class BatchBuilder:
         cdef int64_t given = wall_ms(&self.wall)
         if given != self.stamp_ms:
             self.stamp = given
-            self.stamp_ms = _timestamp(self.stamp)
+            self.stamp_ms = given
         return given
 
     def extend(self, values, keys, headers, timestamps, timestamp, Py_ssize_t start):
@@ -496,7 +505,7 @@ cdef class BatchBuilder:
         cdef list key_list = _as_list(keys, count, "keys")
         cdef list header_list = _as_list(headers, count, "headers")
         cdef list timestamp_list = _as_list(timestamps, count, "timestamps")
-        cdef int64_t given = _timestamp(timestamp)
+        cdef int64_t given = _timestamp(timestamp, self.timestamp_max)
         cdef Py_ssize_t used
         cdef int32_t record_count
         cdef int64_t base_timestamp
@@ -520,7 +529,7 @@ cdef class BatchBuilder:
             else:
                 for i in range(start, count):
                     if timestamp_list is not None:
-                        given = _timestamp(timestamp_list[i])
+                        given = _timestamp(timestamp_list[i], self.timestamp_max)
                     if self._add(
                         value_list[i],
                         None if key_list is None else key_list[i],

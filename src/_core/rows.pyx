@@ -22,6 +22,7 @@ from kernels cimport (
     batch_header,
     batch_header_write,
     i32_at,
+    i64_at,
     murmur2 as murmur2_of,
     rows,
     rows_append,
@@ -35,6 +36,7 @@ from kernels cimport (
 from lend cimport borrow
 
 from pyreplog.errors import InternalError, InvalidRequestError, MessageTooLargeError
+from pyreplog.moments import beyond_last
 
 cdef enum:
     MEMORY_SIZE_FIRST = 16 * 1024  # what a partition begins with
@@ -265,7 +267,9 @@ cdef class RowEncoder:
             if i == end:
                 break
             if i < 0:
-                raise self._refusal(<int>i, needed)
+                raise self._refusal(
+                    <int>i, needed, i64_at(columns.timestamp.values, columns.timestamp.first + needed) if i == STATUS_RANGE else 0
+                )
             if b.record_count > 0 and needed > self.size_target:
                 full.append((number, self._finish(b)))
                 before = BATCH_HEADER_SIZE
@@ -275,12 +279,14 @@ cdef class RowEncoder:
                 self._reserve(b, min(max(needed, 2 * b.capacity), max(needed, self.size_target)))
         return 0
 
-    cdef object _refusal(self, int status, int64_t row):
+    cdef object _refusal(self, int status, int64_t row, int64_t microseconds):
         if status == STATUS_HEADER_KEY:
             return InvalidRequestError(f"row {row} has a header without a key")
         if status == STATUS_UTF8:
             return InvalidRequestError(f"row {row} has a header whose key is not UTF-8")
         if status == STATUS_RANGE:
+            if microseconds > 0:
+                return beyond_last(microseconds // 1000, f"row {row}: ")
             return InvalidRequestError(f"row {row} has a timestamp before 1970, which a record cannot bear")
         if status == STATUS_LENGTH:
             return malformed(NULL, f"the offsets of row {row} go backwards, or lead beyond what there is")

@@ -47,6 +47,7 @@ from kernels cimport (
 )
 
 from pyreplog.errors import ConfigError
+from pyreplog.moments import beyond_last
 
 
 # What people call the types of the C data interface, by their codes, or how these begin.
@@ -159,6 +160,14 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, a
     out.values = array.buffers[1]
     out.first = parent.offset + array.offset
     return 0
+
+
+cdef object _time_error(table_time *times, int64_t row, int64_t number):
+    """Why ``row`` of the array, row ``number`` of the table, has a time that no record has."""
+    cdef object given = i64_at(times.values, times.first + row)
+    if given < 0:
+        return ConfigError(f"row {number}: the timestamp is before 1970, when timestamps begin")
+    return beyond_last(given // times.divisor * times.multiplier, f"row {number}: ")
 
 
 cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
@@ -352,7 +361,7 @@ cdef class ArrowRows:
             if found == STATUS_HEADER_KEY:
                 raise ConfigError(f"row {chunk.start + row}: a header has no key")
             if found == STATUS_RANGE:
-                raise ConfigError(f"row {chunk.start + row}: the timestamp is before 1970 or beyond what 64 bits hold in ms")
+                raise _time_error(&chunk.rows.timestamp, row, chunk.start + row)
             if found == STATUS_LENGTH:
                 raise ConfigError(
                     f"row {chunk.start + row}: the Arrow array's offsets go backwards, or lead beyond what it has. Report it to its maker"

@@ -510,7 +510,8 @@ class MessageTooLargeError(ClusterError, ValueError):
 
 
 class InvalidTimestampError(ClusterError, ValueError):
-    """A record's timestamp is outside ``message.timestamp.before.max.ms`` or ``message.timestamp.after.max.ms``. Nothing was appended."""
+    """A record's timestamp is outside ``message.timestamp.before.max.ms`` or ``message.timestamp.after.max.ms``, or beyond the year 9999,
+    such as one that counts ns. Nothing was appended."""
 
     code = 32
     about = "timestamp out of bounds"

@@ -18,8 +18,10 @@ from pyarrow import parquet
 import pyreplog
 from pyreplog.cli import bench, exporting
 from pyreplog.log import LogReader
+from pyreplog.moments import TIMESTAMP_MAX
 from tests.cli.support import Replog
 from tests.golden.units import manifest, unit
+from tests.log.support import write_times
 
 # -- dump --
 
@@ -240,8 +242,7 @@ def test_tail_ends_when_nothing_comes(replog: Replog, events: Path) -> None:
 
 def test_the_end_of_time(replog: Replog, tmp_path: Path) -> None:
     """A record of the last moment that there is is at or after any other."""
-    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
-        log.append_many([b"a", b"b"], timestamps=[0, 2**63 - 1])
+    write_times(tmp_path / "log", "log", [0, 2**63 - 1])
     assert [row["offset"] for row in replog("cat", tmp_path / "log", "--start-timestamp", 2**63 - 1).objects()] == [1]
     assert [row["offset"] for row in replog("cat", tmp_path / "log", "--start-timestamp", 0).objects()] == [0, 1]
     assert [row["offset"] for row in replog("cat", tmp_path / "log", "--end-timestamp", 2**63 - 1).objects()] == [0]
@@ -294,7 +295,7 @@ def test_odd_records_survive_export_and_import(replog: Replog, tmp_path: Path, f
     records = [
         (None, None, (), -1),
         (b"", b"", (("", None),), 0),
-        (b"\xff\x00", b"\x80", (("h", b"\xfe"), ("h", b""), ("h", None), ("\u2028", b"x")), 2**53),
+        (b"\xff\x00", b"\x80", (("h", b"\xfe"), ("h", b""), ("h", None), ("\u2028", b"x")), TIMESTAMP_MAX),
         (b"[1]", b"null", (), 5),
         (b"x" * 900_000, b"k" * 50_000, (("n" * 30_000, b"v" * 50_000),), -1),
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from random import Random
 from types import FrameType
 from typing import Any
@@ -12,6 +13,7 @@ from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot, NewLog, Origin, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import BatchBuilder, Record, records_of, split
+from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
 
@@ -124,6 +126,15 @@ def sync(disk: Disk, log: Log) -> None:
                     raise done.error
                 log.synced(plan.upto, plan.generation)
                 return
+
+
+def write_times(path: Path, topic: str, timestamps: Sequence[int]) -> None:
+    """Make a log folder with one record for each timestamp, also those that no append of ours takes, as a broker may hold them."""
+    root = LogRoot.open(SystemDisk(), str(path), clock=CLOCK, random=Random(1))
+    log = root.create_log(topic, 0, root.new_topic_id(), LogConfig(durability="os"))
+    log.append_as_follower([batch(1, base_offset=at, timestamp=when, leader_epoch=0) for at, when in enumerate(timestamps)])
+    log.advance_high_watermark(len(timestamps))
+    root.close()
 
 
 def leave_open(root: LogRoot, log: Log) -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, RecordBatch, find_too_large, murmur2, stamp
 from pyreplog.errors import ConfigError
+from pyreplog.moments import TIMESTAMP_MAX
 from pyreplog.values import RecordMetadata, TimestampType
 from tests.golden import vectors
 from tests.oracle import batch as oracle
@@ -337,7 +338,8 @@ def test_a_null_of_arrow_is_none(what: str) -> None:
         (b"", None, 5, 0, TypeError, "pairs, not int"),
         (b"", None, [("a\ud800", b"")], 0, ConfigError, r"header key is text that UTF-8 can hold, and 'a\\ud800' has half of .* pair at 1"),
         (b"", None, (), -2, ValueError, "below -1"),
-        (b"", None, (), 2**63, ValueError, "does not fit 64 bits"),
+        (b"", None, (), 2**63, ValueError, "beyond 9999-12-31"),
+        (b"", None, (), -(2**63) - 1, ValueError, "does not fit 64 bits"),
         (b"", None, (), "now", TypeError, "in ms since 1970, not str"),
         (b"", None, (), 1.5, TypeError, "in ms since 1970, not float"),
     ],
@@ -829,6 +831,7 @@ TestPool.settings = settings(stateful_step_count=30, max_examples=30)
 @given(st.lists(one_record, max_size=6), st.integers(HEADER_SIZE + 1, 400), st.sampled_from(["all", "values", "keys"]))
 def test_what_is_too_large_is_what_no_builder_takes_alone(rows: list[Any], size_max: int, given_: str) -> None:
     """To the byte, whatever a record has."""
+    rows = [(value, key, headers, min(stamp, TIMESTAMP_MAX)) for value, key, headers, stamp in rows]
     if given_ != "all":
         rows = [(value, key if given_ == "keys" else None, (), NOW) for value, key, _, _ in rows]
     refused = [index for index, row in enumerate(rows) if not BatchBuilder(size_max).append(*row)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.errors import InvalidRequestError, MessageTooLargeError
+from pyreplog.errors import InvalidRequestError, InvalidTimestampError, MessageTooLargeError
 from pyreplog.record import RowEncoder, partition_for_key, records_of, split, validate_from_client, xxh64
 from tests.oracle.xxh64 import xxh64 as slow_xxh64
 
@@ -142,12 +142,13 @@ def test_columns_are_optional() -> None:
 
 
 def test_refusals_name_the_row() -> None:
-    """A partition that is not there, a header without key, a time before 1970, and a record too large for any batch."""
+    """A partition that is not there, a header without key, times before 1970 and after 9999, and a record too large for any batch."""
     good: Row = (b"k", b"v", None, None, None)
     for bad, kind, text in (
         ((b"k", b"v", None, None, 3), InvalidRequestError, "row 1 asks for partition 3; the topic has partitions 0 to 2"),
         ((b"k", b"v", [(None, b"x")], None, None), InvalidRequestError, "row 1 has a header without a key"),
         ((b"k", b"v", None, -1, None), InvalidRequestError, "row 1 has a timestamp before 1970"),
+        ((b"k", b"v", None, 10**18, None), InvalidTimestampError, "row 1: timestamp 1000000000000000 is beyond 9999-12-31"),
         ((b"k", bytes(3000), None, None, None), MessageTooLargeError, "row 1 takes a batch of 30"),
     ):
         with pytest.raises(kind, match=text):

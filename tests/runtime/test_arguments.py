@@ -116,7 +116,7 @@ def test_timestamps(tmp_path: Path, way: str) -> None:
         check(
             [
                 (lambda: append(-5), "timestamp -5 is below -1: it counts ms since 1970, and -1 means none"),
-                (lambda: append(1 << 80), "does not fit 64 bits"),
+                (lambda: append(-(1 << 80)), "does not fit 64 bits"),
                 (lambda: append(datetime(1960, 1, 1, tzinfo=UTC)), "before 1970"),
             ]
         )

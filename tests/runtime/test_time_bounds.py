@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,9 +19,10 @@ import pyreplog
 from pyreplog import aio
 from pyreplog.config import LogConfig
 from pyreplog.log import LogRoot
+from pyreplog.moments import TIMESTAMP_MAX
 from pyreplog.record import crc32c
 from pyreplog.testing import SimDisk
-from tests.log.support import batch
+from tests.log.support import batch, write_times
 
 NOW = 1_700_000_000_000
 MANY = ["append_many", "append_many later", "append_arrow", "append_arrow later"]
@@ -129,13 +131,14 @@ def test_in_a_coroutine(bad: int, name: str) -> None:
 
 
 def test_what_is_no_time_is_told_as_ever() -> None:
-    """A wrong type, a number below -1 and one beyond 64 bits are no matter of bounds."""
+    """A wrong type, a number below -1, one beyond 64 bits and one beyond the year 9999 are no matter of the log's bounds."""
     wrong: list[tuple[Any, type[Exception], str]] = [
         (True, TypeError, "not bool"),
         (1.5, TypeError, "int\\(1000"),
         ("now", TypeError, "not str"),
         (-2, pyreplog.ConfigError, "below -1"),
-        (1 << 70, pyreplog.ConfigError, "64 bits"),
+        (1 << 70, pyreplog.InvalidTimestampError, "beyond 9999-12-31"),
+        (-(1 << 70), pyreplog.ConfigError, "64 bits"),
         (datetime.now(), pyreplog.ConfigError, "naive"),
     ]
     with opened() as log:
@@ -148,11 +151,72 @@ def test_what_is_no_time_is_told_as_ever() -> None:
         assert log.end_offset == 0
 
 
+NOW_S = 1_764_255_865
+FAR = [
+    (NOW_S * 10**9, r"in nanoseconds \(ns\) it would be 2025-11-27, .* milliseconds \(ms\): divide it by 1,000,000$"),
+    (NOW_S * 10**6, r"in microseconds \(us\) it would be 2025-11-27, .*: divide it by 1,000$"),
+    (TIMESTAMP_MAX + 1, r"is beyond 9999-12-31; a timestamp counts milliseconds \(ms\) since 1970$"),
+    (2**63 - 1, r"timestamp 9223372036854775807 is beyond"),
+    (2**63, r"timestamp 9223372036854775808 is beyond"),
+]
+
+
+@pytest.mark.parametrize(("far", "text"), FAR)
+def test_a_time_beyond_the_year_9999_is_refused_with_its_unit_guessed(far: int, text: str) -> None:
+    """Every way to append and to send refuses it, nothing of the call is appended, and the last ms of 9999 is taken."""
+    with opened(dict.fromkeys(BOUNDS, 2**63 - 1)) as log:
+        calls: list[Callable[[int], Any]] = [
+            lambda when: log.append(b"x", timestamp=when),
+            lambda when: log.append(b"x", timestamp=when, wait=False),
+            lambda when: log.append_nowait(b"x", timestamp=when),
+            lambda when: log.append_many([b"w", b"x"], timestamps=[NOW, when]),
+        ]
+        if far < 2**63:
+            calls.append(lambda when: log.append_arrow(pa.table({"value": [b"w", b"x"], "timestamp": [NOW, when]})))
+        for call in calls:
+            with pytest.raises(pyreplog.InvalidTimestampError, match=text):
+                call(far)
+        assert log.end_offset == 0
+        for call in calls:
+            call(TIMESTAMP_MAX)
+        log.flush()
+        assert {record.timestamp for record in log.read() if record.value == b"x"} == {TIMESTAMP_MAX}
+        assert pa.table(log.scan()).to_pylist()[0]["timestamp"].year == 9999
+
+
+def test_a_row_beyond_the_year_9999_is_named(tmp_path: Path) -> None:
+    """Of a table in any unit that can hold such a time, and of a cluster's producer, which sends nothing of the call."""
+    times = {"s": TIMESTAMP_MAX // 1000 + 1, "ms": TIMESTAMP_MAX + 1, "us": (TIMESTAMP_MAX + 1) * 1000}
+    with opened(dict.fromkeys(BOUNDS, 2**63 - 1)) as log:
+        for unit, far in times.items():
+            table = pa.table({"value": [b"a", b"b"], "timestamp": pa.array([0, far], pa.timestamp(unit, "UTC"))})
+            with pytest.raises(pyreplog.InvalidTimestampError, match=f"row 1: timestamp {TIMESTAMP_MAX + 1} is beyond 9999-12-31"):
+                log.append_arrow(table)
+        assert log.end_offset == 0
+    with pyreplog.Cluster(tmp_path, nodes=1) as cluster:
+        cluster.admin.create_topic("t")
+        with cluster.producer() as producer:
+            for send in (
+                lambda: producer.send("t", b"x", timestamp=10**18),
+                lambda: producer.send_many("t", [b"w", b"x"], timestamps=[0, 10**18]),
+            ):
+                with pytest.raises(pyreplog.InvalidTimestampError, match=r"in nanoseconds"):
+                    send()
+        assert pa.table(cluster.scan("t")).num_rows == 0
+
+
+def test_a_time_beyond_the_year_9999_in_a_brokers_folder_is_read(tmp_path: Path) -> None:
+    """A broker takes any: what is there is read, and not hidden."""
+    write_times(tmp_path / "far", "far", [7, 10**18, 2**63 - 1])
+    with pyreplog.open_log(tmp_path / "far", "r") as log:
+        assert [record.timestamp for record in log.read()] == [7, 10**18, 2**63 - 1]
+
+
 def test_the_logs_own_time_has_no_bounds() -> None:
-    """With LogAppendTime any goes."""
+    """With LogAppendTime any time goes that a record may have."""
     with opened({"message.timestamp.type": "LogAppendTime"}) as log:
         log.append_nowait(b"a", timestamp=5)
-        log.append_many([b"b"], timestamps=[1 << 60])
+        log.append_many([b"b"], timestamps=[TIMESTAMP_MAX])
         assert [record.timestamp for record in log.read()] == [NOW, NOW]
 
 

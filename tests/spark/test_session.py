@@ -31,6 +31,7 @@ from pyreplog.spark.schema import COLUMNS, Field
 from pyreplog.spark.session import SOCKETS, SOCKETS_FROM, socket_settings
 from pyreplog.system import SystemDisk
 from tests.golden.units import unit
+from tests.log.support import write_times
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -301,8 +302,7 @@ def test_data_that_vanishes_after_planning(spark: SparkSession, tmp_path: Path) 
 def test_a_timestamp_beyond_spark(spark: SparkSession, tmp_path: Path) -> None:
     """A timestamp that does not fit Spark's microseconds is an error naming the offset; without that column the rows are read."""
     path = tmp_path / "future"
-    with pyreplog.open_log(path, durability="os") as log:
-        log.append_many([b"a", b"b", b"c"], timestamps=[BASE, (2**63 - 1) // 1000, 2**62])
+    write_times(path, "future", [BASE, (2**63 - 1) // 1000, 2**62])
     assert "the record at offset 2 of future-0 has timestamp 4611686018427387904 ms" in error(
         reader(spark, path).load().select("timestamp")
     )

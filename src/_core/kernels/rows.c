@@ -136,7 +136,7 @@ int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t 
         }
         if (r->timestamp.values != NULL && is_valid(r->timestamp.validity, r->timestamp.first + row)) {
             at = milliseconds(i64_at(r->timestamp.values, r->timestamp.first + row));
-            if (at < 0) {
+            if (at < 0 || at > TIMESTAMP_MAX) {
                 *needed = row;
                 return STATUS_RANGE;
             }

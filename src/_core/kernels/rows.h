@@ -63,7 +63,7 @@ void rows_group(const int32_t *partitions, int64_t count, int32_t partition_coun
 
 /* Add rows order[start:end] to `b` until one does not fit; the index of the first that was not taken, and in `*needed` the capacity it
  * would take. `timestamp` (ms) is that of rows without one. A status for a header without a key (STATUS_HEADER_KEY) or with one that is
- * not UTF-8 (STATUS_UTF8), for sums beyond int32 (STATUS_ABSURD), for a row time that is no record's (before 1970: STATUS_RANGE) and for
+ * not UTF-8 (STATUS_UTF8), for sums beyond int32 (STATUS_ABSURD), for a row time that is no record's (before 1970 or above TIMESTAMP_MAX: STATUS_RANGE) and for
  * offsets that lead nowhere (STATUS_LENGTH); `*needed` is then the row.
  *
  * `b->sum` grows by the XXH64 of each row's key, value and headers as encoded, with `b->seed` as seed; if the row names its partition, by

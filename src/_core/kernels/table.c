@@ -130,7 +130,7 @@ static int check_row(const table_rows *t, int64_t row, int64_t size_max, bool *f
     if (t->timestamp.values != NULL && is_valid(t->timestamp.validity, t->timestamp.first + row)) {
         const int64_t value = i64_at(t->timestamp.values, t->timestamp.first + row);
         const bool none = value == -1 && t->timestamp.multiplier == 1 && t->timestamp.divisor == 1;
-        if ((value < 0 && !none) || value > INT64_MAX / t->timestamp.multiplier) {
+        if ((value < 0 && !none) || value / t->timestamp.divisor > TIMESTAMP_MAX / t->timestamp.multiplier) {
             return STATUS_RANGE;
         }
     }

@@ -69,7 +69,7 @@ typedef struct {
 
 /* Look at rows [0, count): the first that would not fit a batch of its own of `size_max` bytes, or count. A status, and the row in `*row`,
  * for a header without a key (STATUS_HEADER_KEY) or with one that is not UTF-8 (STATUS_UTF8), and for a time that is no record's
- * (STATUS_RANGE: before 1970, except -1 ms for none, or beyond int64), and for offsets that lead nowhere (STATUS_LENGTH). */
+ * (STATUS_RANGE: before 1970, except -1 ms for none, or above TIMESTAMP_MAX), and for offsets that lead nowhere (STATUS_LENGTH). */
 int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row);
 
 /* The time of a row in ms; -1 where it is null, `otherwise` where the table has no such column. */

@@ -56,11 +56,11 @@ class BatchBuilder:
     """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time, but for :meth:`gather`.
 
     ``size_max`` bounds the whole (uncompressed) batch in bytes, ``size_target`` (None: the same) one of several records: a larger record is
-    alone in its batch. What :meth:`extend` is given, such as headers, may run Python code: from
-    there the builder refuses every call with a RuntimeError.
+    alone in its batch. A timestamp above ``timestamp_max`` is an InvalidTimestampError. What :meth:`extend` is given, such as headers,
+    may run Python code: from there the builder refuses every call with a RuntimeError.
     """
 
-    def __new__(cls, size_max: int = 1048588, size_target: int | None = None) -> BatchBuilder: ...
+    def __new__(cls, size_max: int = 1048588, size_target: int | None = None, *, timestamp_max: int = ...) -> BatchBuilder: ...
     @property
     def count(self) -> int: ...
     @property

@@ -20,8 +20,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pyreplog.cli.options import timestamp_of
 from pyreplog.cli.output import say
-from pyreplog.config import INT64_MAX, nearest
+from pyreplog.config import nearest
 from pyreplog.errors import excerpt
+from pyreplog.moments import TIMESTAMP_MAX, beyond_last
 
 __all__ = [
     "FORMATS",
@@ -407,11 +408,16 @@ def _timestamp(field: object, name: str) -> int | None:
         # Parquet's times without a zone are in UTC.
         zoned = field if field.tzinfo is not None else field.replace(tzinfo=datetime.UTC)
         return timestamp_of(zoned.isoformat())
-    if type(field) is int and 0 <= field <= INT64_MAX:
+    if type(field) is int and field >= 0:
+        if field > TIMESTAMP_MAX:
+            raise beyond_last(field)
         return field
     if isinstance(field, bool) or not isinstance(field, int | str):
         raise ValueError(f"field {name!r} is {excerpt(str(field))}, not a time: give ms since 1970, or ISO 8601 with its zone")
-    return timestamp_of(str(field))
+    found = timestamp_of(str(field))
+    if found > TIMESTAMP_MAX:
+        raise beyond_last(found)
+    return found
 
 
 def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:

@@ -17,6 +17,7 @@ from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import LogConfig, Permissions, meant, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
 from pyreplog.log import parse_directory_name
+from pyreplog.moments import TIMESTAMP_MAX
 from pyreplog.record import Ack, BatchBuilder
 from pyreplog.runtime import Cluster, Log, Producer, open_log
 from pyreplog.values import RecoveryProgress
@@ -182,7 +183,7 @@ def check_first(row: Row) -> None:
     """Raises :class:`RowError` for what a new log would refuse as its first row, so that none is made for it."""
     _check_partition(row, 0, 0, "a new log")
     limits = LogConfig()
-    builder = BatchBuilder(min(limits.max_message_bytes, limits.segment_bytes))
+    builder = BatchBuilder(min(limits.max_message_bytes, limits.segment_bytes), timestamp_max=TIMESTAMP_MAX)
     if not builder.append(row.value, row.key, row.headers, -1 if row.timestamp is None else row.timestamp):
         raise _too_large(row, 0)
 

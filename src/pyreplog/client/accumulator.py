@@ -18,7 +18,7 @@ from typing import Final, SupportsIndex
 from pyreplog.client.acks import Run
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.errors import ClusterError, MessageTooLargeError
-from pyreplog.moments import record_ms
+from pyreplog.moments import TIMESTAMP_MAX, record_ms
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import BatchBuilder, crc32c, find_too_large
 
@@ -195,7 +195,7 @@ class PartitionQueue:
         self.partition = partition
         self._owner = owner
         self._ledger = ledger
-        self._builder = BatchBuilder(batch_size_max)
+        self._builder = BatchBuilder(batch_size_max, timestamp_max=TIMESTAMP_MAX)
         self._size_max = max(record_size_max, batch_size_max)
         self._timeout_ns = timeout_ms * 1_000_000
         self.open: Outcome | None = None
@@ -321,7 +321,7 @@ class PartitionQueue:
         if self.open is not None:  # begun for this record, which it cannot hold
             self._ledger.close(self.open)
             self.open = None
-        builder = BatchBuilder(self._size_max)
+        builder = BatchBuilder(self._size_max, timestamp_max=TIMESTAMP_MAX)
         if not builder.append(value, key, headers, timestamp):
             raise MessageTooLargeError(_too_large(f"a record for {self.topic}-{self.partition}", self._size_max))
         outcome = Outcome(self._owner, self.topic, self.partition, [record_ms(timestamp)])

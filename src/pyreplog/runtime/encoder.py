@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from pyreplog.arrow import ArrowRows
-from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, batch_max, producer_batch_max
+from pyreplog.config import RECORDS_SIZE_MAX, batch_max, producer_batch_max
 from pyreplog.errors import MessageTooLargeError
 from pyreplog.log import Intake, Log
-from pyreplog.moments import record_ms
+from pyreplog.moments import TIMESTAMP_MAX, beyond_last, record_ms
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import HEADER_SIZE, BatchBuilder, RecordBatch
 
@@ -31,7 +31,7 @@ class Encoder:
         """Bytes of a batch of one record, before it is compressed."""
         self.size_target = min(self.size_max, max(producer_batch_max(config), HEADER_SIZE + 1))
         """Bytes of one of several. Where the log compresses, less: what does not get smaller must not be refused for what it grows by."""
-        self._builder = BatchBuilder(self.size_max, self.size_target)
+        self._builder = BatchBuilder(self.size_max, self.size_target, timestamp_max=TIMESTAMP_MAX)
         self._table_memory = bytearray()
 
     def one(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> memoryview:
@@ -113,7 +113,9 @@ class Encoder:
             found = record_ms(timestamp)
         except TypeError:
             return timestamp
-        if 0 <= found <= INT64_MAX:
+        if found > TIMESTAMP_MAX:
+            raise beyond_last(found)
+        if found >= 0:
             self._intake.check_time(found)
         return found
 

@@ -33,6 +33,7 @@ from pyreplog.errors import (
 )
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
+from pyreplog.moments import TIMESTAMP_MAX
 from pyreplog.mutex import new_mutex
 from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
@@ -111,7 +112,7 @@ class LogWriter:
         self._encoder = Encoder(log, clock.wall_ms)
         self.bounded = self._encoder.bounded
         """Whether a record's own timestamp is looked at before it is gathered: :attr:`gathering` does not."""
-        self._gatherer = BatchBuilder(self._encoder.size_target)
+        self._gatherer = BatchBuilder(self._encoder.size_target, timestamp_max=TIMESTAMP_MAX)
         # One call into the core for each record of `append_nowait`, with no lock. What it does not take goes the long way.
         self.gathering = Gathering(self._gatherer, self._stamp_ms, self._gather)
         self._gathering: Outcome | None = None
