@@ -351,7 +351,7 @@ def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) 
 def test_topics_and_describe(replog: Replog, events: Path) -> None:
     """What is there: names, counts, offsets, epochs, segments and sizes, for people and as JSON."""
     assert replog("topics", events).out == "events  1 partition, 10 offsets\n"
-    assert replog("topics", events, "--json").objects() == [{"topic": "events", "partitions": 1, "offsets": 10}]
+    assert replog("topics", events, "--json").objects() == [{"topic": "events", "partitions": 1, "offsets": 10, "above_high_watermark": 0}]
     text = replog("describe", events)
     assert text.code == 0
     assert "events" in text.out

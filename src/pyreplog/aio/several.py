@@ -25,6 +25,7 @@ async def scan(
     start_timestamp: int | datetime | None = None,
     end_timestamp: int | datetime | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    above_high_watermark: bool = False,
 ) -> Scan:
     """Open several logs as one Arrow stream, as :func:`pyreplog.scan` does. Its importer reads the disk:
     ``await asyncio.to_thread(pyarrow.table, scan)``."""
@@ -41,6 +42,7 @@ async def scan(
             start_timestamp=start_timestamp,
             end_timestamp=end_timestamp,
             isolation=isolation,
+            above_high_watermark=above_high_watermark,
         )
     finally:
         calls.stop()

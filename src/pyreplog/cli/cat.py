@@ -27,7 +27,7 @@ from pyreplog.cli.options import (
     number,
 )
 from pyreplog.cli.output import Progress, json_line, printable, record_fields, say
-from pyreplog.cli.reading import readers
+from pyreplog.cli.reading import include_above, readers, tell_above
 from pyreplog.cli.several import Named, SeveralLogs, readers_of_several
 from pyreplog.config import INT64_MAX
 from pyreplog.log import LogReader
@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
     with _opened(arguments) as logs:
         found = [reader for _, reader in logs.named]
+        include_above(arguments, found)
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found)
         if arguments.count is not None:
             total = min(total, arguments.count)
@@ -79,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
                     progress.add(len(records))
         finally:
             progress.close()
+        tell_above(arguments, found)
     return EXIT_FAILED if logs.is_partial else EXIT_OK
 
 

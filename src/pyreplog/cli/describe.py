@@ -54,6 +54,7 @@ def facts_of(reader: LogReader) -> dict[str, Any]:
         "topic_id": reader.topic_id or None,
         "start_offset": reader.start_offset,
         "high_watermark": reader.end_offset,
+        "above_high_watermark": reader.above_high_watermark,
         "leader_epoch": reader.leader_epoch,
         "durability": reader.durability,
         "size": sum(size for _, size in reader.segments()),
@@ -68,8 +69,10 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     start, end = facts["start_offset"], facts["high_watermark"]
     epochs = ", ".join(f"{entry['epoch']} from {entry['start_offset']}" for entry in facts["epochs"][-5:])
     earlier = f" ({len(facts['epochs']) - 5} earlier)" if len(facts["epochs"]) > 5 else ""
+    above = facts["above_high_watermark"]
+    more = f", and {counted(above, 'offset')} above it, up to {end + above}" if above else ""
     lines = [
-        f"offsets     {start} up to {end} (the high watermark): {counted(end - start, 'offset')}",
+        f"offsets     {start} up to {end} (the high watermark): {counted(end - start, 'offset')}{more}",
         f"epochs      {epochs or 'none'}{earlier}",
         f"durability  {facts['durability'] or 'not said: a folder of Kafka, or a bare copy'}",
         f"topic id    {facts['topic_id'] or 'not said'}",

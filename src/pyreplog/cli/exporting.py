@@ -17,7 +17,7 @@ from pyreplog.cli.cat import chosen
 from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_range, add_selection, is_reversed
 from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields, say, tell
 from pyreplog.cli.parquet import write_parquet
-from pyreplog.cli.reading import readers
+from pyreplog.cli.reading import include_above, readers, tell_above
 from pyreplog.config import meant
 from pyreplog.errors import ConfigError
 from pyreplog.log import LogReader
@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     if folder and not os.path.isdir(folder):
         raise ConfigError(f"there is no folder {folder} to make {os.path.basename(target)} in")
     with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
+        include_above(arguments, found.values())
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
         progress = Progress("exported", total=total, forced=arguments.progress, beside=target == "-")
         write = write_parquet if form == "parquet" else _ndjson
@@ -72,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
                 _replace(target, lambda file: write(file, list(found.values()), arguments, progress))
         finally:
             progress.close()
+        tell_above(arguments, found.values())
     if arguments.json:
         text = json_line({"file": target, "format": form, "records": progress.count, "partitions": len(found)})
     else:

@@ -167,6 +167,11 @@ def add_range(parser: argparse.ArgumentParser) -> None:
         default=READ_UNCOMMITTED,
         help="read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)",
     )
+    parser.add_argument(
+        "--above-high-watermark",
+        action="store_true",
+        help="read up to the last whole batch: records above a stale high watermark too, which no acknowledgement vouches for",
+    )
 
 
 def is_reversed(arguments: argparse.Namespace) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from pyreplog.cli.output import Progress, say
+from pyreplog.cli.output import Progress, counted, say
 from pyreplog.config import nearest, suggestion
 from pyreplog.errors import StorageError, UnknownTopicError
 from pyreplog.log import Finder, LogReader, distrusted, find_roots
@@ -16,7 +17,7 @@ from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
-__all__ = ["check_path", "open_chosen", "readers", "reading_disk"]
+__all__ = ["check_path", "include_above", "open_chosen", "readers", "reading_disk", "tell_above"]
 
 _NAMED_MAX: Final = 5
 
@@ -74,6 +75,27 @@ def open_chosen(finder: Finder, chosen: list[TopicPartition], found: dict[TopicP
         progress.close()
     for reader in damaged:
         _tell_of_damage(reader)
+
+
+def include_above(arguments: argparse.Namespace, found: Iterable[LogReader]) -> None:
+    """Have ``found`` read above the high watermark too, if the arguments ask for it."""
+    if arguments.above_high_watermark:
+        for reader in found:
+            reader.include_above_high_watermark()
+
+
+def tell_above(arguments: argparse.Namespace, found: Iterable[LogReader]) -> None:
+    """Say how many offsets of ``found`` lie above the high watermark, if the arguments read up to it and no further."""
+    if arguments.above_high_watermark:
+        return
+    above = {reader: count for reader in found if arguments.end > reader.end_offset and (count := reader.above_high_watermark)}
+    if above:
+        first = next(iter(above))
+        where = f"{first.topic_partition} at {first.end_offset}" + (f" and {len(above) - 1} more" if len(above) > 1 else "")
+        say(
+            f"replog {arguments.command}: {counted(sum(above.values()), 'offset')} above the high watermark ({where}) are not among these "
+            "records: --above-high-watermark reads them, and no acknowledgement vouches for them"
+        )
 
 
 def check_path(path: str, what: str = "folder") -> None:

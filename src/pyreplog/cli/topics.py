@@ -1,4 +1,4 @@
-"""List the topics in a folder, with their partitions and how many offsets each spans."""
+"""List the topics in a folder, with their partitions and how many offsets each spans, up to the high watermark and above it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ def run(arguments: argparse.Namespace) -> int:
     with readers(arguments.path, progress=arguments.progress) as found:
         topics: dict[str, list[int]] = {}
         for key, reader in found.items():
-            entry = topics.setdefault(key.topic, [0, 0])
+            entry = topics.setdefault(key.topic, [0, 0, 0])
             entry[0] += 1
             entry[1] += reader.end_offset - reader.start_offset
+            entry[2] += reader.above_high_watermark
     width = max((len(printable(name)) for name in topics), default=0)
-    for name, (partitions, count) in topics.items():
+    for name, (partitions, count, above) in topics.items():
         if arguments.json:
-            print(json_line({"topic": name, "partitions": partitions, "offsets": count}))
+            print(json_line({"topic": name, "partitions": partitions, "offsets": count, "above_high_watermark": above}))
         else:
-            print(f"{printable(name):{width}}  {counted(partitions, 'partition')}, {counted(count, 'offset')}")
+            more = f", {above:,} above the high watermark" if above else ""
+            print(f"{printable(name):{width}}  {counted(partitions, 'partition')}, {counted(count, 'offset')}{more}")
     return EXIT_OK

@@ -492,6 +492,14 @@ class PartitionCopy:
         """Where this copy's whole and undamaged batches end, beyond the high watermark too."""
         return self._again(lambda: max(self._valid_end(INT64_MAX), self.start_offset))
 
+    def log_end(self) -> int:
+        """As :meth:`valid_end`, without a change of :attr:`unreadable_size`: torn bytes above the high watermark are no damage."""
+        kept = self._unreadable_size, self._unreadable_start
+        try:
+            return self.valid_end()
+        finally:
+            self._unreadable_size, self._unreadable_start = kept
+
     def last_stable_offset(self, end_offset: int) -> int:
         """Where the oldest transaction begins that is open at ``end_offset``, the high watermark; ``end_offset`` where none is.
 

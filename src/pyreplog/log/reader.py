@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
+from pyreplog.errors import CorruptError, CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.copy import PartitionCopy
 from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
@@ -40,6 +40,7 @@ class LogReader:
         self._rest: tuple[int, PartitionCopy] | None = None
         #: One past the last offset that a reader may see.
         self.end_offset = 0
+        self._includes_above = False
         self._choose()
         #: 22 characters; "" where the folder does not say.
         self.topic_id = self._chosen.topic_id
@@ -62,6 +63,23 @@ class LogReader:
     def last_stable_offset(self) -> int:
         """Where the oldest transaction begins that is open below the high watermark; :attr:`end_offset` where none is."""
         return self._look(lambda: self._chosen.last_stable_offset(self.end_offset))
+
+    @property
+    def above_high_watermark(self) -> int:
+        """How many offsets of whole batches the copy that is read holds at or above :attr:`end_offset`. They are not known to be committed.
+
+        A log has some while its writer waits for a sync or for followers, and if the high watermark on disk is stale: a broker writes
+        its own every 5 seconds, and a mark may be older than the last acknowledgement after power loss. 0 if the bytes cannot be read.
+        """
+        try:
+            return max(self._look(self._chosen.log_end) - self.end_offset, 0)
+        except CorruptError:
+            return 0
+
+    def include_above_high_watermark(self) -> None:
+        """Read up to the last whole batch of the chosen copy from now on. A leader may truncate the records above the high watermark."""
+        self._includes_above = True
+        self._choose()
 
     def isolated(self, isolation: str) -> LogReader | CommittedSource:
         """What to read from: this reader for ``"read_uncommitted"``, and for ``"read_committed"`` a view of it that ends at the last
@@ -268,6 +286,11 @@ class LogReader:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset, log=str(self.topic_partition))
 
     def _choose(self) -> None:
+        self._choose_copy()
+        if self._includes_above and self._rest is None:
+            self.end_offset = max(self.end_offset, self._chosen.valid_end())
+
+    def _choose_copy(self) -> None:
         if len(self._copies) == 1:
             self._rest = None
             self.end_offset = self._chosen.high_watermark

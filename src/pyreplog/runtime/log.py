@@ -52,6 +52,7 @@ def open_log(
     buffer_memory: int | None = None,
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    above_high_watermark: bool = False,
     progress: Callable[[RecoveryProgress], None] | None = None,
     permissions: Permissions = "owner",
     lock_timeout: float | None = 0,
@@ -73,6 +74,8 @@ def open_log(
     BufferExhaustedError.
     ``isolation``: ``"read_committed"`` reads as Kafka's consumers of that setting do: up to the last stable offset, without the records of
     aborted transactions (which only a broker's folder has: nothing here writes any).
+    ``above_high_watermark`` (``"r"`` only): read up to the last whole batch, for a log whose high watermark is stale: the copy of a
+    broker's folder, or of one whose writer lost power. No acknowledgement vouches for records above it, and a leader may truncate them.
     ``progress`` is called while a log is recovered that was not closed cleanly, for every piece of it that was looked through; by
     several threads, one at a time, and what it raises ends the opening. A recovery of more than a second is logged besides (INFO).
     ``permissions``: ``"owner"`` writes only in folders that no other user may write to, and makes new folders 0700 and new files 0600;
@@ -102,8 +105,13 @@ def open_log(
             raise ConfigError(
                 "durability, config, buffer_memory, max_block_ms and lock_timeout belong to mode='a': a reader takes the log as it is"
             )
-        reading = ReaderView(open_for_reading(disk, place, topic, partition), disk)
+        reader = open_for_reading(disk, place, topic, partition)
+        if above_high_watermark:
+            reader.include_above_high_watermark()
+        reading = ReaderView(reader, disk)
         return Log(folder, CommittedView(reading) if committed else reading, None)
+    if above_high_watermark:
+        raise ConfigError("above_high_watermark belongs to mode='r': the writer's opening decides what becomes of the records above it")
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     lookout: Lookout | None = None

@@ -28,13 +28,15 @@ def scan(
     start_timestamp: int | datetime | None = None,
     end_timestamp: int | datetime | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    above_high_watermark: bool = False,
 ) -> Scan:
     """Read several independent logs as one Arrow stream: one after another in the order of ``paths``, each partition in offset order.
 
     Each path is a folder that ``open_log(path, "r")`` takes, and each folder is one log. The column ``log`` says which log a row is from:
     its folder, relative to the deepest folder that holds all of them. ``topic``: default the only topic of each log, or the one with its
     folder's name. ``partition``: default all. The other arguments are those of :meth:`pyreplog.Log.scan`; ``start`` and ``end`` are
-    offsets of each partition, so a partition that ends before ``start`` has no rows. No lock is taken, and the files stay open until the
+    offsets of each partition, so a partition that ends before ``start`` has no rows. ``isolation`` and ``above_high_watermark`` are those
+    of :func:`pyreplog.open_log`. No lock is taken, and the files stay open until the
     scan is garbage.
 
     Raises ConfigError for an empty list, for a path that is named twice, for two paths that lead to the same records (a copy, a replica, a
@@ -57,6 +59,8 @@ def scan(
     for folder, name in zip(folders, log_names(folders), strict=True):
         readers = open_all_for_reading(disk, folder, topic, partition)
         together.add(folder, readers)
+        for reader in readers if above_high_watermark else ():
+            reader.include_above_high_watermark()
         sources += [(reader.partition, _source(reader, disk, committed=committed)) for reader in readers]
         names += [printable_name(name)] * len(readers)
     return Scan(

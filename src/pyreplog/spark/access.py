@@ -74,8 +74,9 @@ class Access(Protocol):
 class FileAccess:
     """The partitions under one folder. Each is opened when first asked for; belongs to one thread; a context manager."""
 
-    def __init__(self, path: str, isolation: str = READ_UNCOMMITTED) -> None:
+    def __init__(self, path: str, isolation: str = READ_UNCOMMITTED, *, above_high_watermark: bool = False) -> None:
         self._isolation = isolation
+        self._includes_above = above_high_watermark
         self._disk = SystemDisk()
         self._path = path
         self._finder: Finder | None = None
@@ -124,10 +125,16 @@ class FileAccess:
         """The reader of one partition; None where it has no folder."""
         reader = self._readers.pop(partition, None)
         if reader is None:
-            reader = self._steady(lambda: self._find().open(partition))
+            reader = self._steady(lambda: self._open(partition))
         if reader is not None:
             self._readers[partition] = reader
             self._used(partition)
+        return reader
+
+    def _open(self, partition: TopicPartition) -> LogReader | None:
+        reader = self._find().open(partition)
+        if reader is not None and self._includes_above:
+            reader.include_above_high_watermark()
         return reader
 
     def available(self, partition: TopicPartition) -> Available | None:

@@ -53,6 +53,7 @@ READ_OPTIONS: Final = (
     "maxBytesPerPartition",
     "includeHeaders",
     "isolation",
+    "aboveHighWatermark",
     "pushdown",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
@@ -128,6 +129,8 @@ class ReadOptions:
     include_headers: bool = False
     isolation: str = READ_UNCOMMITTED
     """Kafka's ``isolation.level``: whether records of open and aborted transactions are left out."""
+    above_high_watermark: bool = False
+    """Whether a batch reads up to the last whole batch of the log, for a folder whose high watermark is stale."""
     pushdown: Literal["false", "true", "unsafe"] = "false"
     """Whether filters narrow what is read; ``unsafe``: also where Spark then mixes up DataFrames."""
     max_offsets_per_trigger: int | None = None
@@ -155,6 +158,8 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
         for name in BATCH_ONLY:
             if name in given:
                 raise ConfigError(f"option {name} is for batch reads, and a stream has no end: leave it out, or stop it by its trigger")
+        if _flag(given, "aboveHighWatermark", False):
+            raise ConfigError("aboveHighWatermark is for batch reads: a leader may truncate such records, and a stream would not notice")
     least, most = _positive(given, "minOffsetsPerTrigger"), _positive(given, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
@@ -174,6 +179,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
         max_bytes_per_partition=size_of(given, "maxBytesPerPartition", BYTES_PER_PARTITION),
         include_headers=_flag(given, "includeHeaders", False),
         isolation=check_isolation(given.get("isolation", READ_UNCOMMITTED).strip().lower()),
+        above_high_watermark=_flag(given, "aboveHighWatermark", False),
         pushdown=_pushdown(given, streaming is True),
         max_offsets_per_trigger=most,
         max_bytes_per_trigger=size_of(given, "maxBytesPerTrigger", 0) or None,

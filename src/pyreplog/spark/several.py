@@ -29,8 +29,8 @@ NEVER_A_LOG: Final = "lost+found"
 def access_of(options: ReadOptions, isolation: str) -> Access:
     """The files that ``options`` name: of one log, or of several."""
     if options.several:
-        return SeveralAccess(options.logs_in, options.path, isolation)
-    return FileAccess(options.path, isolation)
+        return SeveralAccess(options.logs_in, options.path, isolation, above_high_watermark=options.above_high_watermark)
+    return FileAccess(options.path, isolation, above_high_watermark=options.above_high_watermark)
 
 
 def matching(base: str, pattern: str) -> dict[str, str]:
@@ -75,7 +75,8 @@ class SeveralAccess:
     Two logs that hold the same partition (a copy, a replica) are refused when both are asked for, because its records would be read twice.
     """
 
-    def __init__(self, base: str, pattern: str, isolation: str) -> None:
+    def __init__(self, base: str, pattern: str, isolation: str, *, above_high_watermark: bool = False) -> None:
+        self._includes_above = above_high_watermark
         self._base = base
         self._pattern = pattern
         self._isolation = isolation
@@ -168,7 +169,8 @@ class SeveralAccess:
     def _log(self, name: str) -> FileAccess:
         """The files of one log. The files of the log that was not used for longest are closed; they are opened again if they are needed."""
         if name not in self._logs:
-            self._logs[name] = FileAccess(os.path.join(self._base, name), self._isolation)
+            path = os.path.join(self._base, name)
+            self._logs[name] = FileAccess(path, self._isolation, above_high_watermark=self._includes_above)
         self._opened.pop(name, None)
         self._opened[name] = None
         if len(self._opened) > OPEN_LOGS_MAX:
