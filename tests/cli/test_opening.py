@@ -72,3 +72,15 @@ def test_repair_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> No
     assert (done.code, done.err) == (0, "")
     made = {path: path.stat().st_mode & 0o7777 for path in (tmp_path / "new", *(tmp_path / "new").rglob("*"))}
     assert {path.name: oct(mode) for path, mode in made.items() if mode != (0o2770 if path.is_dir() else 0o660)} == {}
+
+
+def test_backup_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> None:
+    """``replog backup --permissions group`` makes a copy that the group may write to, and the command that it prints restores to one."""
+    tmp_path.chmod(0o2770)
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+    done = replog("backup", tmp_path / "log", tmp_path / "new", "--permissions", "group")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith(" --permissions group\n")
+    made = {path: path.stat().st_mode & 0o7777 for path in (tmp_path / "new", *(tmp_path / "new").rglob("*"))}
+    assert {path.name: oct(mode) for path, mode in made.items() if mode != (0o2770 if path.is_dir() else 0o660)} == {}

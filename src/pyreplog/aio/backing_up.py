@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pyreplog.aio.calls import Calls
+from pyreplog.config import Permissions
 from pyreplog.errors import ClosedError
 from pyreplog.runtime import backup as make_backup
 from pyreplog.values import BackupProgress, BackupReport
@@ -15,7 +16,11 @@ __all__ = ["backup"]
 
 
 async def backup(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: Callable[[BackupProgress], None] | None = None
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    progress: Callable[[BackupProgress], None] | None = None,
+    permissions: Permissions = "owner",
 ) -> BackupReport:
     """Copy ``source`` into ``target`` and verify the copy, as :func:`pyreplog.backup` does, in a thread.
 
@@ -32,7 +37,7 @@ async def backup(
 
     calls = Calls("a backup")
     try:
-        return await calls.write(partial(make_backup, source, target, progress=tell))
+        return await calls.write(partial(make_backup, source, target, progress=tell, permissions=permissions))
     except BaseException:
         is_cancelled = True
         raise

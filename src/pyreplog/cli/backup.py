@@ -13,7 +13,7 @@ import argparse
 import os
 from typing import Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, place
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_permissions, add_progress, place
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.runtime import backup
@@ -29,6 +29,7 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog backup``."""
     add_path(parser)
     parser.add_argument("target", metavar="TARGET", type=place, help="a new folder, or an earlier backup of the same folder")
+    add_permissions(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object with what was done")
     add_progress(parser)
 
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_path(source)
     shown = _Shown(forced=arguments.progress)
     try:
-        report = backup(source, arguments.target, progress=shown.tell)
+        report = backup(source, arguments.target, progress=shown.tell, permissions=arguments.permissions)
     finally:
         shown.close()
     for note in report.notes:
