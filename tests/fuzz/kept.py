@@ -179,6 +179,9 @@ _OPTIONS: Final = [
     b"\x022024-06-01T00:00:00Z",
     b'\x03{"v": 1, "t": {"orders": {"0": 5}}, "from": {"orders": {"1": 0}}, "id": {"orders": "AbCdEfGhIjKlMnOpQrStUw"}}',
     b'\x03{"v": 1, "t": {"t": {"0": 5, "1": 6}}, "id": {"t": {"0": "AbCdEfGhIjKlMnOpQrStUw"}}}',
+    b'\x03{"v": 2, "logs": {"w-0": {"cluster": "AbC", "t": {"t": {"0": 5}}, "id": {"t": "x"}}, "w-1": {"t": {}, "from": {"t": {"1": 0}}}}}',
+    b'\x04{"w-0": {"orders": {"0": 23, "1": -1}}}',
+    b'\x05{"w-0": {"orders": {"0": 1700000000000}}}',
 ]
 
 
@@ -186,7 +189,9 @@ def _run_spark(data: bytes) -> object:
     if not data:
         return None
     text = data[1:].decode("utf-8", "replace")
-    kind = data[0] % 4
+    kind = data[0] % 6
+    if kind >= 4:
+        return (kind, bool((parse_offsets, parse_timestamps)[kind - 4](text, "option", by_log=True)))
     if kind == 3:
         try:
             value = json.loads(text)

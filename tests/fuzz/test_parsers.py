@@ -97,7 +97,7 @@ FED: Final = {
     ],
     "snapshot": ["log/producer_snapshot.parse_producers"],
     "spark": [
-        "spark/offsets._by_partition",
+        "spark/offsets._by_place",
         "spark/offsets.parse_offsets",
         "spark/offsets.parse_timestamp",
         "spark/offsets.parse_timestamps",

@@ -59,7 +59,7 @@ class Progress:
         if not self.several:
             return {"v": VERSION, **_entry(self.ends, self.starts, self.topic_ids)}
         logs: dict[str, Any] = {}
-        for log in sorted({log_of(place) for place in self.ends} | {log_of(place) for place in self.starts}):
+        for log in sorted({*map(log_of, self.ends), *map(log_of, self.starts), *self.cluster_ids}):
             entry = _entry(_of_log(log, self.ends), _of_log(log, self.starts), _of_log(log, self.topic_ids))
             logs[log] = ({"cluster": self.cluster_ids[log]} if log in self.cluster_ids else {}) | entry
         return {"v": VERSION_OF_SEVERAL, "logs": logs}
