@@ -15,6 +15,7 @@ import pytest
 import pyreplog
 from pyreplog import aio
 from pyreplog.errors import ConfigError, CorruptError, StorageNotFoundError, UnknownTopicError
+from pyreplog.log.identity import id_for_name
 
 
 def fill(folder: Path, *values: bytes, topic: str | None = "events") -> Path:
@@ -137,6 +138,18 @@ def test_folders_without_ids_are_told_apart_by_their_place(workers: list[Path], 
     (tmp_path / "events-0").symlink_to(bare[0])
     with pytest.raises(ConfigError, match="hold the same partition"):
         pyreplog.scan([bare[0], tmp_path / "events-0"])
+
+
+def test_an_id_made_of_the_name_is_no_proof(workers: list[Path], tmp_path: Path) -> None:
+    """Topics of before topics had ids all get the same id for one name: without cluster ids it does not make two logs one."""
+    bare = []
+    for worker in workers[:2]:
+        target = tmp_path / "old" / worker.name / "events-0"
+        shutil.copytree(worker / "events-0", target)
+        (target / "replog.mark").unlink()
+        (target / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_for_name('events')}")
+        bare.append(target)
+    assert len(rows(pyreplog.scan(bare), "log")) == 6
 
 
 def test_wrong_lists_are_refused(tmp_path: Path) -> None:

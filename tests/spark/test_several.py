@@ -206,6 +206,23 @@ def test_no_record_is_read_twice(multi: Path) -> None:
         batch(multi / "cluster" / "node-*")
 
 
+def test_a_folder_of_several_logs_is_refused(multi: Path) -> None:
+    """A folder that matches and holds several logs itself is refused by its name: the pattern has to reach each log."""
+    with pytest.raises(ConfigError, match="multi holds 3 independent logs"):
+        batch(multi.parent / "mul*")
+    assert len(batch(multi.parent / "mul*" / "*")) == 6
+
+
+def test_a_folder_that_goes_while_it_is_looked_at(multi: Path) -> None:
+    """A log that is removed between two looks of a running query is one that is gone, and no failure of the look."""
+    with SeveralAccess(str(multi), f"{multi}/worker-*", READ_UNCOMMITTED) as access:
+        places = access.partitions()
+        assert [access.available(place) is not None for place in places] == [True, True, True]
+        shutil.rmtree(multi / "worker-1")
+        access.refresh()
+        assert [access.available(place) is not None for place in places] == [True, False, True]
+
+
 def test_damage_in_one_log_fails_the_read(multi: Path) -> None:
     """Rot in one of three logs is an error that names the log's folder."""
     segment = multi / "worker-1" / "events-0" / f"{0:020}.log"

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pyreplog.errors import ConfigError
-from pyreplog.log.identity import read_properties
+from pyreplog.log.identity import id_for_name, read_properties
 from pyreplog.log.layout import parent_of
+from pyreplog.log.places import proves_topic
 from pyreplog.log.reader import LogReader
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
@@ -62,8 +63,10 @@ class Together:
         """Note the partitions of ``log``. Raises :class:`ConfigError` if another log holds one of them."""
         for reader in readers:
             keys: list[object] = [self._place(folder) for folder in reader.replicas]
-            if reader.topic_id:
-                keys.append((self.cluster_id(reader), reader.topic_id, reader.partition))
+            cluster_id = self.cluster_id(reader)
+            # The id that a topic of before topics had ids gets is the same in every cluster.
+            if reader.topic_id and (cluster_id or (proves_topic(reader.topic_id) and reader.topic_id != id_for_name(reader.topic))):
+                keys.append((cluster_id, reader.topic_id, reader.partition))
             for key in keys:
                 owner = self._owners.setdefault(key, log)
                 if owner != log:

@@ -119,8 +119,13 @@ class SeveralAccess:
     def refresh(self) -> None:
         """Let :meth:`available` look again at what it knows."""
         self._together = Together(self._disk)
-        for access in self._logs.values():
-            access.refresh()
+        for name, access in list(self._logs.items()):
+            try:
+                access.refresh()
+            except (ConfigError, StorageError):
+                if os.path.isdir(os.path.join(self._base, name)):
+                    raise
+                self._logs.pop(name).close()  # its folder was removed since it was looked at
 
     def reader(self, partition: TopicPartition) -> LogReader | None:
         """The reader of one partition; None where it has no folder."""
