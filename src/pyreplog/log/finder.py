@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pyreplog.errors import ConfigError, StorageError
@@ -148,15 +147,17 @@ class FoundLog:
         return [folder for root in self.roots if self.bare is None for folder in foreign_in(self._disk, root.path)]
 
 
-@dataclass(slots=True)
 class Found:
     """What lies under a path: independent logs (in the order of their paths), foreign folders, and folders that may be roots and may not
     be looked into."""
 
-    path: str
-    logs: list[FoundLog] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)
-    unreadable: dict[str, StorageError] = field(default_factory=dict)
+    __slots__ = ("foreign", "logs", "path", "unreadable")
+
+    def __init__(self, path: str, *, foreign: list[str], unreadable: dict[str, StorageError]) -> None:
+        self.path = path
+        self.logs: list[FoundLog] = []
+        self.foreign = foreign
+        self.unreadable = unreadable
 
 
 def find_logs(disk: Disk, path: str) -> Found:

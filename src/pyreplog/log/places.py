@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pyreplog.errors import CorruptError, StorageError
@@ -54,19 +53,21 @@ class FoundRoot(NamedTuple):
     """It has a root's files. False: it only holds partitions' folders."""
 
 
-@dataclass(slots=True)
 class Places:
     """What lies under a path."""
 
-    path: str
-    bare: TopicPartition | None = None
-    """The one partition, if the path is its folder."""
-    roots: list[FoundRoot] = field(default_factory=list)
-    """In the order of the names on their paths."""
-    foreign: list[str] = field(default_factory=list)
-    """Folders in it that hold no root and are no partition's."""
-    unreadable: dict[str, StorageError] = field(default_factory=dict)
-    """Folders that may be roots, and that this process may not look into."""
+    __slots__ = ("bare", "foreign", "path", "roots", "unreadable")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.bare: TopicPartition | None = None
+        """The one partition, if the path is its folder."""
+        self.roots: list[FoundRoot] = []
+        """In the order of the names on their paths."""
+        self.foreign: list[str] = []
+        """Folders in it that hold no root and are no partition's."""
+        self.unreadable: dict[str, StorageError] = {}
+        """Folders that may be roots, and that this process may not look into."""
 
 
 def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
