@@ -232,6 +232,10 @@ class Disk(Protocol):
         """Make it, parents too; existing is fine."""
         ...
 
+    def is_link(self, path: str) -> bool:
+        """Whether ``path`` is a symbolic link, wherever it leads."""
+        ...
+
     def check_directory(self, path: str, *, write: bool = True) -> None:
         """Raise :class:`StorageError` where others may change what is in the folder ``path``; to ``write`` there, also where it is a
         symbolic link, which somebody else may have put there."""

@@ -30,6 +30,7 @@ from pyreplog.log.identity import decode_uuid, parse_properties
 from pyreplog.log.incarnation import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME
 from pyreplog.log.mark import MarkState, parse_mark
+from pyreplog.log.node_list import format_nodes, parse_nodes
 from pyreplog.log.producer_snapshot import parse_producers
 from pyreplog.log.snapshot import format_state, parse_offsets, parse_state
 from pyreplog.log.transaction_index import parse_aborted
@@ -38,7 +39,7 @@ from pyreplog.record import compress, recompress, records_of, set_append_time, s
 from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
 from pyreplog.testing.disk import SimDisk
-from pyreplog.verify import Broken, resume, small_file, states, walk
+from pyreplog.verify import Broken, node_list, resume, small_file, states, walk
 from pyreplog.wire.binary import Reader, Writer
 from pyreplog.wire.codec import decode_record, decode_value, encode_value
 from pyreplog.wire.layouts import CLASSES
@@ -226,6 +227,14 @@ def _run_place(data: bytes) -> object:
     return (min(len(places), 4), sum(place.done for place in places))
 
 
+def _run_nodes(data: bytes) -> object:
+    folders, cluster = parse_nodes(parse_state(data, "x"), "x")
+    assert node_list(data) == (folders, cluster)  # verify takes what the reader takes
+    again = format_state(format_nodes(folders, cluster))
+    assert parse_nodes(parse_state(again, "x"), "x") == (folders, cluster)
+    return (min(len(folders), 4), bool(cluster))
+
+
 def _run_identity(data: bytes) -> object:
     values = parse_properties(data)
     word = "no id"
@@ -392,6 +401,10 @@ _PLACES: Final = [
         ],
     )
 ]
+_NODES: Final = [
+    format_state(format_nodes(folders, cluster))
+    for folders, cluster in (({1: "/disk1/n1", 2: "node-2", 3: "/\udcff\n x"}, ""), ({}, "/srv/data"), ({1: "n"}, ""))
+]
 _ROWS: Final = [
     b'\x00{"value":"a","key":"b","headers":[{"key":"h","value":null}],"timestamp":5,"partition":1}\n{"value_base64":"/wA="}\n',
     b'\x01value,key,timestamp\na,b,5\n"x,\ny",c,2013-01-01T00:00:00Z\n',
@@ -408,6 +421,7 @@ TARGETS: Final = (
     Target("mark", _marks, _run_mark, (), 5, seal_mark),
     Target("settings", lambda: _STATES, _run_settings, (CorruptError, ConfigError), 2, seal_state),
     Target("import", lambda: _PLACES, _run_place, (CorruptError,), 1, seal_state),
+    Target("nodes", lambda: _NODES, _run_nodes, (CorruptError,), 1, seal_state),
     Target("identity", lambda: _IDENTITIES, _run_identity, (), 4),
     Target("snapshot", _snapshots, lambda data: min(len(parse_producers(data, "x")), 4), (CorruptError,), 4, seal_snapshot),
     Target("aborted", _aborted, lambda data: min(len(parse_aborted(data, 0, "x")), 4), (CorruptError,), 4),

@@ -16,6 +16,7 @@ from typing import Final
 from pyreplog.cli.resuming import Place, format_places
 from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot
+from pyreplog.log.node_list import format_nodes
 from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
 from pyreplog.log.unfinished import BackupNote, write_backup_note
@@ -162,6 +163,9 @@ def backup_note() -> dict[str, bytes]:
     return files_of(disk, "backup")
 
 
+NODES: Final = {1: "/disk1/n1", 2: "/disk2/\udcff n2", 3: "node-3"}
+
+
 def golden() -> dict[str, bytes]:
     """Every golden file by its path, as this library writes it now."""
     disk = life()
@@ -173,6 +177,8 @@ def golden() -> dict[str, bytes]:
         **spool(),
         **summary(),
         **backup_note(),
+        "nodes/cluster/replog.nodes": format_state(format_nodes(NODES)),
+        "nodes/node/replog.nodes": format_state(format_nodes({}, "/srv/data")),
         "import/replog.import": format_state(format_places(IMPORTS)),
         "controller/replog.controller": encode(decode(controller, "golden")),
         "record_batch/nulls.batch": vectors.A2_NULLS,

@@ -14,6 +14,7 @@ from pyreplog.log import LogRoot
 from pyreplog.log.identity import read_properties, read_topic_id
 from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.mark import find_mark
+from pyreplog.log.node_list import parse_nodes
 from pyreplog.log.producer_snapshot import read_snapshot
 from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import parse_state, read_offsets
@@ -26,7 +27,7 @@ from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
-from pyreplog.verify import Level, states, verify
+from pyreplog.verify import Level, node_list, states, verify
 from tests.golden import formats, vectors
 from tests.house.sources import ROOT
 
@@ -181,6 +182,13 @@ def test_the_spool_is_read(disk: SimDisk) -> None:
     assert manifest is not None
     (staged,) = read_staged(disk, "spool", manifest.files[0])
     assert (staged.topic_partition, staged.record_count) == (TopicPartition("t", 0), 2)
+
+
+def test_the_list_of_nodes_is_read() -> None:
+    """The folders of a cluster's nodes, and the cluster of a node, as they were given, by the reader and by verify."""
+    for name, found in (("cluster", (formats.NODES, "")), ("node", ({}, "/srv/data"))):
+        data = golden(f"nodes/{name}/replog.nodes")
+        assert parse_nodes(parse_state(data, "golden"), "golden") == found == node_list(data)
 
 
 def test_the_places_of_imports_are_read() -> None:

@@ -133,6 +133,10 @@ class KillingDisk:
         self.count()
         self._disk.make_directory(path)
 
+    def is_link(self, path: str) -> bool:
+        """Not counted: it changes nothing."""
+        return self._disk.is_link(path)
+
     def check_directory(self, path: str, *, write: bool = True) -> None:
         """Counted."""
         self.count()

@@ -37,6 +37,11 @@ import pyreplog.system.disk as disk
 disk.SystemDisk.check_directory = lambda self, path, *, write=True: None
 """
 
+FOREIGN_LINKS_FOLLOWED = """
+import pyreplog.system.disk as disk
+disk._check_link = lambda folder, status, modes: None
+"""
+
 TWO_COPIES = """
 import importlib, shutil, sys, pathlib
 import pyreplog as first
@@ -116,12 +121,31 @@ except pyreplog.PyreplogError:
 after = {file.name: file.read_bytes() for file in secret.iterdir()}
 print("right" if after == before else "caught: written through a symbolic link")
 """
+FOREIGN_LINKS = """
+import os, pathlib, sys, pyreplog
+{plant}
+shared, secret = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]) / "secret"
+with pyreplog.open_log(secret) as log:
+    log.append(b"x")
+shared.mkdir()
+shared.chmod(0o777)
+(shared / "log").symlink_to(secret)
+before = {str(file): file.read_bytes() for file in secret.rglob("*") if file.is_file()}
+try:
+    with pyreplog.open_log(shared / "log", topic="secret") as log:
+        log.append(b"y")
+except pyreplog.PyreplogError:
+    pass
+after = {str(file): file.read_bytes() for file in secret.rglob("*") if file.is_file()}
+print("right" if after == before else "caught: written through a symbolic link")
+"""
 PLANTED = [
     pytest.param(POSIX_LOCK, TWO_COPIES, "caught: two writers in one folder", id="46"),
     pytest.param(FORK_CHILD_WRITES, FORKS, "caught: the child of a fork wrote", id="47"),
     pytest.param(ANY_TOPIC, DOTS, "caught: a topic that is a path", id="49"),
     pytest.param(LINKS_FOLLOWED, LINKS, "caught: written through a symbolic link", id="50"),
     pytest.param(FOLDERS_FOLLOWED, FOLDERS, "caught: written through a symbolic link", id="50 (a folder)"),
+    pytest.param(FOREIGN_LINKS_FOLLOWED, FOREIGN_LINKS, "caught: written through a symbolic link", id="50 (another user's)"),
 ]
 
 

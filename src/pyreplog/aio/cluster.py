@@ -68,7 +68,7 @@ class Cluster:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        nodes: int | None = None,
+        nodes: int | Sequence[str | os.PathLike[str]] | None = None,
         *,
         mode: Literal["a"] = "a",
         config: NodeConfig | Mapping[str, object] | None = None,
@@ -91,7 +91,7 @@ class Cluster:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        nodes: int | None = None,
+        nodes: int | Sequence[str | os.PathLike[str]] | None = None,
         *,
         mode: Literal["a", "r"] = "a",
         config: NodeConfig | Mapping[str, object] | None = None,

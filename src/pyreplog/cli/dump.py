@@ -31,6 +31,7 @@ from pyreplog.verify import (
     batch_at,
     control_type,
     decompress,
+    listed,
     old_records_of,
     records_of,
     resume,
@@ -119,6 +120,9 @@ def _files(disk: SystemDisk, path: str) -> Iterator[str]:
             yield from _files(disk, inner)
         elif os.path.isfile(inner) and name not in {".lock", "replog.controller.lock", "replog.reserve"}:  # which hold nothing
             yield inner
+    for folder in listed(disk, path).values():  # nodes on other disks
+        if os.path.isdir(folder) and not f"{folder}/".startswith(f"{path}/"):
+            yield from _files(disk, folder)
 
 
 def rows_of_file(disk: SystemDisk, path: str, *, records: bool = False, picture: bool = False, tell: Any = None) -> Iterator[Row]:

@@ -18,6 +18,7 @@ from pyreplog.config import LogConfig, Permissions, meant, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
 from pyreplog.log import parse_directory_name
 from pyreplog.moments import TIMESTAMP_MAX
+from pyreplog.quorum import STATE_FILE
 from pyreplog.record import Ack, BatchBuilder
 from pyreplog.runtime import Cluster, Log, Producer, open_log
 from pyreplog.values import RecoveryProgress
@@ -171,9 +172,14 @@ def _topics_of(path: str) -> list[str]:
     return sorted({one.topic_partition.topic for one in parsed if one is not None and not one.kind})
 
 
+def _is_cluster(path: str) -> bool:
+    """Whether it is a cluster's folder: its nodes may lie elsewhere."""
+    return (Path(path) / STATE_FILE).exists() or any(Path(path).glob("node-*/meta.properties"))
+
+
 def makes_log(path: str, topic: str | None) -> bool:
     """Whether appending to ``path`` makes a log that is not there yet."""
-    if any(Path(path).glob("node-*/meta.properties")):
+    if _is_cluster(path):
         return False
     topics = _topics_of(path)
     return not topics or (topic is not None and topic not in topics)
@@ -246,7 +252,7 @@ def open_target(
 ) -> Iterator[Target]:
     """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none). ``progress``: tell how far a
     recovery is also where nobody looks."""
-    if not any(Path(path).glob("node-*/meta.properties")):
+    if not _is_cluster(path):
         before = _topics_of(path)
         with _Recovery(path, forced=progress) as recovery:
             opened = open_log(

@@ -44,6 +44,7 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.loader import Origin, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
+from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
 from pyreplog.log.places import FoundRoot, is_partition, is_refusal
@@ -120,7 +121,9 @@ __all__ = [
     "printable_name",
     "random_uuid",
     "read_backup_note",
+    "read_cluster",
     "read_config",
+    "read_nodes",
     "read_properties",
     "read_state",
     "read_topic_id",
@@ -134,6 +137,8 @@ __all__ = [
     "untrusted",
     "with_reserve",
     "write_backup_note",
+    "write_cluster",
+    "write_nodes",
     "write_state",
     "write_topic_id",
 ]

@@ -209,6 +209,8 @@ def _of_shared_topics(disk: Disk, groups: Sequence[list[FoundRoot]]) -> list[lis
 
 def _name_of(places: Places, group: Sequence[FoundRoot]) -> str:
     """The folder that holds the roots of ``group`` and no other, relative to the path; else the first of those roots."""
+    if places.is_listed and len({root.cluster_id for root in places.roots}) == 1:
+        return "."
     common = group[0].path
     while any(root.path != common and not root.path.startswith(join(common, "")) for root in group):
         common = parent_of(common)

@@ -40,6 +40,8 @@ CONFIG_NAME: Final = "replog.config"
 TORN_PREFIX: Final = "replog.torn-"
 SPOOL_PREFIX: Final = "replog.spool."
 """Of what other processes left in a root for whoever owns it."""
+NODES_NAME: Final = "replog.nodes"
+"""In a cluster's folder: where its nodes keep their logs, if the caller said so. In such a node's folder: which cluster it is of."""
 
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"

@@ -18,6 +18,7 @@ from pyreplog.log.layout import (
     INT32_MAX,
     MARK_NAME,
     META_PROPERTIES_NAME,
+    NODES_NAME,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
     is_log_file,
@@ -26,6 +27,7 @@ from pyreplog.log.layout import (
     parse_directory_name,
 )
 from pyreplog.log.mark import read_mark
+from pyreplog.log.node_list import read_nodes
 from pyreplog.log.snapshot import parse_number
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
@@ -56,7 +58,7 @@ class FoundRoot(NamedTuple):
 class Places:
     """What lies under a path."""
 
-    __slots__ = ("bare", "foreign", "path", "roots", "unreadable")
+    __slots__ = ("bare", "foreign", "is_listed", "path", "roots", "unreadable")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -68,6 +70,8 @@ class Places:
         """Folders in it that hold no root and are no partition's."""
         self.unreadable: dict[str, StorageError] = {}
         """Folders that may be roots, and that this process may not look into."""
+        self.is_listed = False
+        """The roots are those that a file in the path lists; they may be anywhere."""
 
 
 def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
@@ -81,6 +85,12 @@ def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
     if any(map(is_log_file, names)):
         parsed = parse_directory_name(name_of(path))
         places.bare = parsed.topic_partition if parsed is not None else TopicPartition(name_of(path), 0)
+        return places
+    listed = read_nodes(disk, path) if NODES_NAME in names else {}
+    if listed:
+        places.is_listed = True
+        _look_at_listed(disk, places, list(listed.values()))
+        places.foreign = list(_foreign(disk, places, names))
         return places
     seen: set[tuple[int, int]] = set()
     deepest = 0
@@ -97,6 +107,18 @@ def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
     if not any(root.path == path and root.has_files for root in places.roots):
         places.foreign = list(_foreign(disk, places, names))
     return places
+
+
+def _look_at_listed(disk: Disk, places: Places, folders: Sequence[str]) -> None:
+    """The roots among ``folders``. A missing or empty one is a node that is down: perhaps its disk is not mounted."""
+    for folder in folders:
+        try:
+            if has_root_file(disk, folder):
+                places.roots.append(_identified(disk, folder))
+        except StorageError as error:
+            if error.errno not in _REFUSED:
+                raise
+            places.unreadable[folder] = error
 
 
 def _walk(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from random import Random, SystemRandom
@@ -46,7 +46,7 @@ from pyreplog.errors import (
     again,
 )
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import is_partition, make_folder, open_readers, read_properties, refuse_unfinished, with_reserve
+from pyreplog.log import make_folder, open_readers, read_properties, refuse_unfinished, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint, TopicImage
 from pyreplog.quorum import load as load_state
@@ -58,8 +58,9 @@ from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.locking import LockWait, cluster_wait
 from pyreplog.runtime.member import ClusterNode, close_disk
+from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.nodes import Nodes
-from pyreplog.runtime.opening import check_alone, check_clock, check_name, check_progress, check_together, folder_of
+from pyreplog.runtime.opening import check_clock, check_name, check_progress, check_together, folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
@@ -79,7 +80,6 @@ __all__ = ["Cluster"]
 START_TIMEOUT_S: Final = 30.0
 ENDS_TIMEOUT_S: Final = 10.0
 """How long a scan waits for leaders to know where their partitions end."""
-NODES_MAX: Final = 100
 LOCK_NAME: Final = "replog.controller.lock"
 _PRODUCER: Final = ProducerConfig()
 _CONSUMER: Final = ConsumerConfig()
@@ -93,10 +93,11 @@ class Cluster:
 
     ``mode="r"``: read it beside the process that runs it; that is a :class:`ClusterReader`, which takes no lock and starts no node.
     ``nodes``: how many, up to 100; None: as many as the folder has, 3 in a new one. More than before adds nodes, fewer are a
-    ConfigError. ``config``: every node's settings, a NodeConfig or a dict of them. ``own_process``: the process is there for this
-    cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the main thread. ``progress`` is called while logs are
-    recovered that were not closed cleanly, as by ``open_log``. ``permissions`` and ``lock_timeout`` mean the same as for ``open_log``.
-    ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
+    ConfigError. A list such as ``["/disk1/n1", "/disk2/n2"]`` says where each node keeps its log, so that they are on different disks; the
+    cluster's folder keeps the list, and the next opening needs none. ``config``: every node's settings, a NodeConfig or a dict of them.
+    ``own_process``: the process is there for this cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the main thread.
+    ``progress`` is called while logs are recovered that were not closed cleanly, as by ``open_log``. ``permissions`` and ``lock_timeout``
+    mean the same as for ``open_log``. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when another opening still has it after ``lock_timeout``, ConfigError for a folder that is
     something else, StorageError where the disk refuses.
@@ -117,7 +118,7 @@ class Cluster:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        nodes: int | None = None,
+        nodes: NodesAsked = None,
         *,
         mode: Literal["a"] = "a",
         config: NodeConfig | Mapping[str, object] | None = None,
@@ -141,7 +142,7 @@ class Cluster:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        nodes: int | None = None,
+        nodes: NodesAsked = None,
         *,
         mode: Literal["a", "r"] = "a",
         config: NodeConfig | Mapping[str, object] | None = None,
@@ -192,11 +193,11 @@ class Cluster:
         )
         self._refusal: PyreplogError | None = None
         self._controller_disk = self._make_disk("controller")
-        number = _node_count(self._controller_disk, self._path, nodes)
+        self._folders = NodeFolders(self._controller_disk, self._path, nodes, anchor=disk is None)
         if self._controller_disk.stat(self._path) is None:
             make_folder(self._controller_disk, self._path)
         try:
-            self._start(number, nodes, progress, wait)
+            self._start(progress, wait, is_asked=nodes is not None)
             if disk is None:  # other processes reach this machine's files only
                 self._owner = self._own_spool()
                 self._owner.start()
@@ -219,18 +220,21 @@ class Cluster:
 
     # ----------------------------------------------------------------------------------------------------------------------- start
 
-    def _start(self, number: int, asked: int | None, progress: Callable[[RecoveryProgress], None] | None, wait: LockWait) -> None:
-        """Take the folder, and run the controller and ``number`` nodes, or as many more as it knows. ``asked``: how many were asked for."""
-        disk, path = self._controller_disk, self._path
+    def _start(self, progress: Callable[[RecoveryProgress], None] | None, wait: LockWait, *, is_asked: bool) -> None:
+        """Take the folder, and run the controller and its nodes, or as many more as it knows. ``is_asked``: the caller said how many."""
+        disk, path, folders = self._controller_disk, self._path, self._folders
         self._lock = wait.call(lambda: with_reserve(disk, path, lambda: disk.lock(f"{path}/{LOCK_NAME}", "a cluster")))
         refuse_unfinished(disk, [path])
-        _check_state(disk, path)
+        _check_state(disk, path, folders)
         self._start_controller()
-        known = max(self._authority.authority.image.brokers, default=0)
-        if asked is not None and asked < known:
-            raise _too_few(path, known, asked)
+        authority = self._authority.authority
+        known = max(authority.image.brokers, default=0)
+        if is_asked and folders.count < known:
+            raise folders.too_few(known)
+        count = max(folders.count, known)
+        folders.settle(count, authority.image.brokers, authority.cluster_id)
         with Recovery(f"the cluster {path!r}", self._clock, progress) as recovery:
-            self._start_nodes(max(number, known), recovery, wait)
+            self._start_nodes(count, recovery, wait)
         self._wait_for_nodes()
         self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, self._counts, len(self._nodes))
         self._driver.start()
@@ -256,7 +260,8 @@ class Cluster:
         for number in range(1, count + 1):
             node = ClusterNode(
                 number,
-                f"{self._path}/node-{number}",
+                self._folders.of(number),
+                check=partial(self._check_folder, number),
                 driver=self._driver,
                 make_disk=self._make_disk,
                 clock=self._clock,
@@ -268,6 +273,7 @@ class Cluster:
             self._nodes.append(node)
             try:
                 wait.call(partial(node._start, recovery))  # a process that is killed gives its locks up one after another
+                self._folders.tell(number)
             except (LockedError, ConfigError):
                 raise
             except PyreplogError as error:
@@ -276,6 +282,11 @@ class Cluster:
                 # One damaged copy must not keep the others from serving.
                 _log.error("node %d cannot start: %s", number, error)
                 node._failure = error  # the cluster makes its nodes
+
+    def _check_folder(self, number: int) -> None:
+        """Raise if the folder of this node may not be its own now. REQUIRES that no machine moves."""
+        authority = self._authority.authority
+        self._folders.check(number, authority.image.brokers.get(number), authority.cluster_id)
 
     def _wait_for_nodes(self) -> None:
         if not any(node.alive for node in self._nodes):
@@ -780,37 +791,12 @@ class Cluster:
         return f"<pyreplog.Cluster {self._path!r}, {count} node{'' if count == 1 else 's'}{', closed' if self._closed else ''}>"
 
 
-def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
-    """How many nodes to run."""
-    stat = disk.stat(path)
-    if stat is not None and not stat.is_directory:
-        raise ConfigError(f"{path} is a file; a cluster is a folder")
-    if is_partition(disk, path):
-        raise ConfigError(f"{path} is a partition's folder; a cluster is a folder of its own")
-    names = disk.list(path) if stat is not None else ()
-    if "meta.properties" in names:
-        raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")
-    if stat is not None and STATE_FILE not in names and not any(name.startswith("node-") for name in names):
-        check_alone(disk, path, "cluster")
-    known = max((int(name[5:]) for name in names if name.startswith("node-") and name.isascii() and name[5:].isdigit()), default=0)
-    if nodes is None:
-        return known or 3
-    if type(nodes) is not int or not 1 <= nodes <= NODES_MAX:
-        raise ConfigError(f"nodes is {nodes!r}; it must be a whole number from 1 to {NODES_MAX}")
-    if nodes < known:
-        raise _too_few(path, known, nodes)
-    return nodes
-
-
-def _too_few(path: str, known: int, nodes: int) -> ConfigError:
-    return ConfigError(f"{path} has {known} nodes, of which partitions may be on any: nodes={nodes} would leave some out")
-
-
-def _check_state(disk: Disk, path: str) -> None:
+def _check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
     """Refuse nodes beside which the state of their controller is missing, or that of another cluster lies: a new cluster is never
     begun over them."""
-    clusters = _clusters_of_nodes(disk, path)
     state = load_state(disk, path)
+    inside = [name for name in disk.list(path) if name.startswith("node-")]
+    clusters = _clusters_of_nodes(disk, path, inside + (folders.outside() if state is None else []))
     if not clusters or (state is not None and set(clusters) == {state.cluster_id}):
         return
     nodes = " and ".join(f"{', '.join(names)} of cluster {cluster[:64]}" for cluster, names in clusters.items())
@@ -823,11 +809,11 @@ def _check_state(disk: Disk, path: str) -> None:
     )
 
 
-def _clusters_of_nodes(disk: Disk, path: str) -> dict[str, list[str]]:
-    """The nodes whose folders lie in ``path`` and say which cluster they are of, by the id of that cluster."""
+def _clusters_of_nodes(disk: Disk, path: str, names: Iterable[str]) -> dict[str, list[str]]:
+    """The nodes among the folders ``names``, in ``path`` or absolute, that say which cluster they are of, by the id of that cluster."""
     found: dict[str, list[str]] = {}
-    for name in disk.list(path):
-        values = read_properties(disk, f"{path}/{name}") if name.startswith("node-") else None
+    for name in names:
+        values = read_properties(disk, name if name.startswith("/") else f"{path}/{name}")
         if values is not None and values.get("cluster.id"):
             found.setdefault(values["cluster.id"], []).append(name)
     return found

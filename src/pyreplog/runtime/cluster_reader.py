@@ -184,7 +184,7 @@ class ClusterReader(Cluster):
 
     # -------------------------------------------------------------------------------------------------------------- what a writer has
 
-    def producer(self, *args: object, **settings: object) -> Producer:  # whatever is asked, it is refused
+    def producer(self, *args: object, **settings: object) -> Producer:
         """ReadOnlyError: only the process that runs the cluster writes."""
         raise self._refuse("nothing is sent through it")
 
@@ -244,15 +244,15 @@ class ReaderAdmin(Admin):
         """One topic's partitions and settings. See :meth:`ClusterReader.describe`."""
         return self._cluster.describe(name)
 
-    def create_topic(self, *args: object, **settings: object) -> NoReturn:  # whatever is asked
+    def create_topic(self, *args: object, **settings: object) -> NoReturn:
         """ReadOnlyError."""
         raise self._cluster._refuse("no topic is made through it")
 
-    def delete_records(self, *args: object, **settings: object) -> NoReturn:  # whatever is asked
+    def delete_records(self, *args: object, **settings: object) -> NoReturn:
         """ReadOnlyError."""
         raise self._cluster._refuse("no records are deleted through it")
 
-    def elect_leaders(self, *args: object, **settings: object) -> NoReturn:  # whatever is asked
+    def elect_leaders(self, *args: object, **settings: object) -> NoReturn:
         """ReadOnlyError."""
         raise self._cluster._refuse("no leader is elected through it")
 

@@ -33,6 +33,7 @@ class ClusterNode:
         node_id: int,
         path: str,
         *,
+        check: Callable[[], None],
         driver: Driver,
         make_disk: Callable[[str], Disk],
         clock: Clock,
@@ -41,7 +42,8 @@ class ClusterNode:
         trusted: Container[Address],
         fence: Callable[[int], None],
     ) -> None:
-        """Made by the cluster. ``fence`` tells the controller that the node died."""
+        """Made by the cluster. ``check`` raises if the folder is not the node's now. ``fence`` tells the controller that the node died."""
+        self._check_folder = check
         self._node_id = node_id
         self._path = path
         self._driver = driver
@@ -146,6 +148,7 @@ class ClusterNode:
             with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
                 self._start(recovery)
             return
+        self._check_folder()
         transport = self._driver.network.endpoint()
         disk = self._make_disk(f"node-{self._node_id}")
         try:

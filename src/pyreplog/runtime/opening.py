@@ -33,6 +33,7 @@ from pyreplog.log import (
     is_partition,
     list_topics,
     random_uuid,
+    read_cluster,
 )
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
@@ -319,9 +320,10 @@ def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[i
 
 
 def _cluster_of(disk: Disk, folder: str) -> str | None:
-    """The folder of the cluster that ``folder`` is, or that it lies in; None: of none."""
+    """The folder of the cluster that ``folder`` is, that it lies in, or that it says it is a node of; None: of none."""
     places = (folder, os.path.dirname(os.path.abspath(folder)))
-    return next((place for place in places if disk.stat(f"{place}/{STATE_FILE}") is not None), None)
+    found = next((place for place in places if disk.stat(f"{place}/{STATE_FILE}") is not None), None)
+    return found or read_cluster(disk, folder) or None
 
 
 def check_alone(disk: Disk, folder: str, what: str = "log") -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyreplog.config import INT32_MAX, LogConfig, producer_batch_max, suggestion
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
-from pyreplog.log import Finder, check_topic, find_roots, read_config
+from pyreplog.log import Finder, check_topic, find_roots, read_cluster, read_config
 from pyreplog.ports import Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.values import TopicPartition
@@ -58,8 +58,9 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
         raise ConfigError(f"path {path} is a file; it must be the folder of a log or of a cluster")
     is_cluster = disk.stat(f"{path}/{STATE_FILE}") is not None
     parent = os.path.dirname(path)
-    if not is_cluster and disk.stat(f"{parent}/{STATE_FILE}") is not None:
-        raise ConfigError(f"path {path} is one node of a cluster: write to the cluster, {parent}")
+    cluster = parent if disk.stat(f"{parent}/{STATE_FILE}") is not None else read_cluster(disk, path)
+    if not is_cluster and cluster:
+        raise ConfigError(f"path {path} is one node of a cluster: write to the cluster, {cluster}")
     if not is_cluster and (roots := find_roots(disk, path)) and roots != [path]:
         named = ", ".join(os.path.relpath(root, path) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(

@@ -126,6 +126,11 @@ class SystemDisk:
         with self._doing("making the folder", path):
             _make_directory(path, self._modes)
 
+    def is_link(self, path: str) -> bool:
+        """Whether ``path`` is a symbolic link, wherever it leads."""
+        with self._doing("looking at it", path):
+            return os.path.islink(path)
+
     def check_directory(self, path: str, *, write: bool = True) -> None:
         """Raise :class:`StorageError` if ``permissions`` does not trust the folder's owner and mode, and to ``write`` there, also
         if it is a symbolic link; unless any folder will do."""
@@ -219,7 +224,7 @@ class SystemDisk:
         with self._doing("locking", path):
             if not self._any_folder:
                 folder = os.path.dirname(path) or "."
-                _check_directory(folder, self._modes, write=True)
+                _check_directory(folder, self._modes, write=True, link=True)
                 _check_mount(folder)
             return take_lock(path, about, self._modes)
 
@@ -309,13 +314,27 @@ def _make_directory(path: str, modes: Modes) -> None:
             modes.settle_directory(folder)
 
 
-def _check_directory(folder: str, modes: Modes, *, write: bool) -> None:
+def _check_directory(folder: str, modes: Modes, *, write: bool, link: bool = False) -> None:
+    """``link``: the folder may be a symbolic link that no other user can exchange. It is a root, so a caller or a cluster named it."""
     # `reliability`: never write where somebody else could exchange files under us.
     status = os.lstat(folder) if write else os.stat(folder)
     if stat.S_ISLNK(status.st_mode) and modes.permissions != "any":
-        raise StorageError(errno.ELOOP, "the folder is a symbolic link: name the folder itself", folder)
+        if not link:
+            raise StorageError(errno.ELOOP, "the folder is a symbolic link: name the folder itself", folder)
+        _check_link(folder, status, modes)
+        status = os.stat(folder)
     if refusal := modes.refusal(status, write=write):
         raise StorageError(errno.EPERM, refusal, folder)
+
+
+def _check_link(folder: str, status: os.stat_result, modes: Modes) -> None:
+    """Refuse the symbolic link ``folder`` if a user that is not trusted made it, or could put another one in its place."""
+    if status.st_uid != os.geteuid():
+        why = f"the folder is a symbolic link that belongs to user {status.st_uid}, not to this one: name the folder itself"
+        raise StorageError(errno.ELOOP, why, folder)
+    parent = os.path.dirname(os.path.abspath(folder))
+    if refusal := modes.refusal(os.stat(parent), write=True):
+        raise StorageError(errno.ELOOP, f"the folder is a symbolic link, which another user could replace in {parent}: {refusal}", folder)
 
 
 def _check_mount(folder: str) -> None:

@@ -406,6 +406,10 @@ class SimDisk:
                 raise _error(errno.EEXIST if index + 1 == len(names) else errno.ENOTDIR, "making the folder", path)
             folder = node
 
+    def is_link(self, path: str) -> bool:
+        """False: there are no links here."""
+        return False
+
     def check_directory(self, path: str, *, write: bool = True) -> None:
         """Nothing: everything here is its user's, and there are no links."""
 

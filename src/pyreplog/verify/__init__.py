@@ -12,6 +12,7 @@ from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Finding, Level
 from pyreplog.verify.folder import Facts, Look, read_file, segment_files, split_deleted
 from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
+from pyreplog.verify.nodes import listed, node_list
 from pyreplog.verify.partition import check_partition
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
 from pyreplog.verify.records import Malformed, PlainRecord, old_records_of, records_of
@@ -46,6 +47,8 @@ __all__ = [
     "find_partitions",
     "leads_on",
     "look_behind",
+    "listed",
+    "node_list",
     "old_records_of",
     "partition_of",
     "read_file",

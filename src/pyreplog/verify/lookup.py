@@ -13,6 +13,7 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.folder import read_file, segment_bases
+from pyreplog.verify.nodes import listed
 from pyreplog.verify.states import Slot, Unreadable
 
 
@@ -63,10 +64,12 @@ def is_partition(disk: Disk, path: str) -> bool:
 
 
 def find_roots(disk: Disk, path: str) -> list[str]:
-    """The roots that the folder ``path`` stands for: itself, or those in it, or, where it has none itself, those one folder deeper if
-    all are of one cluster. Empty where there are none."""
+    """The roots that the folder ``path`` stands for: itself, those that a file in it lists, those in it, or, if there are none, those one
+    folder deeper if all are of one cluster. Empty if there are none."""
     if is_root(list(disk.list(path))):
         return [path]
+    if folders := listed(disk, path):
+        return [folder for folder in folders.values() if is_directory(disk, folder) and is_root(_names(disk, folder))]
     below = [f"{path}/{name}" for name in disk.list(path) if is_directory(disk, f"{path}/{name}")]
     roots = [folder for folder in below if is_root(_names(disk, folder))]
     if roots or any(states.partition_of(folder.rpartition("/")[2]) and is_partition(disk, folder) for folder in below):

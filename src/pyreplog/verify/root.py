@@ -16,6 +16,7 @@ from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import Facts, Look, read_file
 from pyreplog.verify.lookup import find_roots, is_directory, is_partition
+from pyreplog.verify.nodes import NODES, check_nodes
 from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.spool import check_spool
 from pyreplog.verify.states import Unreadable, partition_of
@@ -43,7 +44,7 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
     if roots == [path]:
         check_root(disk, path, book, deep=deep)
         return book
-    if roots:
+    if roots or NODES in names:
         _cluster(disk, path, names, roots, book, deep=deep)
         return book
     if any(partition_of(name) and is_partition(disk, f"{path}/{name}") for name in names):
@@ -108,6 +109,7 @@ class _Root:
         self._properties()
         self._import()
         check_spool(self._disk, self._path, names, self._book)
+        check_nodes(self._disk, self._path, self._book)
         for name in states.OFFSET_CHECKPOINTS:
             self._checkpoints[name] = self._offsets(name, names)
         found = []
@@ -313,6 +315,7 @@ def _cluster(disk: Disk, path: str, names: list[str], roots: list[str], book: Bo
     """Every root under ``path``, the controller's state, and the replicas against each other."""
     check_controller(disk, path, names, roots, book)
     check_spool(disk, path, names, book)
+    check_nodes(disk, path, book)
     copies: dict[tuple[str, int], list[Facts]] = {}
     for root in roots:
         for facts in check_root(disk, root, book, deep=deep, compare=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyreplog.verify import states
+from pyreplog.verify.nodes import NODES, node_list
 from pyreplog.verify.states import Slot, Unreadable
 
 Row = dict[str, Any]
@@ -53,6 +54,8 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield dict(states.state(data))
     elif name == states.IMPORT:
         yield from states.imports(data)
+    elif name == NODES:
+        yield from _nodes(data)
     elif name == states.CLEAN:
         farewell = states.farewell(data)
         row: Row = {"clean_shutdown": True}
@@ -65,6 +68,14 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield states.controller(data)
     else:
         yield {"about": f"{len(data)} bytes of no known kind"}
+
+
+def _nodes(data: bytes) -> Iterator[Row]:
+    found = node_list(data)
+    if found.cluster:
+        yield {"cluster": found.cluster}
+    for number, folder in found.folders.items():
+        yield {"node": number, "folder": folder}
 
 
 def _index(base: int, data: bytes, *, times: bool) -> Iterator[Row]:
