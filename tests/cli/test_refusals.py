@@ -91,7 +91,8 @@ def test_a_row_refused_later_keeps_those_before(replog: Replog, tmp_path: Path, 
     [
         ("rows.cvs", "(.cvs says no format, so it was read as ndjson; did you mean '.csv'?)"),
         ("rows.xyz", "(.xyz says no format, so it was read as ndjson; --format names another)"),
-        ("rows.csv.gz", "(.gz is compressed: unpack it first, or into a pipe that is read as -)"),
+        ("rows.csv.zst", "(.zst is compressed: unpack it first, or into a pipe that is read as -)"),
+        ("rows.csv.gz", "not gzip, or damaged"),
         ("rows.ndjson", "not JSON"),
     ],
 )

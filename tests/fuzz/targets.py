@@ -22,7 +22,7 @@ from pyreplog._core import (
     whole_batches,
 )
 from pyreplog.cli.resuming import Place, format_places, parse_places
-from pyreplog.cli.rows import Fields, Lines, RowError, read_rows
+from pyreplog.cli.rows import Fields, Lines, RowError, Style, read_rows
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, InvalidRequestError, InvalidTimestampError, ProtocolError
 from pyreplog.log.epochs import EpochCache
@@ -348,7 +348,8 @@ def _run_rows(data: bytes) -> object:
         return None
     form = ("ndjson", "csv", "lines")[data[0] % 3]
     fields = Fields(timestamp="t") if data[0] & 64 else Fields()
-    rows = list(read_rows(Lines(cast("Any", BytesIO(data[1:]))), form, fields))
+    style = Style(";" if data[0] & 32 and form == "csv" else None, "latin-1" if data[0] & 16 and form != "lines" else None)
+    rows = list(read_rows(Lines(cast("Any", BytesIO(data[1:]))), form, fields, style))
     return (form, min(len(rows), 3))
 
 

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress, add_text
 from pyreplog.cli.output import Progress, counted, in_options, json_line, printable, say, tell
-from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, read_rows
+from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, is_gzip, read_rows, style_of
 from pyreplog.cli.source import check_sources
+from pyreplog.cli.unpacked import Unpacked
 from pyreplog.cli.writing import Target, append_whole, check_first, makes_log, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import PyreplogError
@@ -36,6 +37,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
     parser.add_argument("--format", choices=FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")
     add_mapping(parser)
+    add_text(parser)
     parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
     add_opening(parser)
     parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
@@ -85,12 +87,12 @@ def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
     """The rows of one file, in lists of up to 1000 that never wait for input while something is at hand."""
     stream: Any = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115  (closed below)
     try:
-        lines = Lines(stream)
+        lines = Lines(Unpacked(stream) if is_gzip(name) else stream)
         form = arguments.format or form_of(name)
         fields = fields_of(arguments)
         batch: list[Row] = []
         size = 0
-        rows = read_rows(lines, form, fields)
+        rows = read_rows(lines, form, fields, style_of(arguments))
         while True:
             try:
                 row = next(rows, None)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pyreplog.cli.append import report
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress, add_text
 from pyreplog.cli.output import Progress, counted, in_options, say, tell
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError
@@ -42,6 +42,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
     parser.add_argument("--format", choices=(*FORMATS, PARQUET), help="how FILE is written (default: by its suffix; else ndjson)")
     add_mapping(parser)
+    add_text(parser)
     parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
     add_opening(parser)
     parser.add_argument(

@@ -27,6 +27,7 @@ __all__ = [
     "add_range",
     "add_selection",
     "add_shape",
+    "add_text",
     "is_reversed",
     "number",
     "offset",
@@ -114,11 +115,15 @@ def timestamp(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+DIGITS_MAX: Final = 19
+"""Digits of the largest whole number of 64 bits."""
+
+
 def timestamp_of(text: str) -> int:
     """As :func:`timestamp`; raises ValueError with the reason."""
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit():
-        value = int(text)
+        value = int(text) if len(digits) <= DIGITS_MAX else INT64_MAX + 1
     else:
         try:
             moment = datetime.fromisoformat(text)
@@ -210,6 +215,36 @@ def add_permissions(parser: argparse.ArgumentParser) -> None:
         help="whose folders are written to, and the modes of new ones: owner (default; 0700, files 0600), "
         "group (folders that a group of this process may write to; 0770, files 0660), any (no check; the umask decides)",
     )
+
+
+def add_text(parser: argparse.ArgumentParser) -> None:
+    """``--delimiter`` and ``--encoding``, of the commands that take files of text."""
+    parser.add_argument(
+        "--delimiter",
+        metavar="CHAR",
+        type=delimiter,
+        help=r"what separates the columns of CSV, such as ';' or '\t' (default: what a first line such as sep=; says, else a comma)",
+    )
+    parser.add_argument("--encoding", metavar="NAME", type=encoding, help="of CSV and NDJSON, such as latin-1 or cp1252 (default: utf-8)")
+
+
+def delimiter(text: str) -> str:
+    """One character that can separate columns; ``\\t`` and ``tab`` are a tab."""
+    found = "\t" if text in (r"\t", "tab") else text
+    if len(found) != 1 or found in '"\r\n':
+        raise argparse.ArgumentTypeError(f"{text!r} is not one character that can separate columns, such as ';' or '\\t'")
+    return found
+
+
+def encoding(text: str) -> str:
+    """The name of an encoding of text in which a line ends as in ASCII."""
+    try:
+        ends_as_ascii = "\n".encode(text) == b"\n"
+    except (LookupError, UnicodeError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no encoding of text that Python knows, such as latin-1 or cp1252") from None
+    if not ends_as_ascii:
+        raise argparse.ArgumentTypeError(f"lines in {text} do not end as in ASCII: convert it first, with `iconv -f {text} -t utf-8`")
+    return text
 
 
 def add_opening(parser: argparse.ArgumentParser) -> None:

@@ -12,9 +12,12 @@ import binascii
 import codecs
 import csv
 import datetime
+import decimal
+import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -33,18 +36,23 @@ __all__ = [
     "Place",
     "Row",
     "RowError",
+    "Style",
+    "check_style",
     "fields_of",
     "form_of",
     "guessed",
+    "is_gzip",
     "map_rows",
     "read_rows",
+    "style_of",
 ]
 
 FORMATS: Final = ("ndjson", "csv", "lines")
 PARQUET: Final = "parquet"
 _SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines", ".parquet": PARQUET, ".pq": PARQUET}
 _SUFFIXES_NDJSON: Final = (".ndjson", ".jsonl", ".json")
-_SUFFIXES_COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+_SUFFIXES_COMPRESSED: Final = (".bz2", ".xz", ".zst", ".lz4", ".zip")
+GZIP: Final = ".gz"
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
 _VALUES: Final = ("value", "value_base64")
@@ -80,6 +88,17 @@ class Fields(NamedTuple):
     timestamp: str | None = None
     headers: str | None = None
     partition: str | None = None
+
+
+class Style(NamedTuple):
+    """How text is written. ``delimiter``: between the columns of CSV, None for a comma or the file's own ``sep=`` line. ``encoding``: None
+    for UTF-8."""
+
+    delimiter: str | None = None
+    encoding: str | None = None
+
+
+_PLAIN: Final = Style()
 
 
 class _Readable(Protocol):
@@ -136,13 +155,19 @@ class Lines:
 
 
 def form_of(name: str) -> str:
-    """How the file ``name`` is written, by its suffix; ndjson where that does not say."""
-    return next((form for suffix, form in _SUFFIXES.items() if name.lower().endswith(suffix)), "ndjson")
+    """How the file ``name`` is written, by its suffix, ahead of ``.gz``; ndjson if that does not say."""
+    plain = name.lower().removesuffix(GZIP)
+    return next((form for suffix, form in _SUFFIXES.items() if plain.endswith(suffix)), "ndjson")
+
+
+def is_gzip(name: str) -> bool:
+    """Whether the file ``name`` is unpacked while it is read."""
+    return name.lower().endswith(GZIP)
 
 
 def guessed(name: str, asked: str | None) -> str:
     """For the end of what is said of a row that cannot be read: what the suffix of ``name`` may have meant, where it was not known."""
-    suffix = os.path.splitext(name)[1].lower()
+    suffix = os.path.splitext(name.lower().removesuffix(GZIP))[1]
     if suffix in _SUFFIXES_COMPRESSED:
         return f" ({suffix} is compressed: unpack it first, or into a pipe that is read as -)"
     known = (*_SUFFIXES, *_SUFFIXES_NDJSON)
@@ -159,30 +184,49 @@ def fields_of(arguments: argparse.Namespace) -> Fields:
     return Fields(arguments.value_field, arguments.key_field, arguments.timestamp_field, arguments.headers_field, arguments.partition_field)
 
 
+def style_of(arguments: argparse.Namespace) -> Style:
+    """How the text is written, as the options say."""
+    encoding: str | None = arguments.encoding
+    if encoding is not None and codecs.lookup(encoding).name == "utf-8":
+        encoding = None  # as without the option, and a byte order mark is passed over
+    return Style(arguments.delimiter, encoding)
+
+
 class Place:
     """Which row of a file is being read, from 1."""
 
     number = 0
 
 
-def read_rows(lines: Lines, form: str, fields: Fields) -> Iterator[Row]:
+def check_style(form: str, style: Style) -> None:
+    """Raise :class:`RowError` if ``style`` says something that the format ``form`` does not have."""
+    if style.delimiter is not None and form != "csv":
+        raise RowError(f"--delimiter is for CSV, and this is read as {form}: --format csv says otherwise")
+    if style.encoding is not None and form not in ("csv", "ndjson"):
+        raise RowError(f"--encoding is for CSV and NDJSON, and this is read as {form}")
+
+
+def read_rows(lines: Lines, form: str, fields: Fields, style: Style = _PLAIN) -> Iterator[Row]:
     """Records of ``lines`` in the format ``form``. Raises :class:`RowError` naming the line."""
+    check_style(form, style)
     if form == "lines":
         if any(fields):
             raise RowError("lines of text have no fields: --value-field and its like are for NDJSON, CSV and Parquet")
         return (Row(line, None, None, (), None) for line in lines)
-    objects = _csv_objects(lines) if form == "csv" else _json_objects(lines)
+    objects = _csv_objects(lines, style) if form == "csv" else _json_objects(lines, style.encoding)
     return map_rows(lines, objects, fields)
 
 
-def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
+def _json_objects(lines: Lines, encoding: str | None) -> Iterator[tuple[dict[str, Any], bytes]]:
     for line in lines:
+        if encoding is not None:
+            line = _text(line, lines.number, encoding).encode()  # noqa: PLW2901  (the value is the line in UTF-8)
         if lines.number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901  (no part of the text, which may become a value as it is)
         if not line.strip():
             continue
         try:
-            row = _decode(_text(line, lines.number))
+            row = _object(_text(line, lines.number))
         except RowError:
             raise
         except RecursionError:
@@ -196,6 +240,17 @@ def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
         yield row, line.strip()
 
 
+def _object(text: str) -> object:
+    """What the JSON ``text`` holds."""
+    try:
+        return _decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # An integer has more digits than Python converts. It stays as it is written.
+        return _decode_long(text)
+
+
 def _instead(line: bytes) -> str:
     """What the first line may be that is not JSON."""
     if line.lstrip()[:1] in (b"[", b"{"):
@@ -204,7 +259,7 @@ def _instead(line: bytes) -> str:
 
 
 class _Literal:
-    """A number with a fraction or an exponent as it stands in JSON, where Python's own is rounded, infinite, or written otherwise."""
+    """A number as it stands in JSON: one with a fraction or an exponent that Python rounds or writes otherwise, or a very long integer."""
 
     __slots__ = ("_text",)
 
@@ -229,31 +284,72 @@ def _no_constant(name: str) -> None:
 _decode: Final = json.JSONDecoder(parse_float=_number, parse_constant=_no_constant).decode
 
 
-def _csv_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
+def _integer(text: str) -> int | _Literal:
+    return int(text) if len(text) <= _INTEGER_DIGITS_MAX else _Literal(text)
+
+
+_INTEGER_DIGITS_MAX: Final = 19
+_decode_long: Final = json.JSONDecoder(parse_float=_number, parse_constant=_no_constant, parse_int=_integer).decode
+
+
+def _csv_objects(lines: Lines, style: Style) -> Iterator[tuple[dict[str, Any], bytes]]:
     csv.field_size_limit(LINE_SIZE_MAX)
-    texts = (_text(line, lines.number) + "\n" for line in lines)
-    reader = csv.reader(texts, strict=True)
-    names: list[str] = []
+    texts: Iterator[str] = (_text(line, lines.number, style.encoding) + "\n" for line in lines)
     try:
+        first = next(texts, "")
+        delimiter, header = _own_delimiter(first, style.delimiter), 1
+        if delimiter is not None:
+            header = 2
+        else:
+            texts = itertools.chain([first], texts)
+        reader = csv.reader(texts, strict=True, delimiter=delimiter or style.delimiter or ",")
         names = next(reader, [])
         if len(set(names)) != len(names):
-            raise RowError(f"line 1 names a column twice: {excerpt(','.join(names))}")
+            raise RowError(f"line {header} names a column twice: {excerpt(','.join(names))}")
+        if len(names) == 1 and style.delimiter is None and delimiter is None:
+            _check_one_column(names[0])
         for values in reader:
             if not values:
                 continue
             if len(values) != len(names):
-                raise RowError(f"line {lines.number} has {len(values)} fields; the header in line 1 names {len(names)}")
+                raise RowError(f"line {lines.number} has {len(values)} fields; the header in line {header} names {len(names)}")
             row = dict(zip(names, values, strict=True))
             yield row, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
     except csv.Error as error:
         raise RowError(f"line {lines.number} is not CSV: {error}") from None
 
 
-def _text(line: bytes, number: int) -> str:
+def _own_delimiter(line: str, asked: str | None) -> str | None:
+    """The delimiter that the first line states as ``sep=;``, as spreadsheets write it; None if it is a header."""
+    text = line.rstrip("\r\n")
+    if len(text) != 5 or not text.lower().startswith("sep="):
+        return None
+    if asked not in (None, text[4]):
+        raise RowError(f"line 1 says that {text[4]!r} separates the columns, and --delimiter says {asked!r}: leave one of them out")
+    return text[4]
+
+
+def _check_one_column(name: str) -> None:
+    """Refuse a header of one column that looks like several: no row may become one field without a word."""
+    for delimiter, (words, option) in _OTHER_DELIMITERS.items():
+        if delimiter in name:
+            raise RowError(
+                f"line 1 names one column, {excerpt(name)}: if {words} separates the columns, say --delimiter '{option}'; "
+                "if it is one column, say --delimiter ','"
+            )
+
+
+_OTHER_DELIMITERS: Final = {";": ("a semicolon", ";"), "\t": ("a tab", "\\t")}
+
+
+def _text(line: bytes, number: int, encoding: str | None = None) -> str:
     try:
+        if encoding is not None:
+            return line.decode(encoding)
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
-        raise RowError(f"line {number} is not UTF-8: {excerpt(line)}") from None
+        hint = "; --encoding names another" if encoding is None else ""
+        raise RowError(f"line {number} is not {encoding or 'UTF-8'}: {excerpt(line)}{hint}") from None
 
 
 def map_rows(
@@ -401,6 +497,18 @@ def _plain(value: object) -> object:
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain).encode
 
 
+_FLOAT: Final = re.compile(r"\d+(\.\d*)?([eE][+]?\d{1,2})?", re.ASCII)
+
+
+def _whole(text: str) -> str:
+    """``text``, without the fraction of a whole float: pandas writes the integers of a column with gaps as 1700000000000.0."""
+    if not text.isdigit() and _FLOAT.fullmatch(text):
+        number = decimal.Decimal(text)
+        if number == number.to_integral_value():
+            return str(int(number))
+    return text
+
+
 def _timestamp(field: object, name: str) -> int | None:
     if field is None or field == "":
         return None
@@ -412,6 +520,8 @@ def _timestamp(field: object, name: str) -> int | None:
         if field > TIMESTAMP_MAX:
             raise beyond_last(field)
         return field
+    if isinstance(field, float | _Literal | str):
+        field = _whole(str(field))
     if isinstance(field, bool) or not isinstance(field, int | str):
         raise ValueError(f"field {name!r} is {excerpt(str(field))}, not a time: give ms since 1970, or ISO 8601 with its zone")
     found = timestamp_of(str(field))
@@ -460,6 +570,6 @@ def _partition(field: object, name: str) -> int | None:
     if field is None or field == "":
         return None
     text = str(field)
-    if isinstance(field, bool) or not (text.isascii() and text.isdigit()):
+    if isinstance(field, bool) or not (text.isascii() and text.isdigit()) or len(text) > _INTEGER_DIGITS_MAX:
         raise ValueError(f"field {name!r} is {excerpt(text)}, not a partition (a whole number from 0)")
     return int(text)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Final
 
 from pyreplog.cli.parquet import read_parquet
-from pyreplog.cli.rows import PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, read_rows
+from pyreplog.cli.rows import PARQUET, Lines, Row, RowError, check_style, fields_of, form_of, guessed, is_gzip, read_rows, style_of
+from pyreplog.cli.unpacked import Unpacked
 from pyreplog.errors import ConfigError
 from pyreplog.record import crc32c
 
@@ -31,6 +32,8 @@ def check_sources(names: Iterable[str], *, again: bool = False) -> int:
                 raise ConfigError(f"{name} is a folder: name the files in it that hold rows")
             if again and not stat.S_ISREG(status.st_mode):
                 raise ConfigError(f"--resume needs plain files, and {name} is none: what came through it cannot be read again")
+            if again and is_gzip(name):
+                raise ConfigError(f"--resume counts bytes of plain files, and {name} is packed: unpack it with `gunzip -k {name}`")
             size += status.st_size
         elif again:
             raise ConfigError("--resume needs files: what came on standard input cannot be read again")
@@ -46,9 +49,10 @@ class Source:
         self.form: str = arguments.format or form_of(name)
         self._guessed = guessed(name, arguments.format)
         self._fields = fields_of(arguments)
+        self._style = style_of(arguments)
         self._tell = tell
-        #: What makes rows of the same bytes other ones.
-        self.how: tuple[str | None, ...] = (self.form, *self._fields)
+        #: What makes rows of the same bytes other ones. A style that is not given is left out, as it was before there were styles.
+        self.how: tuple[str | None, ...] = (self.form, *self._fields, *(self._style if any(self._style) else ()))
         #: So many bytes from the beginning are the rows that were given so far. Of Parquet, whose end is needed first, always all.
         self.end = 0
         #: Rows that were read before :meth:`rows` is called, which gives them again.
@@ -84,11 +88,16 @@ class Source:
             if self.form == PARQUET:
                 if self._stream is None:
                     raise RowError("Parquet is read from a file, not from standard input")
+                check_style(self.form, self._style)
+                if self._status is not None and not stat.S_ISREG(self._status.st_mode):
+                    raise RowError("Parquet is read from its end, and this is a pipe: write it to a file first")
+                if is_gzip(self.name):
+                    raise RowError("Parquet is packed inside, and read from its end: unpack the file first with `gunzip`")
                 yield from read_parquet(self.name, self._fields, self._tell)
                 return
             stream: Any = sys.stdin.buffer if self._stream is None else self._stream
-            lines = Lines(stream, self._tell)
-            for row in read_rows(lines, self.form, self._fields):
+            lines = Lines(Unpacked(stream, self._tell)) if is_gzip(self.name) else Lines(stream, self._tell)
+            for row in read_rows(lines, self.form, self._fields, self._style):
                 self.end = lines.size
                 yield row
             self.end = lines.size
