@@ -45,6 +45,7 @@ def test_every_option() -> None:
         ({}, "option 'path' is missing"),
         ({"path": "s3://x/y"}, "not a folder of this machine"),
         ({"paths": "[]"}, "one folder at a time"),
+        ({"path": "/a/worker-*"}, "a pattern, which only reads take"),
         ({"path": "/a", "topik": "t"}, "unknown option 'topik'; did you mean 'topic'"),
         ({"path": "/a", "batchByte": "1m"}, "did you mean 'batchBytes'"),
         ({"path": "/a", "permissions": "all"}, "permissions is 'all'; it must be owner, group or any"),

@@ -78,8 +78,11 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """The options of ``df.write.format("replog")`` or ``writeStream``, whose names come in any case. :class:`ConfigError` names the option
     and what it may be."""
     given = by_name(options, _CANONICAL, _unknown)
+    path = folder_of(given.get("path"))
+    if "*" in path or "?" in path:
+        raise ConfigError(f"path {excerpt(path)} is a pattern, which only reads take: name the one folder to write to")
     return WriteOptions(
-        path=folder_of(given.get("path")),
+        path=path,
         topic=_topic(given.get("topic")),
         owner=choice_of(given, "owner", "any", "running"),
         commit_timeout_ms=milliseconds_of(given, "commitTimeout", COMMIT_TIMEOUT_MS),
