@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 
 from pyreplog.errors import BackupDivergedError, CorruptError
 from pyreplog.log.copy import INDEX_INTERVAL, LogFilePart, PartitionCopy
-from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
+from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.identity import random_uuid
 from pyreplog.log.incarnation import Farewell, Incarnation, remove_farewell, write_farewell, write_incarnation
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     CONFIG_NAME,
     DELETED_SUFFIX,
+    EPOCHS_NAME,
     HIGH_WATERMARK_NAME,
     INDEX_SUFFIX,
     LOG_START_NAME,
@@ -39,7 +40,7 @@ from pyreplog.log.mark import MarkFile, MarkState, find_mark
 from pyreplog.log.producer_snapshot import read_snapshot, snapshot_offsets
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.settings import read_config
-from pyreplog.log.snapshot import read_whole, replace_file, write_offsets
+from pyreplog.log.snapshot import read_whole, write_offsets
 from pyreplog.ports import Chance, Disk, File
 from pyreplog.values import TopicPartition
 
@@ -128,23 +129,25 @@ class _Duplicator:
         found = find_mark(disk, directory)
         self._before = None if found is None else found[0]
         self._check_history()
+        epochs = EpochCache(source.epochs.entries)
+        epochs.keep_those_of(min(source.start_offset, self._end), self._end)
         try:
             for part in self._parts:
                 self._segment(part)
+            if not self._parts and source.mark is not None:
+                self._first_segment()
             self._snapshots()
+            for name in (PARTITION_METADATA_NAME, CONFIG_NAME):
+                self._small(name)
+            self._put(EPOCHS_NAME, epochs.format())
             self._finish_open()
         finally:
             for file in self._open:
                 file.close()
-        if not self._parts and source.mark is not None:
-            self._first_segment()
-        for name in (PARTITION_METADATA_NAME, CONFIG_NAME):
-            self._small(name)
         if self._changed:
             disk.sync_directory(directory)
-        if self._parts and source.mark is not None:
-            self._index_last(self._parts[-1])
-        self._epochs_and_mark()
+        if source.mark is not None:
+            self._mark(source.mark, epochs)
         self._remove_rest()
         start = min(source.start_offset, self._end)
         return Duplicate(self._parts[0].base_offset if self._parts else start, start, self._end, self._copied_size)
@@ -181,19 +184,23 @@ class _Duplicator:
             self._copy(part.path, name, part.size, compare=self._size_there(name))
         self._wanted.add(name)
         stem, swap = part.path[: -len(LOG_SUFFIX + part.suffix)], part.suffix
+        missing = False  # as where retention is about to remove the segment
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             beside = segment_name(part.base_offset, suffix)
             if part.last and suffix != TRANSACTION_INDEX_SUFFIX:
-                continue
+                continue  # they are made from the batches
             path = f"{stem}{suffix}{swap}"
             found = self._source.disk.stat(path)
             if found is None:
+                missing |= suffix != TRANSACTION_INDEX_SUFFIX
                 continue
             self._wanted.add(beside)
             if part.last:
                 self._aborted(path, beside)
             elif not kept or self._size_there(beside) != found.size:
                 self._copy(path, beside, found.size)
+        if (part.last or missing) and self._source.mark is not None:
+            self._index(part)
 
     def _keep_log(self, part: LogFilePart, name: str) -> bool:
         """Whether the log ``name`` of an earlier run is the segment ``part``: as long, and with the same end."""
@@ -304,55 +311,29 @@ class _Duplicator:
     def _small(self, name: str) -> None:
         """One of the files that are replaced as a whole."""
         content = read_whole(self._source.disk, join(self._source.directory, name))
-        path = join(self._directory, name)
-        if content is not None and (self._size_there(name) != len(content) or read_whole(self._disk, path) != content):
-            replace_file(self._disk, path, content)
+        if content is not None:
+            self._put(name, content)
 
     def _first_segment(self) -> None:
         """Of a log whose records all went the copy has an empty segment, as a clean stop leaves it."""
         name = segment_name(self._end, LOG_SUFFIX)
         self._wanted.add(name)
         self._put(name, b"")
-        self._finish_open()
 
-    # -- what follows from them --
-
-    def _index_last(self, part: LogFilePart) -> None:
-        """Make both indexes of the last segment, which the source may not have written yet."""
-        disk, directory = self._disk, self._directory
-        names = {segment_name(part.base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
-        self._wanted |= names
-        name = segment_name(part.base_offset, LOG_SUFFIX)
-        if name in self._names and names <= self._names and not self._changed:
-            return
-        config = read_config(disk, directory)
+    def _index(self, part: LogFilePart) -> None:
+        """Make both indexes of a segment, which the source may not have written yet, or have removed."""
+        config = read_config(self._source.disk, self._source.directory)
         interval = INDEX_INTERVAL if config is None else config.index_interval_bytes
-        path = join(directory, name)
-        file = disk.open(path)
+        file = self._source.disk.open(part.path)
         try:
             scan = scan_segment(file, part.size, part.base_offset, index_interval=interval, check_crc=False)
         finally:
             file.close()
-        indexes = IndexFiles.of_scan(disk, directory, scan, part.base_offset, closed=True)
-        try:
-            indexes.create_files()
-            indexes.write()
-            disk.map(_sync, indexes.files(), waits=True)
-        finally:
-            indexes.close()
-
-    def _epochs_and_mark(self) -> None:
-        source = self._source
-        epochs = EpochCache(source.epochs.entries)
-        epochs.keep_those_of(min(source.start_offset, self._end), self._end)
-        try:
-            kept = read_epochs(self._disk, self._directory)
-        except CorruptError:
-            kept = None
-        if kept is None or kept != epochs:
-            write_epochs(self._disk, self._directory, epochs, durable=True)
-        if source.mark is not None:
-            self._mark(source.mark, epochs)
+        indexes = IndexFiles.of_scan(self._disk, self._directory, scan, part.base_offset, closed=True)
+        for suffix, index in ((INDEX_SUFFIX, indexes.offsets), (TIME_INDEX_SUFFIX, indexes.times)):
+            name = segment_name(part.base_offset, suffix)
+            self._wanted.add(name)
+            self._put(name, bytes(index.data(0)))
 
     def _mark(self, mark: MarkState, epochs: EpochCache) -> None:
         disk, directory = self._disk, self._directory
@@ -365,16 +346,18 @@ class _Duplicator:
         )
         found = find_mark(disk, directory, topic_id=state.topic_id, partition=state.partition)
         if found is None:
-            file = MarkFile.create(disk, directory, state)
+            MarkFile.create(disk, directory, state).close()
+            disk.sync_directory(directory)
         elif found[0]._replace(sequence=state.sequence) == state:
             return
         else:
             file = MarkFile.open(disk, directory, *found, synced=False)
-            file.write_state(state)
-            file.sync()
-            file.seal()
-        file.close()
-        disk.sync_directory(directory)
+            try:
+                file.write_state(state)
+                file.sync()
+                file.seal()
+            finally:
+                file.close()
 
     def _remove_rest(self) -> None:
         """Segments that retention removed from the source, and what an interrupted run left."""

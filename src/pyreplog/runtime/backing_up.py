@@ -26,8 +26,8 @@ def backup(
     A writer may be at work in ``source``: nothing is locked, and the backup holds the records that readers see, of each partition
     from its start to one offset. All of it is on stable storage when this returns. ``target`` is a new folder, an empty one, or an
     earlier backup of ``source``: then only new segments and the last one are copied. An interrupted backup is not opened by
-    anything until the next call has finished it. ``progress`` is called with a BackupProgress for each piece that is done.
-    ``permissions`` gives new folders and files their modes, as for :func:`open_log`.
+    anything until the next call has finished it. ``progress`` is called with a BackupProgress for each piece that is done, one call
+    at a time, and perhaps from other threads. ``permissions`` gives new folders and files their modes, as for :func:`open_log`.
 
     To restore, back up the other way round into a new folder, as the field ``restore`` of the report says.
 
