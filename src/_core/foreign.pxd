@@ -5,6 +5,7 @@ as large as its last offset says has to be believed, but for views, whose buffer
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
+from libc.string cimport strcmp
 
 from kernels cimport arrow_array, arrow_schema, is_valid
 
@@ -108,15 +109,22 @@ cdef inline int check_root(arrow_array *array, arrow_schema *schema) except -1:
     return 0
 
 
-cdef inline arrow_array *check_items(arrow_array *array, arrow_schema *schema, arrow_array *parent) except NULL:
-    """A list of structs, of whose schema and its child's the caller made sure. Returns its items, whose columns are there, not looked at yet."""
+cdef inline arrow_array *check_items(
+    arrow_array *array, arrow_schema *schema, arrow_array *parent, int64_t buffer_count=2
+) except NULL:
+    """A list, of whose schema and its child's the caller made sure: validity, and ``buffer_count`` - 1 buffers that say where the items of a
+    row are. Returns its items, whose columns are there, not looked at yet."""
     cdef arrow_schema *item = schema.children[0]
     cdef arrow_array *items
     cdef int64_t i
-    check_array(array, schema, parent, 2)
-    check_buffer(array, schema, 1)
+    check_array(array, schema, parent, buffer_count)
+    for i in range(1, buffer_count):
+        check_buffer(array, schema, i)
     check_child(array, schema, 0)
     items = array.children[0]
+    if strcmp(item.format, b"+s") != 0:
+        check_array(items, item, NULL, BUFFERS_ANY)
+        return items
     check_array(items, item, NULL, 1)
     for i in range(item.n_children):
         check_child(items, item, i)

@@ -364,6 +364,7 @@ cdef extern from "table.h" nogil:
         int64_t multiplier
         int64_t divisor
         bint is_null
+        bint is_number
     ctypedef struct table_rows:
         table_bytes key
         table_bytes value
@@ -382,5 +383,6 @@ cdef extern from "table.h" nogil:
         int64_t max_timestamp
         int32_t record_count
     int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row)
+    bint table_headers_empty(const table_rows *t, int64_t count)
     int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise)
     int64_t table_encode(const table_rows *t, int64_t start, int64_t count, int64_t timestamp, table_batch *b)

@@ -94,6 +94,8 @@ cdef int _read_fixed(rows_fixed *out, arrow_schema *schema, arrow_array *array, 
 cdef int _read_headers(rows *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
     cdef arrow_schema *item
     cdef arrow_array *items
+    cdef int i
+    cdef int key = -1
     check_schema(schema)
     if strcmp(schema.format, b"+l") == 0 and schema.n_children != 1:
         raise malformed(schema, f"it has {schema.n_children} children where a list has one")
@@ -101,12 +103,11 @@ cdef int _read_headers(rows *out, arrow_schema *schema, arrow_array *array, arro
         raise TypeError("column headers must be a list of structs of key and value")
     item = schema.children[0]
     check_schema(item)
-    if (
-        item.dictionary != NULL
-        or item.n_children != 2
-        or strcmp(name_of(item.children[0]), b"key") != 0
-        or strcmp(name_of(item.children[1]), b"value") != 0
-    ):
+    if item.dictionary == NULL and item.n_children == 2:
+        for i in range(2):
+            if strcmp(name_of(item.children[i]), b"key") == 0 and strcmp(name_of(item.children[1 - i]), b"value") == 0:
+                key = i
+    if key < 0:
         raise TypeError("a header must be a struct of key and value")
     items = check_items(array, schema, parent)
     out.headers.validity = <const uint8_t *>array.buffers[0]
@@ -115,8 +116,8 @@ cdef int _read_headers(rows *out, arrow_schema *schema, arrow_array *array, arro
     out.header.validity = <const uint8_t *>items.buffers[0]
     out.header.first = items.offset
     out.header_count = items.length
-    _read_binary(&out.header_key, item.children[0], items.children[0], items)
-    _read_binary(&out.header_value, item.children[1], items.children[1], items)
+    _read_binary(&out.header_key, item.children[key], items.children[key], items)
+    _read_binary(&out.header_value, item.children[1 - key], items.children[1 - key], items)
     return 0
 
 

@@ -41,6 +41,7 @@ from kernels cimport (
     table_bytes,
     table_check,
     table_encode,
+    table_headers_empty,
     table_rows,
     table_time,
     table_time_at,
@@ -54,7 +55,7 @@ from pyreplog.moments import beyond_last
 _TYPES = {
     "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32", "I": "uint32", "l": "int64", "L": "uint64",
     "e": "float16", "f": "float32", "g": "float64", "z": "binary", "Z": "large_binary", "vz": "binary_view", "u": "string",
-    "U": "large_string", "vu": "string_view", "+l": "list", "+L": "large_list", "+vl": "list_view", "+s": "struct", "+m": "map",
+    "U": "large_string", "vu": "string_view", "+l": "list", "+L": "large_list", "+vl": "list_view", "+vL": "large_list_view", "+s": "struct", "+m": "map",
 }
 _FAMILIES = {
     "d": "decimal", "w": "fixed-size binary", "td": "date", "tt": "time", "ts": "timestamp", "tD": "duration", "ti": "interval",
@@ -159,6 +160,7 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, a
     out.validity = <const uint8_t *>array.buffers[0]
     out.values = array.buffers[1]
     out.first = parent.offset + array.offset
+    out.is_number = strcmp(format, b"l") == 0
     return 0
 
 
@@ -170,42 +172,87 @@ cdef object _time_error(table_time *times, int64_t row, int64_t number):
     return beyond_last(given // times.divisor * times.multiplier, f"row {number}: ")
 
 
+_HEADERS = "a list of structs of key and value, or a map"
+
+
+cdef int64_t _read_list(table_bytes *out, arrow_schema *schema) except -1:
+    """The layout of a list of headers, as ``schema`` says; how many buffers it has."""
+    cdef const char *format = schema.format
+    cdef char *behind
+    cdef long width
+    if strcmp(format, b"+l") == 0 or strcmp(format, b"+m") == 0:
+        out.layout = TABLE_SMALL
+        return 2
+    if strcmp(format, b"+L") == 0:
+        out.layout = TABLE_LARGE
+        return 2
+    if strcmp(format, b"+vl") == 0 or strcmp(format, b"+vL") == 0:
+        out.layout = TABLE_VIEW
+        out.width = 4 if strcmp(format, b"+vl") == 0 else 8
+        return 3
+    if strncmp(format, b"+w:", 3) == 0:
+        width = strtol(format + 3, &behind, 10)
+        if 0 <= width <= INT32_MAX and behind != format + 3 and behind[0] == 0:
+            out.layout = TABLE_FIXED
+            out.width = <int32_t>width
+            return 1
+    raise _wrong(schema, _HEADERS)
+
+
+cdef int _header_fields(arrow_schema *schema, arrow_schema *item) except -1:
+    """Which child of a header is its key: 0 or 1. A map has it first, whatever its name."""
+    cdef const char *first
+    cdef const char *second
+    if strcmp(item.format, b"+s") == 0 and item.dictionary == NULL and item.n_children == 2:
+        if strcmp(schema.format, b"+m") == 0:
+            return 0
+        first, second = name_of(item.children[0]), name_of(item.children[1])
+        if strcmp(first, b"key") == 0 and strcmp(second, b"value") == 0:
+            return 0
+        if strcmp(first, b"value") == 0 and strcmp(second, b"key") == 0:
+            return 1
+    raise _wrong(schema, _HEADERS)
+
+
 cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
-    """A list of structs of key and value, or a map."""
+    """A list of any layout of structs of key and value, or a map. Lists that are all empty may be of any type: what made them saw no header."""
     cdef arrow_schema *item
     cdef arrow_array *items
-    cdef int layout
+    cdef table_bytes lists
+    cdef int64_t buffer_count
+    cdef int key
     if schema.dictionary != NULL:
-        raise _wrong(schema, "a list of structs of key and value, or a map")
+        raise _wrong(schema, _HEADERS)
     if strcmp(schema.format, b"n") == 0:
         check_array(array, schema, parent, BUFFERS_ANY)
         return 0
-    if strcmp(schema.format, b"+l") == 0 or strcmp(schema.format, b"+m") == 0:
-        layout = TABLE_SMALL
-    elif strcmp(schema.format, b"+L") == 0:
-        layout = TABLE_LARGE
-    else:
-        raise _wrong(schema, "a list of structs of key and value, or a map")
+    memset(&lists, 0, sizeof(lists))
+    buffer_count = _read_list(&lists, schema)
     check_schema(schema)
     if schema.n_children != 1:
         raise malformed(schema, f"it has {schema.n_children} children where a list has one")
     item = schema.children[0]
     check_schema(item)
-    if strcmp(item.format, b"+s") != 0 or item.dictionary != NULL or item.n_children != 2 or (
-        strcmp(schema.format, b"+m") != 0
-        and (strcmp(name_of(item.children[0]), b"key") != 0 or strcmp(name_of(item.children[1]), b"value") != 0)
-    ):
-        raise _wrong(schema, "a list of structs of key and value, or a map")
-    items = check_items(array, schema, parent)
-    _read_bytes(&out.header_key, item.children[0], items.children[0], items, "a header's")
-    _read_bytes(&out.header_value, item.children[1], items.children[1], items, "a header's")
-    out.headers.validity = <const uint8_t *>array.buffers[0]
-    out.headers.places = array.buffers[1]
-    out.headers.first = parent.offset + array.offset
+    items = check_items(array, schema, parent, buffer_count)
+    lists.validity = <const uint8_t *>array.buffers[0]
+    lists.first = parent.offset + array.offset
+    if lists.layout == TABLE_FIXED:
+        if array.offset + array.length > INT64_MAX // max(lists.width, 1) - 1:
+            raise malformed(schema, f"{array.length} rows of {lists.width} headers cannot be")
+    else:
+        lists.places = array.buffers[1]
+        if lists.layout == TABLE_VIEW:
+            lists.buffer_sizes = array.buffers[2]
+    out.headers = lists
+    if table_headers_empty(out, parent.length):
+        out.headers.layout = TABLE_NONE
+        return 0
+    key = _header_fields(schema, item)
+    _read_bytes(&out.header_key, item.children[key], items.children[key], items, "a header's")
+    _read_bytes(&out.header_value, item.children[1 - key], items.children[1 - key], items, "a header's")
     out.header.validity = <const uint8_t *>items.buffers[0]
     out.header.first = items.offset
     out.header_count = items.length
-    out.headers.layout = layout
     return 0
 
 

@@ -42,7 +42,9 @@ LOGS_COLUMNS: Final = (LOG_COLUMN, *TOPIC_COLUMNS)
 """The columns of a scan of several logs unless the caller names others."""
 
 APPENDED_COLUMNS: Final = ("value", "key", "headers", "timestamp")
-"""What ``append_arrow`` takes of a table. The other columns of a scan it leaves out: they are the log's to give."""
+"""What ``append_arrow`` takes of a table. It leaves out the other columns of a scan: the log gives its own."""
+_LEFT_OUT: Final = frozenset(("topic", "timestampType", "leaderEpoch"))
+"""The columns of a Spark frame of records, besides those of a scan. It leaves them out for the same reason."""
 
 BATCH_ROWS_MAX: Final = 32768
 """Rows of one Arrow batch."""
@@ -130,7 +132,7 @@ def rows_of(source: object) -> ArrowRows:
     _check_no_objects(source)
     rows = ArrowRows(source)
     for position, name in enumerate(rows.names):
-        if name not in COLUMNS:
+        if name not in COLUMNS and name not in _LEFT_OUT:
             why = suggestion(name, APPENDED_COLUMNS)
             if name.startswith("__index_level_"):
                 why = ": pandas hands the frame's index over as a column; leave it out by .reset_index(drop=True)"

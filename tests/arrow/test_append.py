@@ -57,6 +57,11 @@ def table(found: list[Any]) -> pa.Table:
     )
 
 
+def remade(given: Any, kind: pa.DataType) -> Any:
+    """``given`` with the same headers in a column of another type, made value by value: pyarrow casts to few of them."""
+    return given.set_column(3, "headers", pa.chunked_array([pa.array(given["headers"].to_pylist(), kind)], kind))
+
+
 CASTS: dict[str, Callable[[Any], Any]] = {
     "binary": lambda given: given,
     "large": lambda given: given.cast(
@@ -72,6 +77,9 @@ CASTS: dict[str, Callable[[Any], Any]] = {
     "views": lambda given: given.set_column(0, "key", given["key"].cast(pa.binary_view())).set_column(
         1, "value", given["value"].cast(pa.binary_view())
     ),
+    "list views": lambda given: remade(given, pa.list_view(HEADERS.value_type)),
+    "large list views": lambda given: remade(given, pa.large_list_view(HEADERS.value_type)),
+    "value before key": lambda given: remade(given, pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))),
     "polars": lambda given: pl.DataFrame(given),
     "nanoseconds": lambda given: given.set_column(2, "timestamp", given["timestamp"].cast(pa.timestamp("ns", "UTC"))),
     "chunks": lambda given: pa.Table.from_batches(
@@ -168,6 +176,48 @@ def test_other_types(log: pyreplog.Log) -> None:
     assert rows(log) == [(None, b"ab", 5, (("h", b"1"),)), (None, b"cd", -1, ()), (None, None, -1, ())]
 
 
+def test_headers_of_a_fixed_number(log: pyreplog.Log) -> None:
+    """Lists of a fixed size, a slice of them among others; a null list has no headers."""
+    kind = pa.list_(HEADERS.value_type, 2)
+    pairs: list[Any] = [None if i == 3 else [{"key": f"k{i}", "value": b"v"}, {"key": "n", "value": None}] for i in range(6)]
+    given = pa.table({"value": [b"%d" % i for i in range(6)], "headers": pa.array(pairs, kind)})
+    log.append_arrow(given.slice(2))
+    found = [() if pair is None else tuple((one["key"], one["value"]) for one in pair) for pair in pairs[2:]]
+    assert [tuple(record.headers) for record in log.read()] == found
+
+
+@pytest.mark.parametrize("kind", ["null", "int32", "string"])
+def test_lists_that_are_all_empty_are_no_headers(log: pyreplog.Log, kind: str) -> None:
+    """Of such a column a frame does not know the type: pandas and Polars say null, DuckDB int32. With one item it counts again."""
+    items = pa.type_for_alias(kind)
+    for made in (pa.list_(items), pa.large_list(items), pa.list_view(items), pa.list_(items, 0)):
+        log.append_arrow(pa.table({"value": [b"a", b"b", b"c"], "headers": pa.array([[], None, []], made)}))
+    assert [tuple(record.headers) for record in log.read()] == [()] * 12
+    with pytest.raises(TypeError, match="column headers is of type list; it must be a list of structs of key and value"):
+        log.append_arrow(pa.table({"value": [b"a", b"b"], "headers": pa.array([[], [None]], pa.list_(items))}))
+
+
+def test_frames_without_headers(log: pyreplog.Log) -> None:
+    """As pandas, Polars and DuckDB make them, so that a scan may pass through any of them."""
+    log.append(b"scanned")
+    for frame in (
+        pd.DataFrame.from_arrow(log.scan()),
+        pl.DataFrame({"value": ["polars"], "headers": [[]]}),
+        duckdb.sql("SELECT 'duckdb' AS value, [] AS headers"),
+    ):
+        log.append_arrow(frame)
+    assert [(record.value, tuple(record.headers)) for record in log.read()] == [
+        (value, ()) for value in (b"scanned", b"scanned", b"polars", b"duckdb")
+    ]
+
+
+def test_a_frame_of_spark(log: pyreplog.Log) -> None:
+    """The columns that Spark's source has besides are left out, as the others that the log gives."""
+    row: dict[str, Any] = {"value": [b"v"], "topic": ["t"], "partition": [7], "offset": [5], "timestampType": [0], "leaderEpoch": [3]}
+    log.append_arrow(pa.table(row))
+    assert [(record.value, record.offset) for record in log.read()] == [(b"v", 0)]
+
+
 def test_time(log: pyreplog.Log) -> None:
     """Without the column records get the time of the call; seconds to nanoseconds are cut to whole ms."""
     at = datetime(2024, 6, 1, 12, 0, 0, 123_987, tzinfo=UTC)
@@ -226,7 +276,10 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     ),
     (duckdb.sql("SELECT 'x' AS value, MAP {'retries': 3} AS headers"), TypeError, "a header's value is of type int32; it must be binary"),
     (pa.table({"value": [b"x", b"y"], "timestamp": pa.array([1, -2])}), ValueError, "row 1: the timestamp"),
-    (pa.table({"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp("us", "UTC"))}), ValueError, "row 0: the timestamp"),
+    *(
+        (pa.table({"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp(unit, "UTC"))}), ValueError, "row 0: the timestamp")
+        for unit in ("s", "ms", "us", "ns")
+    ),
     (
         pa.table({"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("s", "UTC"))}),
         ValueError,

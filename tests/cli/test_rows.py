@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreplog.cli import rows as module
-from pyreplog.cli.rows import Fields, Lines, Place, Row, RowError, map_rows, read_rows
+from pyreplog.cli.output import json_line
+from pyreplog.cli.rows import LINE_SIZE_MAX, Fields, Lines, Place, Row, RowError, line_size_max, map_rows, read_rows
 
 
 class Trickle(io.RawIOBase):
@@ -55,6 +56,14 @@ def test_a_huge_line_costs_its_size() -> None:
     assert time.process_time() - start < 1
     with pytest.raises(RowError, match="line 2 is longer than 67108864 bytes"):
         list(Lines(Trickle(b"one\n", *pieces, *pieces)))
+
+
+def test_a_line_may_be_as_long_as_a_record_of_the_topic_in_json() -> None:
+    """A byte of text is up to six in JSON, so the limit follows the topic's largest record; it is never lower than the usual one."""
+    assert line_size_max(1_048_588) == LINE_SIZE_MAX
+    size = 20_000_000
+    text = json_line({"value": "\0" * size, "key": None})
+    assert LINE_SIZE_MAX < len(text) <= line_size_max(size)
 
 
 def test_waiting_says_when_the_next_line_must_be_read() -> None:

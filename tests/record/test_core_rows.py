@@ -170,6 +170,15 @@ def test_a_header_key_in_bytes_is_utf_8() -> None:
     assert decoded(encoder.drain()) == {0: [(b"k", b"v", [("ä", b"x")], 5)]}
 
 
+def test_the_fields_of_a_header_are_found_by_name() -> None:
+    """Whichever comes first."""
+    turned = pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))
+    given = pa.record_batch({"value": pa.array([b"v"]), "headers": pa.array([[{"value": b"x", "key": "h"}]], turned)})
+    encoder = RowEncoder(1)
+    encoder.add(given, 5, 0)
+    assert decoded(encoder.drain()) == {0: [(None, b"v", [("h", b"x")], 5)]}
+
+
 def test_types_are_checked() -> None:
     """Other columns and other types are refused by name."""
     for batch, text in (

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import pyreplog
-from pyreplog.errors import SpoolRefusedError
+from pyreplog.errors import InvalidRequestError, SpoolRefusedError
 from pyreplog.record import RecordBatch
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink import ReplogWriter, Staged
@@ -66,6 +66,26 @@ def test_a_write_of_nothing_makes_the_log(tmp_path: Path) -> None:
             with pyreplog.open_log(path, topic=topic) as log:
                 writer.commit([writer.write(iter([]))])
                 assert log.end_offset == 0
+
+
+def test_headers_of_other_types(tmp_path: Path) -> None:
+    """The fields of a header in the other order, and lists without a type, which have no header; a null in such a list is none either."""
+    turned = pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))
+    pair = [{"key": "h", "value": b"x"}]
+    for number, (ddl, kind, headers, right) in enumerate(
+        (
+            ("array<struct<value:binary,key:string>>", turned, [pair, []], [[("h", b"x")], []]),
+            ("array<void>", pa.list_(pa.null()), [[], None], [[], []]),
+        )
+    ):
+        path = tmp_path / str(number) / "t"
+        fields = [Field("value", "binary", nullable=True), Field("headers", ddl, nullable=True)]
+        writer = ReplogWriter(parse_write_options({"path": str(path)}), fields)
+        writer.commit([writer.write(iter([pa.record_batch({"value": pa.array([b"a", b"b"]), "headers": pa.array(headers, kind)})]))])
+        with pyreplog.open_log(path, "r") as log:
+            assert [list(record.headers) for record in log] == right
+    with pytest.raises(InvalidRequestError, match="column headers is array<void>"):
+        writer.write(iter([pa.record_batch({"value": pa.array([b"a"]), "headers": pa.array([[None]], pa.list_(pa.null()))})]))
 
 
 def test_a_row_that_is_too_large_alone_is_told(tmp_path: Path) -> None:

@@ -91,12 +91,26 @@ static inline void headers_at(const table_rows *t, int64_t row, int64_t *first, 
     if (t->headers.layout == TABLE_NONE || !is_valid(t->headers.validity, i)) {
         return;
     }
-    if (t->headers.layout == TABLE_SMALL) {
+    switch (t->headers.layout) {
+    case TABLE_SMALL:
         *first = i32_at(t->headers.places, i);
         *last = i32_at(t->headers.places, i + 1);
-    } else {
+        break;
+    case TABLE_LARGE:
         *first = i64_at(t->headers.places, i);
         *last = i64_at(t->headers.places, i + 1);
+        break;
+    case TABLE_VIEW: {
+        const bool narrow = t->headers.width == 4;
+        const int64_t count = narrow ? i32_at(t->headers.buffer_sizes, i) : i64_at(t->headers.buffer_sizes, i);
+        *first = narrow ? i32_at(t->headers.places, i) : i64_at(t->headers.places, i);
+        *last = add_wrapping(*first, count); /* below *first where that is absurd */
+        break;
+    }
+    default: /* the caller saw that row numbers times the width stay within int64 */
+        *first = i * t->headers.width;
+        *last = *first + t->headers.width;
+        break;
     }
 }
 
@@ -129,7 +143,7 @@ static int check_row(const table_rows *t, int64_t row, int64_t size_max, bool *f
     int64_t key_size, value_size, first, last, headers = 0;
     if (t->timestamp.values != NULL && is_valid(t->timestamp.validity, t->timestamp.first + row)) {
         const int64_t value = i64_at(t->timestamp.values, t->timestamp.first + row);
-        const bool none = value == -1 && t->timestamp.multiplier == 1 && t->timestamp.divisor == 1;
+        const bool none = value == -1 && t->timestamp.is_number;
         if ((value < 0 && !none) || value / t->timestamp.divisor > TIMESTAMP_MAX / t->timestamp.multiplier) {
             return STATUS_RANGE;
         }
@@ -163,6 +177,17 @@ static int check_row(const table_rows *t, int64_t row, int64_t size_max, bool *f
     *fits = key_size <= size_max && value_size <= size_max && last - first <= size_max
             && BATCH_HEADER_SIZE + record_size(0, 0, key_size, value_size, (int32_t)(last - first), headers) <= size_max;
     return STATUS_OK;
+}
+
+bool table_headers_empty(const table_rows *t, int64_t count) {
+    for (int64_t row = 0; row < count; row++) {
+        int64_t first, last;
+        headers_at(t, row, &first, &last);
+        if (first != last) {
+            return false;
+        }
+    }
+    return true;
 }
 
 int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise) { return time_at(&t->timestamp, row, otherwise); }

@@ -20,7 +20,8 @@ enum table_layout {
     TABLE_FIXED = 4   /* `width` bytes each */
 };
 
-/* One column of bytes. `places` are the offsets or views. */
+/* One column of bytes, or of lists of headers. `places` are the offsets or views. Lists know the layouts but for these differences: of views
+ * `places` are offsets and `buffer_sizes` sizes, both int32 or int64 as `width` says in bytes; of fixed ones `width` counts items. */
 typedef struct {
     const uint8_t *validity;        /* NULL: nothing is null */
     const void *places;
@@ -42,6 +43,7 @@ typedef struct {
     int64_t multiplier;
     int64_t divisor;
     bool is_null;                   /* every row is, in a column of nothing else */
+    bool is_number;                 /* whole numbers, of which -1 is none; of moments -1 ms is one before 1970 */
 } table_time;
 
 /* Some rows of the table. The offsets of `headers` count headers, of which there are `header_count`; of `header` only the validity is used. */
@@ -69,8 +71,11 @@ typedef struct {
 
 /* Look at rows [0, count): the first that would not fit a batch of its own of `size_max` bytes, or count. A status, and the row in `*row`,
  * for a header without a key (STATUS_HEADER_KEY) or with one that is not UTF-8 (STATUS_UTF8), and for a time that is no record's
- * (STATUS_RANGE: before 1970, except -1 ms for none, or above TIMESTAMP_MAX), and for offsets that lead nowhere (STATUS_LENGTH). */
+ * (STATUS_RANGE: before 1970, except the number -1 for none, or above TIMESTAMP_MAX), and for offsets that lead nowhere (STATUS_LENGTH). */
 int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row);
+
+/* Whether no row of [0, count) has a header. Only `headers` is looked at. */
+bool table_headers_empty(const table_rows *t, int64_t count);
 
 /* The time of a row in ms; -1 where it is null, `otherwise` where the table has no such column. */
 int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise);

@@ -36,8 +36,8 @@ class RowEncoder:
         """Add all rows of a record batch; (partition, batch) of each batch that became full, in the order of each partition's rows.
 
         Columns by name, those that are not there are null: ``key`` and ``value`` (binary or string), ``headers`` (list of structs of key
-        and value), ``timestamp`` (timestamp[us]; ``timestamp`` in ms where null), ``partition`` (int32). A row goes to its partition if
-        it names one, else where murmur2 puts its key, without key to ``keyless``. TypeError for other columns or types,
+        and value in either order), ``timestamp`` (timestamp[us]; ``timestamp`` in ms where null), ``partition`` (int32). A row goes to
+        its partition if it names one, else where murmur2 puts its key, without key to ``keyless``. TypeError for other columns or types,
         ValueError for an array that was taken already or is not what Arrow's C data interface allows, InvalidRequestError and
         MessageTooLargeError name the row; the encoder is of no use afterwards."""
     def drain(self) -> list[tuple[int, bytes]]:

@@ -19,7 +19,7 @@ from pyreplog.cli.append import report
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress, add_text
 from pyreplog.cli.output import Progress, counted, in_options, say, tell
 from pyreplog.cli.resuming import Resume
-from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError
+from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError, line_size_max
 from pyreplog.cli.source import Source, check_sources
 from pyreplog.cli.writing import Target, append_whole, check_first, makes_log, open_target
 from pyreplog.config import DURABILITIES
@@ -92,6 +92,7 @@ def _import(arguments: argparse.Namespace, progress: Progress, begun: dict[str, 
         try:
             for name in names:
                 with begun.pop(name, None) or Source(name, arguments, progress.add) as source:
+                    source.line_size_max = line_size_max(target.record_size_max)
                     rows = source.rows()
                     if resume is not None:
                         count, done = resume.begin(source, rows)

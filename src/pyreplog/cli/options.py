@@ -132,6 +132,8 @@ def timestamp_of(text: str) -> int:
         if moment.tzinfo is None:
             raise ValueError(f"{text!r} has no time zone: write {moment.isoformat()}Z for UTC, or an offset such as +02:00")
         value = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
+        if value < 0:  # -1 ms too: it is a time, and only the number -1 means that there is none
+            raise ValueError(f"{text!r} is before 1970, when timestamps begin")
     if not -1 <= value <= INT64_MAX:
         raise ValueError(f"{text!r} is outside what a record can carry (0 to {INT64_MAX} ms since 1970, -1 for none)")
     return value

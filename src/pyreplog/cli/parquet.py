@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import IO, Any, Final, cast
 
 from pyreplog.arrow import BatchSource, Scan
@@ -18,7 +17,22 @@ from pyreplog.log import LogReader
 __all__ = ["read_parquet", "write_parquet"]
 
 _COLUMNS: Final = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
-_ROWS: Final = 4096
+_TYPE_NAMES: Final = frozenset(("timestamp_type", "timestampType"))
+"""A file with one of these columns is an export, or a Spark frame of records: a null in its ``timestamp`` is a record without one."""
+_PER_MILLISECOND: Final = {"ms": 1, "us": 1000, "ns": 1_000_000}
+_READ_SIZE: Final = 1 << 20
+_ROWS: Final = 128
+"""Rows held at once, at most: a file does not tell how large its largest row is."""
+_HELD_SIZE: Final = 8 << 20
+_PYTHON_SIZE: Final = 4 << 20
+"""Of these rows, bytes that are Python's values at once."""
+_REPEATED: Final = 4
+"""One in so many rows is taken to have a column's repeated values as a whole."""
+_GROUP_SIZE: Final = 64 << 20
+"""Bytes of a row group in memory, about: engines read one at a time, and those of many small ones are slow and large."""
+_GROUP_ROWS: Final = 1 << 20
+_PAGE_ROWS: Final = 64
+"""After so many values the writer looks whether its page is full: pages of large values stay small."""
 
 
 def _without(error: ImportError) -> str:
@@ -33,12 +47,13 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
     ``tell`` is told how many bytes of the file were used.
     """
     try:
-        from pyarrow import ArrowException, parquet, timestamp  # noqa: PLC0415  (optional)
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415  (optional)
     except ImportError as error:
         raise RowError(_without(error)) from None
     place = Place()
     try:
-        with parquet.ParquetFile(path) as file:
+        # Buffered: otherwise the bytes of a whole column of a row group are read at once.
+        with parquet.ParquetFile(path, buffer_size=_READ_SIZE) as file:
             names = file.schema_arrow.names
             twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
             if twice is not None:
@@ -47,37 +62,77 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
             size = os.path.getsize(path)
 
             def objects() -> Iterator[tuple[dict[str, Any], bytes | None]]:
-                for batch in file.iter_batches(batch_size=_ROWS):
-                    for row in _rows(batch, place.number, partial(timestamp, "us")):
-                        place.number += 1
-                        yield row, None
-                    if tell is not None and rows:
-                        tell(size * batch.num_rows // rows)
+                for number in range(file.num_row_groups):
+                    count = _rows_at_once(file.metadata.row_group(number))
+                    for batch in file.iter_batches(batch_size=count, row_groups=[number]):
+                        step = max(1, batch.num_rows * _PYTHON_SIZE // max(batch.nbytes, 1))
+                        for start in range(0, batch.num_rows, step):
+                            for row in _rows(batch.slice(start, step), place.number):
+                                place.number += 1
+                                yield row, None
+                        if tell is not None and rows:
+                            tell(size * batch.num_rows // rows)
 
             yield from map_rows(place, objects(), fields, "row")
     except ArrowException as error:
         raise RowError(f"not Parquet, or damaged: {error}") from None
 
 
-def _rows(batch: Any, before: int, microseconds: Callable[[str | None], Any]) -> list[dict[str, Any]]:
-    """The rows of a record batch, ``before`` of which lie ahead of it, as Python's own values; times to the microsecond, as the type
-    that ``microseconds`` makes for a zone."""
+def _rows_at_once(group: Any) -> int:
+    """How many rows of a row group are held at once, as Arrow and as Python's values: a few MB of them, as far as the file tells.
+
+    A value that is repeated stands in the file once, in a column's dictionary, so a row may have as many bytes as that.
+    """
+    row_size: int = group.total_byte_size // max(group.num_rows, 1)
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.has_dictionary_page and column.dictionary_page_offset is not None:
+            packed = max(column.data_page_offset - column.dictionary_page_offset, 0)
+            row_size += packed * column.total_uncompressed_size // max(column.total_compressed_size, 1) // _REPEATED
+    return max(1, min(_ROWS, _HELD_SIZE // max(row_size, 1)))
+
+
+def _rows(batch: Any, before: int) -> list[dict[str, Any]]:
+    """The rows of a record batch, ``before`` of which lie ahead of it, as Python's own values; times to the microsecond."""
+    import pyarrow as pa  # noqa: PLC0415  (optional)
+
     columns = []
-    own = "timestamp_type" in batch.schema.names
+    own = not _TYPE_NAMES.isdisjoint(batch.schema.names)
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        kind = str(field.type)
-        if own and field.name == "timestamp" and kind.startswith("timestamp[ms"):
-            # Exported by us: a record without a time is not one of now, and any 64 bits are a time.
-            columns.append(column.cast("int64").fill_null(-1))
-        elif kind.startswith("timestamp[ns"):
-            columns.append(column.cast(microseconds(field.type.tz), safe=False))
-        else:
+        if not pa.types.is_timestamp(field.type):
             columns.append(column)
+        elif own and field.name == "timestamp":
+            columns.append(pa.array(_milliseconds(column, before), pa.int64()))
+        else:
+            columns.append(_microseconds(column) if field.type.unit == "ns" else column)
     try:
         rows: list[dict[str, Any]] = type(batch).from_arrays(columns, names=batch.schema.names).to_pylist()
     except (OverflowError, ValueError) as error:
         raise RowError(f"rows {before + 1} to {before + batch.num_rows}: a value is none of Python's: {error}") from None
     return rows
+
+
+def _microseconds(column: Any) -> Any:
+    """A column of ns in us, rounded down: a cast would round towards 1970, and make a time of it that a record can have."""
+    import pyarrow as pa  # noqa: PLC0415  (optional)
+
+    values = [None if value is None else value // 1000 for value in column.cast("int64").to_pylist()]
+    return pa.array(values, pa.int64()).cast(pa.timestamp("us", column.type.tz))
+
+
+def _milliseconds(column: Any, before: int) -> list[int]:
+    """The times of records in ms, as a log has them: any that 64 bits hold, and -1 for a record without one."""
+    unit = column.type.unit
+    found = []
+    for number, value in enumerate(column.cast("int64").to_pylist(), before + 1):
+        if value is None:
+            found.append(-1)
+            continue
+        moment = value * 1000 if unit == "s" else value // _PER_MILLISECOND[unit]
+        if not 0 <= moment <= INT64_MAX:
+            raise RowError(f"row {number}: the timestamp {value} {unit} is before 1970, or beyond what 64 bits hold in ms")
+        found.append(moment)
+    return found
 
 
 def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
@@ -90,7 +145,8 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
     if not found:
         raise UnknownTopicError(f"{arguments.path} holds no partition to export")
     schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
-    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(file, schema, compression="zstd", write_batch_size=_PAGE_ROWS) as writer:
+        group = _Group(writer, schema)
         for reader in found:
             source = reader.isolated(arguments.isolation)
             end = min(arguments.end, source.end_offset)
@@ -109,5 +165,33 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
             for part in scan.batches():  # not as a stream: of an error it carries the text alone
                 batch = pa.record_batch(part)
                 topics = pa.array([reader.topic] * batch.num_rows, pa.string())
-                writer.write_batch(pa.record_batch([topics, *batch.columns], schema=schema))
+                group.add(pa.record_batch([topics, *batch.columns], schema=schema))
                 progress.add(batch.num_rows)
+        group.write()
+
+
+class _Group:
+    """Gathers batches until they are a row group of a useful size. Belongs to one thread."""
+
+    def __init__(self, writer: Any, schema: Any) -> None:
+        self._writer = writer
+        self._schema = schema
+        self._batches: list[Any] = []
+        self._size = self._rows = 0
+
+    def add(self, batch: Any) -> None:
+        """Take a batch; write the row group if it is full."""
+        self._batches.append(batch)
+        self._size += batch.nbytes
+        self._rows += batch.num_rows
+        if self._size >= _GROUP_SIZE or self._rows >= _GROUP_ROWS:
+            self.write()
+
+    def write(self) -> None:
+        """Write what was gathered, if anything was."""
+        import pyarrow as pa  # noqa: PLC0415  (optional)
+
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches, self._schema), row_group_size=self._rows)
+        self._batches.clear()
+        self._size = self._rows = 0

@@ -29,6 +29,7 @@ from pyreplog.moments import TIMESTAMP_MAX, beyond_last
 
 __all__ = [
     "FORMATS",
+    "LINE_SIZE_MAX",
     "PARQUET",
     "WHOLE_ROW",
     "Fields",
@@ -42,6 +43,7 @@ __all__ = [
     "form_of",
     "guessed",
     "is_gzip",
+    "line_size_max",
     "map_rows",
     "read_rows",
     "style_of",
@@ -56,13 +58,20 @@ GZIP: Final = ".gz"
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
 _VALUES: Final = ("value", "value_base64")
-#: What ``cat``, ``export`` and ``dump`` print of a record.
+#: What ``cat``, ``export`` and ``dump`` print of a record, and the columns of a Spark frame of records.
 _RECORD_FIELDS: Final = frozenset(
-    ["topic", "partition", "offset", "timestamp", "timestamp_type", "leader_epoch", "key", "key_base64", "value", "value_base64", "headers"]
+    (
+        *("topic", "partition", "offset", "timestamp", "timestamp_type", "leader_epoch", "timestampType", "leaderEpoch"),
+        *("key", "key_base64", "value", "value_base64", "headers"),
+    )
 )
 #: What says that a row with a field ``log`` is a record of one of several logs, as ``cat --all`` prints it.
 _RECORD_PLACE: Final = frozenset(["topic", "partition", "offset"])
 LINE_SIZE_MAX: Final = 64 << 20
+"""Bytes of a line of NDJSON, CSV or text, unless the topic takes larger records: see :func:`line_size_max`."""
+_ESCAPED_SIZE: Final = 6
+"""Bytes in JSON, at most, for one byte of a record: ``\\u0000``."""
+_OTHER_SIZE_MAX: Final = 1 << 20
 _CHUNK_SIZE: Final = 1 << 20
 
 
@@ -108,8 +117,9 @@ class _Readable(Protocol):
 class Lines:
     """The lines of a stream, as they arrive; ``waiting`` says that the next one has yet to be read."""
 
-    def __init__(self, stream: _Readable, tell: Callable[[int], None] | None = None) -> None:
-        """``tell`` is told of each piece of bytes that was read."""
+    def __init__(self, stream: _Readable, tell: Callable[[int], None] | None = None, size_max: int = LINE_SIZE_MAX) -> None:
+        """``tell`` is told of each piece of bytes that was read. ``size_max``: bytes of a line."""
+        self._size_max = size_max
         self._stream = stream
         self._tell = tell
         self._lines: list[bytes] = []
@@ -146,12 +156,19 @@ class Lines:
                 rest, rest_size = [], 0
             rest.append(last)
             rest_size += len(last)
-            if rest_size > LINE_SIZE_MAX:
-                raise RowError(f"line {self.number + len(self._lines) + 1} is longer than {LINE_SIZE_MAX} bytes")
+            if rest_size > self._size_max:
+                number = self.number + len(self._lines) + 1
+                raise RowError(f"line {number} is longer than {self._size_max} bytes, the most for a topic of this max.message.bytes")
         if rest_size:
             self.number += 1
             self.size += rest_size
             yield b"".join(rest)
+
+
+def line_size_max(record_size_max: int) -> int:
+    """Bytes of a line that ``replog export`` may write of a record of ``record_size_max`` bytes, and never less than
+    :data:`LINE_SIZE_MAX`."""
+    return max(LINE_SIZE_MAX, _ESCAPED_SIZE * record_size_max + _OTHER_SIZE_MAX)
 
 
 def form_of(name: str) -> str:

@@ -11,7 +11,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Final
 
 from pyreplog.cli.parquet import read_parquet
-from pyreplog.cli.rows import PARQUET, Lines, Row, RowError, check_style, fields_of, form_of, guessed, is_gzip, read_rows, style_of
+from pyreplog.cli.rows import (
+    LINE_SIZE_MAX,
+    PARQUET,
+    Lines,
+    Row,
+    RowError,
+    check_style,
+    fields_of,
+    form_of,
+    guessed,
+    is_gzip,
+    read_rows,
+    style_of,
+)
 from pyreplog.cli.unpacked import Unpacked
 from pyreplog.errors import ConfigError
 from pyreplog.record import crc32c
@@ -55,6 +68,8 @@ class Source:
         self.how: tuple[str | None, ...] = (self.form, *self._fields, *(self._style if any(self._style) else ()))
         #: So many bytes from the beginning are the rows that were given so far. Of Parquet, whose end is needed first, always all.
         self.end = 0
+        #: Bytes of a line, at most.
+        self.line_size_max = LINE_SIZE_MAX
         #: Rows that were read before :meth:`rows` is called, which gives them again.
         self._begun: Iterator[Row] | None = None
         self._stream: IO[bytes] | None = None
@@ -96,7 +111,10 @@ class Source:
                 yield from read_parquet(self.name, self._fields, self._tell)
                 return
             stream: Any = sys.stdin.buffer if self._stream is None else self._stream
-            lines = Lines(Unpacked(stream, self._tell)) if is_gzip(self.name) else Lines(stream, self._tell)
+            if is_gzip(self.name):
+                lines = Lines(Unpacked(stream, self._tell), size_max=self.line_size_max)
+            else:
+                lines = Lines(stream, self._tell, self.line_size_max)
             for row in read_rows(lines, self.form, self._fields, self._style):
                 self.end = lines.size
                 yield row

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from pyreplog.cli.output import Progress, counted, printable, say
 from pyreplog.cli.rows import Row, RowError
-from pyreplog.config import LogConfig, Permissions, meant, suggestion
+from pyreplog.config import LogConfig, Permissions, batch_max, meant, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
 from pyreplog.log import parse_directory_name
 from pyreplog.moments import TIMESTAMP_MAX
@@ -32,6 +32,8 @@ class Target(Protocol):
     topic: str
     count: int
     ranges: dict[int, tuple[int, int]]
+    record_size_max: int
+    """Bytes of the largest record that the topic takes."""
 
     def append(self, rows: Sequence[Row]) -> None:
         """Append ``rows`` in order and wait until they are acknowledged."""
@@ -44,6 +46,7 @@ class LogTarget:
     def __init__(self, log: Log) -> None:
         self._log = self.log = log
         self.topic = log.topic
+        self.record_size_max = batch_max(log.config)
         self.count = 0
         self.ranges: dict[int, tuple[int, int]] = {}
 
@@ -86,9 +89,10 @@ class LogTarget:
 class TopicTarget:
     """A topic of a cluster: keys decide the partition unless a row names it."""
 
-    def __init__(self, producer: Producer, topic: str) -> None:
+    def __init__(self, producer: Producer, topic: str, config: LogConfig) -> None:
         self._producer = producer
         self.topic = topic
+        self.record_size_max = batch_max(config)
         self.count = 0
         self.ranges: dict[int, tuple[int, int]] = {}
 
@@ -277,4 +281,5 @@ def open_target(
         if topic not in names:
             raise UnknownTopicError(f"{path} has no topic {topic!r}{suggestion(topic, names) if names else ''}")
         with cluster.producer() as producer:
-            yield TopicTarget(producer, topic)
+            config = LogConfig.from_mapping(dict(cluster.admin.describe(topic).config))
+            yield TopicTarget(producer, topic, config)

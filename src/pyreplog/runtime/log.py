@@ -283,7 +283,8 @@ class Log:
         ``table``: whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pyarrow, Polars, DuckDB, pandas, another log's
         ``scan()``); a stream is read to its end first. Columns: ``value`` and, if there, ``key`` (binary or string, which is taken as
         UTF-8), ``headers`` (list of structs of key and value, or map) and ``timestamp`` (timestamp of any unit with a time zone, or
-        int64 in ms; without it: now; null: none). A scan's other columns are left out: the log gives its own.
+        int64 in ms; without it: now; null, or the number -1: none). The other columns of a scan, or of a Spark frame of records, are left
+        out: the log gives its own.
 
         Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column, without ``value``,
         for timestamps without a time zone and for what no record can hold, MessageTooLargeError for a row above max.message.bytes,

@@ -166,8 +166,19 @@ def _plain(column: pa.Array) -> pa.Array:
     if plain is not None:
         return column.cast(plain)
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        if pa.types.is_null(column.type.value_type):
+            return _no_headers(column)
         return column if not _has_large(column.type) else column.cast(_HEADERS)
     return column
+
+
+def _no_headers(column: pa.Array) -> pa.Array:
+    """Lists of no type, as ``array()`` makes them: none has a header."""
+    if len(column.flatten()):
+        raise InvalidRequestError(
+            "column headers is array<void>, and a row has a header there, which is null: it must be a struct of key and value"
+        )
+    return pa.nulls(len(column), _HEADERS)
 
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -45,7 +45,7 @@ _TEXT_OR_BYTES: Final = ("string", "binary")
 _TYPES: Final[dict[str, tuple[str, ...]]] = {
     "key": _TEXT_OR_BYTES,
     "value": _TEXT_OR_BYTES,
-    "headers": ("array<struct<key:string,value:binary>>",),
+    "headers": ("array<struct<key:string,value:binary>>", "array<struct<value:binary,key:string>>", "array<void>"),
     "topic": ("string",),
     "partition": ("int",),
     "timestamp": ("timestamp",),
