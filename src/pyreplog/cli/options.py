@@ -214,7 +214,7 @@ def add_permissions(parser: argparse.ArgumentParser) -> None:
         "--permissions",
         choices=PERMISSIONS,
         default="owner",
-        help="whose folders are written to, and the modes of new ones: owner (default; 0700, files 0600), "
+        help="which folders are written to, and the modes of new ones: owner (default; 0700, files 0600), "
         "group (folders that a group of this process may write to; 0770, files 0660), any (no check; the umask decides)",
     )
 

@@ -1,7 +1,7 @@
 """Permissions: which users besides this one may write to a log's folders, and the modes of new files and folders.
 
 Nothing of this is stored: each opening says it again. Rule: never write in a folder in which a user that is not trusted could
-exchange files. ``owner`` trusts this user alone, ``group`` the members of the folder's group, ``any`` whoever the folder lets in.
+exchange files. ``owner`` trusts this user alone, ``group`` the members of the folder's group, ``any`` all users.
 """
 
 from __future__ import annotations
