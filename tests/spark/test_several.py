@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -282,6 +283,34 @@ def test_limits_are_shared_among_logs(multi: Path) -> None:
     assert len(read(reader, first, one)) <= 12
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_each_record_comes_once_whatever_happens(multi: Path, seed: int) -> None:
+    """Appends, logs that appear, restarts of the query, limits, and micro-batches that are planned again: each record is read once."""
+    chance = Random(seed)
+    holds = {f"worker-{number}": number + 1 for number in range(3)}
+    given: dict[str, object] = {"maxOffsetsPerTrigger": "4"} if LIMITS and seed else {}
+    reader = stream(multi / "worker-*", **given)
+    at = reader.initialOffset()
+    seen: list[tuple[str, int]] = []
+    for _ in range(12):
+        for _ in range(chance.randrange(3)):
+            log = chance.choice([*holds, f"worker-{len(holds)}"])
+            count = chance.randint(1, 5)
+            fill(multi / log, count)
+            holds[log] = holds.get(log, 0) + count
+        until = step(reader, at)
+        if chance.random() < 0.4:  # it dies, and Spark runs the micro-batch again, from what it noted down
+            reader.stop()
+            reader = stream(multi / "worker-*", **given)
+        seen += read(reader, at, until)
+        at = until
+    while (until := step(reader, at)) != at:
+        seen += read(reader, at, until)
+        at = until
+    assert sorted(seen) == sorted(span(*((log, 0, count) for log, count in holds.items())))
+    reader.stop()
+
+
 def begun(path: Path) -> dict[str, Any]:
     """The offset of a query that read all there is."""
     reader = stream(path)
@@ -309,6 +338,17 @@ def test_a_moved_topic_id_does_not_hide_another_cluster(multi: Path) -> None:
     shutil.copy(multi / "other" / "meta.properties", multi / "worker-1" / "meta.properties")
     with pytest.raises(TopicRecreatedError, match="another log"):
         step(stream(multi / "worker-*"), one)
+
+
+def test_a_task_notices_another_log_in_the_folder(multi: Path) -> None:
+    """A range that was planned of one log is not read of another one that took the folder since, whatever the topic id says."""
+    options = parse_read_options({"path": f"{multi}/worker-*"})
+    ranges = [each for task in plan_tasks(options) for each in task]
+    with pyreplog.open_log(multi / "other", topic="x") as log:
+        log.append(b"1")
+    shutil.copy(multi / "other" / "meta.properties", multi / "worker-1" / "meta.properties")
+    with pytest.raises(TopicRecreatedError, match="of the log worker-1 were planned, but now the folder holds another log"):
+        list(read_ranges(options, FIELDS, ranges))
 
 
 def test_a_folder_that_is_gone(multi: Path) -> None:
