@@ -7,6 +7,7 @@ partition that needs no lock and writes nothing.
 from __future__ import annotations
 
 from pyreplog._core import LogSlice
+from pyreplog.log.controller_file import CONTROLLER_NAME, frame_controller, read_controller, unframe_controller
 from pyreplog.log.copy import PartitionCopy, RootView
 from pyreplog.log.duplicate import Duplicate, duplicate, sign_off
 from pyreplog.log.epochs import EpochCache
@@ -21,6 +22,7 @@ from pyreplog.log.finder import (
     list_topics,
     open_readers,
     several_logs,
+    unreadable,
     untrusted,
 )
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, read_topic_id, write_topic_id
@@ -59,6 +61,7 @@ from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.log.unfinished import BackupNote, read_backup_note, refuse_unfinished, write_backup_note
 
 __all__ = [
+    "CONTROLLER_NAME",
     "AbortedTransaction",
     "Appended",
     "BACKUP_NAME",
@@ -106,6 +109,7 @@ __all__ = [
     "find_logs",
     "find_roots",
     "format_state",
+    "frame_controller",
     "is_partition",
     "is_refusal",
     "join",
@@ -124,6 +128,7 @@ __all__ = [
     "read_cluster",
     "read_config",
     "read_nodes",
+    "read_controller",
     "read_properties",
     "read_state",
     "read_topic_id",
@@ -134,6 +139,8 @@ __all__ = [
     "several_logs",
     "sign_off",
     "twice",
+    "unframe_controller",
+    "unreadable",
     "untrusted",
     "with_reserve",
     "write_backup_note",

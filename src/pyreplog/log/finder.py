@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.errors import ConfigError, StorageError
+from pyreplog.log.controller_file import controller_body
 from pyreplog.log.copy import PartitionCopy, RootView
 from pyreplog.log.layout import directory_name, join, name_of, parent_of, parse_directory_name
 from pyreplog.log.places import (
@@ -48,17 +49,25 @@ class FoundLog:
     Of one partition, folders under different node ids are replicas. Different partitions are parts, whatever the node id.
     """
 
-    def __init__(self, disk: Disk, name: str, roots: Sequence[FoundRoot], bare: TopicPartition | None = None) -> None:
+    def __init__(
+        self, disk: Disk, name: str, roots: Sequence[FoundRoot], bare: TopicPartition | None = None, homes: Sequence[str] = ()
+    ) -> None:
+        """``homes``: folders in which the controller's file of this cluster may lie."""
         #: Its folder relative to the path that was looked at; "." for that path itself.
         self.name = name
         self.roots = list(roots)
         #: The one partition, if the path is its folder; the root is that folder then.
         self.bare = bare
-        #: Partitions' folders that this process may not look into.
+        #: Partitions' folders that this process may not look into; complete after :meth:`partitions`.
         self.unreadable: dict[str, StorageError] = {}
+        #: Folders of earlier topics: the controller's file names another id for that topic. Complete after :meth:`partitions`.
+        self.stale: list[str] = []
         self._disk = disk
+        self._homes = homes
+        self._nodes = {root.path: root.node_id for root in self.roots}
+        self._current: dict[str, str] | None = None
         self._partitions: dict[TopicPartition, list[str]] | None = None
-        self._conflicts: list[Conflict] | None = None
+        self._conflicts: dict[str, Conflict] = {}
 
     def __repr__(self) -> str:
         return f"<FoundLog {self.name!r}, cluster id {self.cluster_id or 'unknown'}, {len(self.roots)} root(s)>"
@@ -81,7 +90,35 @@ class FoundLog:
                 for key, folder in self._in_root(root.path):
                     found.setdefault(key, []).append(folder)
             self._partitions = {key: found[key] for key in sorted(found)}
+            if len(self.roots) > 1:
+                self._compare(self._partitions)
         return self._partitions
+
+    def folders_of(self, partition: TopicPartition) -> list[str]:
+        """The folders of one partition, without a look at the others. Raises :class:`ConfigError` if they cannot be read together, and
+        :class:`StorageError` if one of them may not be looked into."""
+        if self.bare is not None:
+            return [self.roots[0].path] if partition == self.bare else []
+        if self._partitions is not None:
+            self.check(partition.topic)
+            return self._partitions.get(partition, [])
+        paths = [join(root.path, directory_name(*partition)) for root in self.roots]
+        folders = []
+        for path in paths:
+            try:
+                if is_partition(self._disk, path):
+                    folders.append(path)
+            except StorageError as error:
+                if not is_refusal(error):
+                    raise
+                raise unreadable(path, error) from None
+        if len(folders) > 1:
+            found = {partition: folders}
+            conflict = self._compare(found).get(partition.topic)
+            if conflict is not None:
+                raise _refused(conflict)
+            folders = found.get(partition, [])
+        return folders
 
     def _in_root(self, root: str) -> list[tuple[TopicPartition, str]]:
         found = []
@@ -105,42 +142,72 @@ class FoundLog:
         return bool(self.partitions() or self.unreadable)
 
     def conflicts(self) -> list[Conflict]:
-        """Its copies, and the folders of topics of one name that are not known to be one topic."""
-        if self._conflicts is None:
-            self._conflicts = self._find_conflicts() if len(self.roots) > 1 else []
-        return self._conflicts
+        """For each topic that cannot be read, a reason: one partition twice under one node id, or folders of different topics."""
+        self.partitions()
+        return list(self._conflicts.values())
 
-    def _find_conflicts(self) -> list[Conflict]:
-        nodes = {root.path: root.node_id for root in self.roots}
+    def check(self, topic: str | None = None, *, partial: bool = False) -> None:
+        """Raise :class:`ConfigError` for a conflict of ``topic`` (None: any topic), and :class:`StorageError`, unless ``partial``, for a
+        folder that may hold a part of it and may not be looked into."""
+        self.partitions()
+        for folder, error in self.unreadable.items() if not partial else ():
+            parsed = parse_directory_name(name_of(folder))
+            if parsed is not None and topic in (None, parsed.topic_partition.topic):
+                raise unreadable(folder, error)
+        conflicts = self._conflicts.values() if topic is None else filter(None, [self._conflicts.get(topic)])
+        for conflict in conflicts:
+            raise _refused(conflict)
+
+    def _compare(self, found: dict[TopicPartition, list[str]]) -> dict[str, Conflict]:
+        """Take the folders of earlier topics out of ``found``, and note which of the others cannot be read together."""
         topics: dict[str, list[str]] = {}
-        conflicts = []
-        for (topic, partition), folders in self.partitions().items():
-            topics.setdefault(topic, []).extend(folders)
+        for key, folders in found.items():
+            topics.setdefault(key.topic, []).extend(folders)
+        for topic, folders in topics.items():
+            if len({parent_of(folder) for folder in folders}) > 1 and (conflict := self._of_several_topics(topic, folders)) is not None:
+                self._conflicts[topic] = conflict
+        for key in list(found):
+            found[key] = [folder for folder in found[key] if folder not in self.stale] if self.stale else found[key]
+            if not found[key]:
+                del found[key]
+        for (topic, partition), folders in found.items():
             by_node: dict[int, list[str]] = {}
-            for folder in folders:
-                node_id = nodes[parent_of(folder)]
+            for folder in folders if len(folders) > 1 else ():
+                node_id = self._nodes[parent_of(folder)]
                 if node_id is not None:
                     by_node.setdefault(node_id, []).append(folder)
             for node_id, copies in by_node.items():
                 if len(copies) > 1:
-                    why = f"node {node_id} has {directory_name(topic, partition)} twice, so one folder is a copy of the other"
-                    conflicts.append(Conflict(topic, copies, why))
-        for topic, folders in topics.items():
-            if len({parent_of(folder) for folder in folders}) > 1:
-                conflicts += self._of_several_topics(topic, folders)
-        return conflicts
+                    why = f"node {node_id} has {directory_name(topic, partition)} twice, so one of them is a copy"
+                    self._conflicts[topic] = Conflict(topic, copies, why)
+        return self._conflicts
 
-    def _of_several_topics(self, topic: str, folders: Sequence[str]) -> list[Conflict]:
-        by_id: dict[str, str] = {}
+    def _of_several_topics(self, topic: str, folders: Sequence[str]) -> Conflict | None:
+        by_id: dict[str, list[str]] = {}
         for folder in folders:
-            by_id.setdefault(topic_id_of(self._disk, folder), folder)
+            by_id.setdefault(topic_id_of(self._disk, folder), []).append(folder)
+        if "" in by_id:  # also of a folder that was removed since it was seen
+            by_id[""] = [folder for folder in by_id[""] if is_partition(self._disk, folder)]
+        by_id = {topic_id: there for topic_id, there in by_id.items() if there}
+        if len(by_id) < 2 and "" not in by_id:
+            return None
+        current = self._current_id(topic)
+        if current in by_id:  # a node that was down while the topic was deleted and created again
+            self.stale += [folder for topic_id, there in by_id.items() if topic_id != current for folder in there]
+            return None
         if "" in by_id:
-            other = next(folder for folder in folders if folder != by_id[""])
-            return [Conflict(topic, [by_id[""], other], f"no file in {by_id['']} names the id of its topic")]
-        if len(by_id) > 1:
-            ids = " and ".join(sorted(by_id))
-            return [Conflict(topic, list(by_id.values()), f"they are of different topics called {topic}, whose ids are {ids}")]
-        return []
+            nameless = by_id[""][0]
+            others = [folder for folder in folders if parent_of(folder) != parent_of(nameless)]
+            return Conflict(topic, [nameless, others[0]], f"no file in {nameless} names the id of its topic")
+        ids = " and ".join(sorted(by_id))
+        return Conflict(topic, [there[0] for there in by_id.values()], f"they are of different topics called {topic}, with the ids {ids}")
+
+    def _current_id(self, topic: str) -> str | None:
+        if self._current is None:
+            bodies = (controller_body(self._disk, home) for home in self._homes)
+            body = next((body for body in bodies if body is not None and body.cluster_id == self.cluster_id), None)
+            self._current = {} if body is None else body.topic_ids
+        return self._current.get(topic)
 
     def foreign(self) -> list[str]:
         """The folders in its roots that are no partitions'."""
@@ -176,7 +243,9 @@ def _group(disk: Disk, places: Places) -> Found:
     groups = _of_one_cluster(places.roots)
     if not any(root.cluster_id for root in places.roots) and len(groups) > 1:
         groups = _of_shared_topics(disk, groups)
-    found.logs = [FoundLog(disk, _name_of(places, group), group) for group in groups]
+    for group in groups:
+        homes = dict.fromkeys([places.path, *(parent_of(root.path) for root in group)])
+        found.logs.append(FoundLog(disk, _name_of(places, group), group, homes=list(homes)))
     return found
 
 
@@ -260,7 +329,7 @@ class Finder:
             found = self.found
             if not self._partial:
                 for folder, error in found.unreadable.items():
-                    raise _unreadable(folder, error, "the folder of a node or of a log")
+                    raise unreadable(folder, error)
             logs = found.logs if len(found.logs) < 2 else [log for log in found.logs if log.has_partitions()]
             if len(logs) > 1:
                 raise several_logs(found.path, logs)
@@ -283,42 +352,21 @@ class Finder:
         log = self._finished()
         if log is None:
             return {}
-        partitions = log.partitions()
-        self._check(log, topic)
-        return {key: folders for key, folders in partitions.items() if topic in (None, key.topic)}
-
-    def _check(self, log: FoundLog, topic: str | None) -> None:
-        if not self._partial:
-            for folder, error in log.unreadable.items():
-                parsed = parse_directory_name(name_of(folder))
-                if parsed is not None and topic in (None, parsed.topic_partition.topic):
-                    raise _unreadable(folder, error, f"the folder of {parsed.topic_partition}")
-        for conflict in log.conflicts():
-            if topic in (None, conflict.topic):
-                raise _refused(conflict)
+        log.check(topic, partial=self._partial)
+        return {key: folders for key, folders in log.partitions().items() if topic in (None, key.topic)}
 
     def open(self, partition: TopicPartition) -> LogReader | None:
         """A reader of one partition, without a look at the others; None if it has no folder."""
         log = self._finished()
         if log is None:
             return None
-        if log.bare is not None:
-            return LogReader(partition, [self._copy(log.roots[0].path, partition)]) if partition == log.bare else None
-        folders = self._folders_of(log, partition)
-        if not folders:
-            return None
-        return LogReader(partition, [self._copy(folder, partition) for folder in folders], [root.path for root in log.roots])
-
-    def _folders_of(self, log: FoundLog, partition: TopicPartition) -> list[str]:
-        if len(log.roots) > 1 or self._partial:
-            return self.folders(partition.topic).get(partition, [])
-        path = join(log.roots[0].path, directory_name(*partition))
-        try:
-            return [path] if is_partition(self._disk, path) else []
-        except StorageError as error:
-            if not is_refusal(error):
-                raise
-            raise _unreadable(path, error, f"the folder of {partition}") from None
+        if self._partial:
+            log.check(partition.topic, partial=True)
+            folders = log.partitions().get(partition, [])
+        else:
+            folders = log.folders_of(partition)
+        roots = {} if log.bare is not None else {root.path: root.node_id for root in log.roots}
+        return LogReader(partition, [self._copy(folder, partition) for folder in folders], roots) if folders else None
 
     def _copy(self, folder: str, partition: TopicPartition) -> PartitionCopy:
         root = parent_of(folder)
@@ -341,8 +389,11 @@ def _refused(conflict: Conflict) -> ConfigError:
     return ConfigError(f"{named} cannot be read together: {conflict.why}. Move one of them away, or open the folder that is meant")
 
 
-def _unreadable(folder: str, error: StorageError, what: str) -> StorageError:
-    text = f"this process may not look into it, and it may be {what}: give it access, or move the folder away"
+def unreadable(folder: str, error: StorageError) -> StorageError:
+    """The refusal to go on without ``folder``, which may not be looked into."""
+    parsed = parse_directory_name(name_of(folder))
+    what = "a node or a log" if parsed is None else f"{parsed.topic_partition}, a node or a log"
+    text = f"this process may not look into it, and it may be the folder of {what}: give it access, or move the folder away"
     return StorageError(error.errno or errno.EACCES, text, folder)
 
 

@@ -232,15 +232,16 @@ def _is_partition_if_readable(disk: Disk, path: str) -> bool:
 
 
 def topic_id_of(disk: Disk, directory: str) -> str:
-    """The id of the topic that the partition's folder ``directory`` belongs to, as its mark or else its ``partition.metadata`` says;
+    """The id of the topic that the partition's folder ``directory`` belongs to, as its ``partition.metadata`` or else its mark says;
     "" if neither does."""
-    mark = read_mark(disk, directory)
-    if mark is not None:
-        return mark.topic_id
     try:
-        return read_topic_id(disk, directory) or ""
+        topic_id = read_topic_id(disk, directory)
     except CorruptError:
-        return ""
+        topic_id = None
+    if topic_id is not None:
+        return topic_id
+    mark = read_mark(disk, directory)
+    return "" if mark is None else mark.topic_id
 
 
 def proves_topic(topic_id: str) -> bool:

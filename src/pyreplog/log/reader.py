@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
+from pyreplog.errors import (
+    ConfigError,
+    CorruptError,
+    CorruptLogError,
+    OffsetOutOfRangeError,
+    PyreplogError,
+    StorageError,
+    TopicRecreatedError,
+)
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.copy import PartitionCopy
 from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
-from pyreplog.log.layout import MARK_NAME, join
+from pyreplog.log.layout import MARK_NAME, join, parent_of
 from pyreplog.log.settings import read_config
 from pyreplog.record import split
 from pyreplog.values import EpochEntry, TopicPartition
@@ -29,12 +37,14 @@ class LogReader:
     offsets mean other records, every look raises :class:`TopicRecreatedError`.
     """
 
-    def __init__(self, topic_partition: TopicPartition, copies: Sequence[PartitionCopy], roots: Sequence[str] = ()) -> None:
-        """``roots``: in which of them there may be copies that are made later."""
+    def __init__(
+        self, topic_partition: TopicPartition, copies: Sequence[PartitionCopy], roots: Mapping[str, int | None] | None = None
+    ) -> None:
+        """``roots``: the folders that may hold replicas that are created later, with their node ids as far as they are known."""
         self.topic_partition = topic_partition
         self.topic, self.partition = topic_partition
         self._copies = list(copies)
-        self._roots = roots
+        self._roots = roots or {}
         self._chosen = self._copies[0]
         #: Where the chosen copy ends although a damaged one is known to have held more.
         self._rest: tuple[int, PartitionCopy] | None = None
@@ -177,6 +187,7 @@ class LogReader:
         for root in self._roots if len(there) < len(self._roots) else ():
             folder = join(root, f"{self.topic}-{self.partition}")
             if folder not in there and disk.stat(join(folder, MARK_NAME)) is not None:
+                self._check_node(folder, there)
                 there[folder] = PartitionCopy(disk, folder, self.topic_partition)
                 opened = True
         for copy in self._copies:
@@ -186,6 +197,16 @@ class LogReader:
         if self._chosen.directory not in there:
             self._chosen = self._copies[0]
         return opened
+
+    def _check_node(self, folder: str, there: Iterable[str]) -> None:
+        """Raise :class:`ConfigError` if a node that has ``folder``, which is new, has another one of this partition among ``there``."""
+        node_id = self._roots[parent_of(folder)]
+        for other in there if node_id is not None else ():
+            if self._roots.get(parent_of(other)) == node_id:
+                raise ConfigError(
+                    f"{other} and {folder} cannot be read together: node {node_id} has {self.topic}-{self.partition} twice, so one of them "
+                    "is a copy. Move one of them away, or open the folder that is meant"
+                )
 
     def release(self) -> None:
         """Close the files until they are needed again: for whoever has many readers."""

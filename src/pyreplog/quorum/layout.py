@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyreplog.log import CONTROLLER_NAME
+
 __all__ = ["STATE_FILE"]
 
-STATE_FILE: Final = "replog.controller"
+STATE_FILE: Final = CONTROLLER_NAME
 """The controller's state, in a cluster's folder."""

@@ -12,22 +12,17 @@ crash at any moment leaves the old one or the new one. A damaged one is reported
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError
-from pyreplog.log import replace_file
+from pyreplog.log import frame_controller, read_controller, replace_file, unframe_controller
 from pyreplog.ports import Disk
 from pyreplog.quorum.election import ReplicaEnd
 from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage
 from pyreplog.quorum.layout import STATE_FILE
-from pyreplog.record import crc32c
 
 __all__ = ["STATE_FILE", "ControllerState", "decode", "encode", "load", "store"]
-
-_MAGIC: Final = b"pyreplog-controller"
-_VERSION: Final = b"1"
-_SIZE_MAX: Final = 1 << 30
 
 
 class ControllerState(NamedTuple):
@@ -57,25 +52,16 @@ def encode(state: ControllerState) -> bytes:
         ],
         "suspects": [[*key, [[member, *end] for member, end in members.items()]] for key, members in state.suspects.items()],
     }
-    line = json.dumps(body, separators=(",", ":")).encode()
-    return b"%s %s %08x\n%s\n" % (_MAGIC, _VERSION, crc32c(line), line)
+    return frame_controller(json.dumps(body, separators=(",", ":")).encode())
 
 
 def decode(data: bytes, file: str) -> ControllerState:
     """The state in ``data``. Raises :class:`CorruptError` naming ``file`` for anything but a whole, undamaged file."""
-    head, separator, rest = data.partition(b"\n")
-    words = head.split(b" ")
-    if not separator or len(words) != 3 or words[0] != _MAGIC:
-        raise CorruptError("not a controller state file, or its first line is damaged", file=file, position=0)
-    if words[1] != _VERSION:
-        raise CorruptError("a controller state of an unknown version", file=file, position=0)
-    line = rest[:-1]
-    if rest[-1:] != b"\n" or b"%08x" % crc32c(line) != words[2]:
-        raise CorruptError("controller state: checksum mismatch (CRC-32C)", file=file, position=len(head) + 1)
+    line = unframe_controller(data, file)
     try:
         return _state(json.loads(line))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise CorruptError(f"controller state: {error}", file=file, position=len(head) + 1) from error
+        raise CorruptError(f"controller state: {error}", file=file, position=data.index(b"\n") + 1) from error
 
 
 def _state(body: dict[str, Any]) -> ControllerState:
@@ -110,14 +96,7 @@ def load(disk: Disk, folder: str) -> ControllerState | None:
 
 def read_state(disk: Disk, folder: str) -> bytes | None:
     """The file of the state as it is; None where there is none yet."""
-    path = f"{folder}/{STATE_FILE}"
-    if disk.stat(path) is None:
-        return None
-    file = disk.open(path)
-    try:
-        return bytes(file.read_at(0, min(file.size(), _SIZE_MAX)))
-    finally:
-        file.close()
+    return read_controller(disk, folder)
 
 
 def store(disk: Disk, folder: str, data: bytes) -> None:
