@@ -174,7 +174,10 @@ def _cluster() -> Golden:
             target = f"{ROOT}/{root}/{path.removeprefix(ROOT + '/')}"
             disk.make_directory(target.rpartition("/")[0])
             file = disk.create(target)
-            file.write_at(0, [source.open(path).read_at(0, 1 << 20)])
+            content = bytes(source.open(path).read_at(0, 1 << 20))
+            if path.endswith("meta.properties"):
+                content = content.replace(b"node.id=0", b"node.id=" + root[-1:].encode())
+            file.write_at(0, [content])
             file.close()
     behind = LogRoot.open(disk, f"{ROOT}/node-2", clock=CLOCK, random=Random(5))
     behind.logs[KEY].truncate_to(behind.logs[KEY].end_offset - 12)

@@ -15,6 +15,7 @@ from tests.log.support import CLOCK, batch
 
 ID = "AbCdEfGhIjKlMnOpQrStUw"
 CONFIG = LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=200, file_delete_delay_ms=0)
+CLUSTER_ID = "ClUsTeRiDeNtItYoFtHeMQ"
 
 
 class Writers:
@@ -27,7 +28,10 @@ class Writers:
     def __init__(self, disk: SimDisk, count: int) -> None:
         names = ["root"] if count == 1 else [f"root/node-{number}" for number in range(count)]
         disk.make_directory("root")
-        self.roots = [LogRoot.open(disk, name, clock=CLOCK, random=Random(seed)) for seed, name in enumerate(names)]
+        self.roots = [
+            LogRoot.open(disk, name, clock=CLOCK, random=Random(seed), node_id=seed, cluster_id=CLUSTER_ID)
+            for seed, name in enumerate(names)
+        ]
         self.logs: list[Log] = [root.create_log("events", 0, ID, CONFIG) for root in self.roots]
         self.told: dict[int, Record] = {}
         self._leader = 0

@@ -37,7 +37,7 @@ from tests.log.support import CLOCK, batch, create, raw, sync
 
 KEY = TopicPartition("events", 0)
 ID = "AbCdEfGhIjKlMnOpQrStUw"
-CLUSTER = "ClUsTeRiDeNtItYoFtHeM1"
+CLUSTER = "ClUsTeRiDeNtItYoFtHeMQ"
 SMALL = LogConfig(durability="os", segment_bytes=1200, index_interval_bytes=100)
 
 

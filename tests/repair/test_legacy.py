@@ -13,7 +13,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
-from pyreplog.log import LogRoot, open_readers
+from pyreplog.log import LogRoot, open_readers, write_topic_id
 from pyreplog.log.identity import id_for_name
 from pyreplog.record import Record, records_of
 from pyreplog.repair import PartitionPlan, save, survey
@@ -219,6 +219,12 @@ def test_two_replicas_make_one_whole() -> None:
     """What one lost of the old messages is taken from the other."""
     name, topic = "magicmix-lz4-0", "magicmix-lz4"
     sound = disk_of(name, folders=("data/n1", "data/n2"))
+    for number in (1, 2):
+        properties = sound.open(f"data/n{number}/meta.properties", write=True)
+        content = bytes(properties.read_at(0, properties.size())).replace(b"broker.id=1", b"broker.id=%d" % number)
+        properties.write_at(0, [content])
+        properties.close()
+        write_topic_id(sound, f"data/n{number}/{name}", "AbCdEfGhIjKlMnOpQrStUw")
     paths = [[path for path in files(sound, f"data/{node}/{name}") if path.endswith(".log")] for node in ("n1", "n2")]
     whole = found_in(sound, "data/n1", topic)
     content = logs(sound, f"data/n1/{name}")

@@ -498,7 +498,10 @@ def test_two_replicas_make_one_whole() -> None:
             target = f"cluster/{root}/{path.removeprefix(ROOT + '/')}"
             disk.make_directory(target.rpartition("/")[0])
             file = disk.create(target)
-            file.write_at(0, [sound.disk.open(path).read_at(0, 1 << 20)])
+            content = bytes(sound.disk.open(path).read_at(0, 1 << 20))
+            if path.endswith("meta.properties"):
+                content = content.replace(b"node.id=0", b"node.id=" + root[-1:].encode())
+            file.write_at(0, [content])
             file.close()
     segments = [path.removeprefix(ROOT + "/") for path in files(sound.disk) if path.endswith(".log")]
     disk.flip(f"cluster/node-1/{segments[0]}", 100)
@@ -521,7 +524,7 @@ def test_what_another_leader_wrote_is_not_borrowed(history: bool) -> None:
     disk = SimDisk(Random(1))
     common = [(1, b"a"), (1, b"b"), (1, b"c")]
     for root_path, batches in (("cluster/node-1", [*common, (3, b"d"), (3, b"e")]), ("cluster/node-2", [*common, (2, b"x")])):
-        root = LogRoot.open(disk, root_path, clock=CLOCK, random=Random(1))
+        root = LogRoot.open(disk, root_path, clock=CLOCK, random=Random(1), node_id=int(root_path[-1]))
         log = root.create_log("t", 0, "AbCdEfGhIjKlMnOpQrStUw", LogConfig())
         for epoch, tag in batches:
             log.append_as_leader(batch(2, size=50, tag=tag), epoch)

@@ -231,9 +231,9 @@ PLANTED: list[tuple[str, str, Callable[[Path], object], Level, str]] = [
     (
         "a folder that Kafka refuses",
         "plain-0",
-        lambda path: (path.parent / "lost+found").mkdir(),
+        lambda path: shutil.copytree(path, path.parent / "plain-copy"),
         Level.WARNING,
-        "not the name of a partition",
+        "has not the name of one",
     ),
     (
         "meta.properties without a cluster",

@@ -4,14 +4,16 @@ Batches, records, indexes, checkpoints, marks and ids are decoded and compared w
 Nothing is changed and no lock is taken, so it may run beside a live writer: what that has not promised yet is then not held against it.
 
 Damage: records are lost, altered or in doubt. A warning: something is not as it was written, and no promise is broken. Exit code 0: sound;
-3: damage; 4: warnings, no damage."""
+3: damage; 4: warnings, no damage; 1: a folder may not be looked into, and the rest holds no damage.
+
+Several independent logs in one folder are verified one by one. Folders of other programs are named and left alone."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, EXIT_WARNED, Parser, add_path, add_progress
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_WARNED, Parser, add_path, add_progress
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.log import untrusted
@@ -63,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def exit_code(book: Book) -> int:
-    """What the worst finding makes of it."""
+    """The code of the worst finding; 1 if a folder could not be looked into, and nothing is damaged."""
+    if book.unseen and book.worst is not Level.DAMAGE:
+        return EXIT_FAILED
     return _EXIT_CODES[book.worst]
 
 

@@ -219,14 +219,19 @@ def is_partition(disk: Disk, path: str) -> bool:
     found = disk.stat(path)
     if found is None or not found.is_directory:
         return False
-    return any(map(is_log_file, disk.list(path)))
+    try:
+        return any(map(is_log_file, disk.list(path)))
+    except StorageError as error:
+        if error.errno not in _GONE:
+            raise
+        return False
 
 
 def _is_partition_if_readable(disk: Disk, path: str) -> bool:
     try:
         return is_partition(disk, path)
     except StorageError as error:
-        if error.errno not in _REFUSED and error.errno not in _GONE:
+        if error.errno not in _REFUSED:
             raise
         return False
 

@@ -54,6 +54,8 @@ class Book:
         self.findings: list[Finding] = []
         self.folders: list[str] = []
         """The log roots and partition folders that were looked at."""
+        self.unseen: list[str] = []
+        """Folders that this process may not enter: the look was not at everything."""
         self._progress = progress
         self._counts: dict[tuple[Level, str], int] = {}
         self.partition_count = 0
@@ -79,6 +81,11 @@ class Book:
     def damage(self, path: str, what: str, advice: str, *, position: int = -1, start: int = -1, end: int = -1) -> None:
         """Something that is lost, altered or in doubt."""
         self._add(Finding(Level.DAMAGE, path, what, advice, position, start, end))
+
+    def pass_over(self, path: str, what: str, advice: str) -> None:
+        """A folder that could not be looked into, and may hold records."""
+        self.unseen.append(path)
+        self.warn(path, what, advice)
 
     def _add(self, finding: Finding) -> None:
         key = (finding.level, finding.path)
@@ -114,6 +121,7 @@ class Book:
             self.findings.append(finding)
         for key, count in other._counts.items():
             self._counts[key] = self._counts.get(key, 0) + count
+        self.unseen += other.unseen
         self.partition_count += other.partition_count
         self.file_count += other.file_count
         self.batch_count += other.batch_count

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from crc32c import crc32c
 
-from pyreplog.errors import StorageError
+from pyreplog.errors import ConfigError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
-from pyreplog.verify.folder import read_file, segment_bases
-from pyreplog.verify.nodes import listed
+from pyreplog.verify.folder import read_file
+from pyreplog.verify.logs import look_around
 from pyreplog.verify.states import Slot, Unreadable
+
+REFUSED: Final = "this process may not enter the folder, which may hold a log or a part of one"
+LET_IN: Final = "give it access, or move the folder away"
+APART: Final = "Move one of them away, or name the folder that is meant"
 
 
 @dataclass(slots=True)
@@ -42,79 +47,24 @@ class PartitionState:
         return self.history[slot][0] if slot >= 0 else None
 
 
-def is_root(names: Sequence[str]) -> bool:
-    """Whether the files ``names`` are those of a root."""
-    return states.META in names or states.INCARNATION in names or states.RECOVERY_POINTS in names
-
-
-def is_directory(disk: Disk, path: str) -> bool:
-    """Whether ``path`` is a folder."""
-    found = disk.stat(path)
-    return found is not None and found.is_directory
-
-
-def is_partition(disk: Disk, path: str) -> bool:
-    """Whether ``path`` is the folder of a partition."""
-    if not is_directory(disk, path):
-        return False
-    names = list(disk.list(path))
-    # A replacement of segments that was interrupted may have left no other log than those that are still to get their names.
-    logs = segment_bases([name.removesuffix(".swap") for name in names])
-    return bool(logs) or states.MARK in names or (states.IDENTITY in names and states.META not in names)
-
-
-def find_roots(disk: Disk, path: str) -> list[str]:
-    """The roots that the folder ``path`` stands for: itself, those that a file in it lists, those in it, or, if there are none, those one
-    folder deeper if all are of one cluster. Empty if there are none."""
-    if is_root(list(disk.list(path))):
-        return [path]
-    if folders := listed(disk, path):
-        return [folder for folder in folders.values() if is_directory(disk, folder) and is_root(_names(disk, folder))]
-    below = [f"{path}/{name}" for name in disk.list(path) if is_directory(disk, f"{path}/{name}")]
-    roots = [folder for folder in below if is_root(_names(disk, folder))]
-    if roots or any(states.partition_of(folder.rpartition("/")[2]) and is_partition(disk, folder) for folder in below):
-        return roots
-    seen = [folder for folder in below if not folder.rpartition("/")[2].startswith(".")]
-    deeper = [f"{folder}/{name}" for folder in seen for name in _names(disk, folder)]
-    roots = [folder for folder in deeper if is_directory(disk, folder) and is_root(_names(disk, folder))]
-    return roots if len(_clusters(disk, roots)) <= 1 else []
-
-
-def _names(disk: Disk, path: str) -> list[str]:
-    """What is in a folder; nothing where it is gone. What may not be looked into is an error: it may be a replica."""
-    try:
-        return list(disk.list(path))
-    except StorageError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            raise
-        return []
-
-
-def _clusters(disk: Disk, roots: Iterable[str]) -> set[str]:
-    """The ids of the clusters that ``roots`` are of."""
-    ids = set()
-    for root in roots:
-        try:
-            ids.add(states.properties(_read(disk, f"{root}/{states.META}") or b"").get("cluster.id", ""))
-        except Unreadable:
-            continue
-    return ids - {""}
-
-
 def find_partitions(disk: Disk, path: str) -> dict[tuple[str, int], list[str]]:
-    """The folders of each (topic, partition) under ``path``: a root, a cluster's folder, or one partition folder."""
+    """The folders of each (topic, partition) of the one log under ``path``, sorted: a root, a cluster's folder, or one partition's.
+
+    Raises :class:`ConfigError` if several independent logs are there, or folders that no reader takes together; and
+    :class:`StorageError` if a folder that may be a part of the log may not be entered.
+    """
     path = path.rstrip("/") or "/"
-    name = path.rpartition("/")[2]
-    if is_partition(disk, path):
-        return {states.partition_of(name) or (name, 0): [path]}
-    roots = find_roots(disk, path) or [path]
-    found: dict[tuple[str, int], list[str]] = {}
-    for root in roots:
-        for one in disk.list(root):
-            key = states.partition_of(one)
-            if key is not None and is_partition(disk, f"{root}/{one}"):
-                found.setdefault(key, []).append(f"{root}/{one}")
-    return found
+    found = look_around(disk, path)
+    for folder, error in found.refused.items():
+        raise StorageError(error.errno or errno.EACCES, f"{REFUSED}: {LET_IN}", folder)
+    logs = found.held()
+    if len(logs) > 1:
+        raise ConfigError(f"{path} holds {len(logs)} independent logs ({', '.join(log.name for log in logs)}): name one of them")
+    for clash in logs[0].clashes if logs else ():
+        raise ConfigError(f"{' and '.join(clash.folders)} cannot be taken together: {clash.why}. {APART}")
+    earlier = set(logs[0].earlier) if logs else set()
+    held = logs[0].partitions.items() if logs else ()
+    return {key: kept for key, folders in held if (kept := [folder for folder in folders if folder not in earlier])}
 
 
 def read_partition_state(disk: Disk, directory: str) -> PartitionState:

@@ -15,7 +15,8 @@ from pyreplog.verify import states
 from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import Facts, Look, read_file
-from pyreplog.verify.lookup import find_roots, is_directory, is_partition
+from pyreplog.verify.logs import OneLog, could_be_ours, is_directory, is_partition, look_around, may_not_enter
+from pyreplog.verify.lookup import APART, LET_IN, REFUSED
 from pyreplog.verify.nodes import NODES, check_nodes
 from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.spool import check_spool
@@ -23,6 +24,7 @@ from pyreplog.verify.states import Unreadable, partition_of
 
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
 METADATA_TOPIC: Final = "__cluster_metadata"
+FOREIGN: Final = "a folder of another program, or an empty one: not looked into (a Kafka broker would not start with it in its log folder)"
 REWRITTEN: Final = "nothing to do: the next writer makes it anew"
 
 
@@ -34,25 +36,36 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
     """
     book = Book(progress)
     path = path.rstrip("/") or "/"
-    names = list(disk.list(path))
     check_backup(disk, path, book)
-    if is_partition(disk, path):
-        topic, partition = partition_of(path.rpartition("/")[2]) or (path.rpartition("/")[2], 0)
-        check_partition(disk, path, topic, partition, Look(deep=deep), book)
+    found = look_around(disk, path)
+    if not found.logs and not found.refused and disk.stat(f"{path}/{NODES}") is None:
+        if book.findings:
+            return book  # a backup that had just begun
+        raise StorageError(errno.ENOENT, "there is no log here: neither a root, nor a cluster's folder, nor a partition folder", path)
+    if found.bare is not None:
+        check_partition(disk, path, *found.bare, Look(deep=deep), book)
         return book
-    roots = find_roots(disk, path)
-    if roots == [path]:
-        check_root(disk, path, book, deep=deep)
-        return book
-    if roots or NODES in names:
-        _cluster(disk, path, names, roots, book, deep=deep)
-        return book
-    if any(partition_of(name) and is_partition(disk, f"{path}/{name}") for name in names):
-        check_root(disk, path, book, deep=deep)
-        return book
-    if book.findings:
-        return book  # a backup that had just begun
-    raise StorageError(errno.ENOENT, "there is no log here: neither a root, nor a cluster's folder, nor a partition folder", path)
+    several = found.held()
+    if len(several) > 1:
+        named = ", ".join(log.name for log in several)
+        book.note(path, f"{len(several)} independent logs ({named}): each is verified by itself, and none is compared with another")
+    for folder in found.foreign:
+        book.note(folder, FOREIGN)
+    for folder in found.refused:
+        if not any(folder.rpartition("/")[0] == root.path for log in found.logs for root in log.roots):
+            book.pass_over(folder, REFUSED, LET_IN)
+    roots = [root.path for log in found.logs for root in log.roots]
+    for home in dict.fromkeys([path, *(root.rpartition("/")[0] for root in roots)]) if roots != [path] else ():
+        names = list(disk.list(home))
+        check_controller(disk, home, names, roots, book)
+        check_spool(disk, home, names, book)
+        check_nodes(disk, home, book)
+    for log in found.logs:
+        if roots == [path]:
+            check_root(disk, path, book, deep=deep)
+        else:
+            _check_log(disk, log, book, deep=deep)
+    return book
 
 
 def check_backup(disk: Disk, path: str, book: Book) -> None:
@@ -73,10 +86,16 @@ def check_backup(disk: Disk, path: str, book: Book) -> None:
 
 
 def total_size(disk: Disk, path: str, depth: int = 3) -> int:
-    """Bytes in all files under ``path``, ``depth`` folders deep."""
+    """Bytes in all files under ``path``, ``depth`` folders deep, as far as this process may look."""
     size = 0
-    for name in disk.list(path):
-        found = disk.stat(f"{path}/{name}")
+    try:
+        names = disk.list(path)
+        stats = [(name, disk.stat(f"{path}/{name}")) for name in names]
+    except StorageError as error:
+        if not may_not_enter(error):
+            raise
+        return 0
+    for name, found in stats:
         if found is not None and not found.is_directory:
             size += found.size
         elif found is not None and depth > 0:
@@ -100,11 +119,15 @@ class _Root:
         self._rebooted = False
         self._identified = False
         self._checkpoints: dict[str, dict[tuple[str, int], int] | None] = {}
+        #: Folders that may be a partition's, and that this process may not enter.
+        self._refused: set[str] = set()
 
     def run(self) -> list[Facts]:
         names = list(self._disk.list(self._path))
-        marks = (f"{self._path}/{name}/{states.MARK}" for name in names if partition_of(name))
-        self._own = states.INCARNATION in names or any(self._disk.stat(mark) is not None for mark in marks)
+        partitions = {name for name in names if partition_of(name) and self._holds(name)}
+        self._own = states.INCARNATION in names or any(
+            self._disk.stat(f"{self._path}/{name}/{states.MARK}") is not None for name in partitions
+        )
         self._lives()
         self._properties()
         self._import()
@@ -124,6 +147,14 @@ class _Root:
             if key is None:
                 self._stranger(name, names)
                 continue
+            if name not in partitions:
+                # A folder that a checkpoint names was a partition's, even if all its files are gone.
+                if name in self._refused:
+                    self._book.pass_over(path, REFUSED, LET_IN)
+                    continue
+                if not any(key in (values or {}) for values in self._checkpoints.values()):
+                    self._book.note(path, FOREIGN)
+                    continue
             try:
                 found.append(check_partition(self._disk, path, *key, self._look(key), self._book))
             except StorageError:
@@ -133,11 +164,25 @@ class _Root:
         self._against(found)
         return found
 
+    def _holds(self, name: str) -> bool:
+        """Whether the folder ``name`` is a partition's; one that may not be entered and could be is remembered."""
+        try:
+            return is_partition(self._disk, f"{self._path}/{name}")
+        except StorageError as error:
+            if not may_not_enter(error):
+                raise
+            if could_be_ours(name):
+                self._refused.add(name)
+            return False
+
     def _stranger(self, name: str, names: list[str]) -> None:
         path = f"{self._path}/{name}"
         partition = states.taken_for(name)
-        if not partition:
-            self._book.warn(path, "not the name of a partition: a Kafka broker would not start with it", "move it away")
+        if not self._holds(name):
+            self._book.note(path, FOREIGN)
+        elif not partition:
+            what = "it holds a partition's files and has not the name of one: no reader here reads it, and no Kafka broker starts with it"
+            self._book.warn(path, what, "rename it to TOPIC-NUMBER, or move it away")
         elif partition in names:
             what = f"a Kafka broker would not start with two folders of {partition}, for which it takes this one, too; nobody here reads it"
             self._book.warn(path, what, "move it away")
@@ -311,15 +356,19 @@ class _Root:
             self._book.warn(path, f"{key} has {value} in it, and {expected} in its mark, which counts", REWRITTEN)
 
 
-def _cluster(disk: Disk, path: str, names: list[str], roots: list[str], book: Book, *, deep: bool) -> None:
-    """Every root under ``path``, the controller's state, and the replicas against each other."""
-    check_controller(disk, path, names, roots, book)
-    check_spool(disk, path, names, book)
-    check_nodes(disk, path, book)
+def _check_log(disk: Disk, log: OneLog, book: Book, *, deep: bool) -> None:
+    """Every root of ``log``, and its replicas against each other."""
+    for clash in log.clashes:
+        named = " and ".join(clash.folders)
+        book.warn(clash.folders[0], f"no reader takes {named} together: {clash.why}", APART)
+    for folder in log.earlier:
+        book.note(folder, "it is of an earlier topic of that name, by the controller's state: not compared")
+    apart = {*log.earlier, *(folder for clash in log.clashes for folder in clash.folders[1:])}
     copies: dict[tuple[str, int], list[Facts]] = {}
-    for root in roots:
-        for facts in check_root(disk, root, book, deep=deep, compare=True):
-            copies.setdefault((facts.topic, facts.partition), []).append(facts)
+    for root in log.roots:
+        for facts in check_root(disk, root.path, book, deep=deep, compare=True):
+            if facts.path not in apart:
+                copies.setdefault((facts.topic, facts.partition), []).append(facts)
     for facts_of_copies in copies.values():
         _compare(facts_of_copies, book)
 
