@@ -65,6 +65,7 @@ FED: Final = {
     "indexes": ["_core.OffsetIndex", "_core.TimeIndex"],
     "legacy": ["_core.legacy_messages", "record/legacy._batch", "record/legacy._mend_lz4", "record/legacy._xxh32"],
     "mark": ["log/mark.parse_mark", "log/mark.parse_slot"],
+    "nodes": ["log/node_list._folder_of", "log/node_list.parse_nodes", "verify/nodes.node_list"],
     "names": [
         "log/layout.check_topic",
         "log/layout.parse_base_offset",
