@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -116,6 +117,38 @@ def test_a_node_that_gets_no_turn(tmp_path: Path) -> None:
             assert leader.losses == []
 
     run(main)
+
+
+def test_a_consumers_iterators_go_on_after_a_timeout(tmp_path: Path) -> None:
+    """A cancelled ``anext`` ends neither: each record comes once, in order."""
+
+    async def run() -> None:
+        async with aio.Cluster(tmp_path, nodes=1) as cluster:
+            await cluster.admin.create_topic("t")
+            async with cluster.producer() as producer:
+                await producer.send_many("t", [b"%d" % number for number in range(20)])
+                await producer.flush()
+                for name in ("for ever", "until the end"):
+                    async with cluster.consumer("t") as consumer:
+                        records = aiter(consumer) if name == "for ever" else consumer.until_end()
+                        offsets = []
+                        for turn in range(1000):
+                            with suppress(TimeoutError):
+                                offsets.append((await asyncio.wait_for(anext(records), 0 if turn % 2 else 1)).offset)
+                            if len(offsets) == 20:
+                                break
+                        assert offsets == list(range(20)), name
+                        if name == "for ever":
+                            with pytest.raises(TimeoutError):
+                                await asyncio.wait_for(anext(records), 0.001)
+                            await (await producer.send("t", b"20"))
+                            assert (await anext(records)).offset == 20
+                        else:
+                            offsets.append((await anext(records)).offset)  # sent before the loop began
+                            with pytest.raises(StopAsyncIteration):
+                                await anext(records)
+
+    asyncio.run(run())
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

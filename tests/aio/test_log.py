@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import subprocess
@@ -59,6 +60,58 @@ def disk() -> Iterator[SlowDisk]:
 async def listed(records: Any) -> list[Any]:
     """All values."""
     return [record.value async for record in records]
+
+
+def test_an_iterator_goes_on_after_a_timeout() -> None:
+    """A cancelled ``anext`` ends no iterator of a log: each record comes once, in order, and the position moves with those handed over."""
+
+    async def run() -> None:
+        async with await aio.open_log("/log", disk=SimDisk(), durability="os") as log:
+            await log.append_many([b"%d" % number for number in range(250)])
+            for records in (log.read(), aiter(log), log.follow()):
+                offsets: list[int] = []
+                for turn in range(2000):
+                    try:
+                        # Cancelled at once: most waits are cut in the middle of a read by a thread.
+                        offsets.append((await asyncio.wait_for(anext(records), 0 if turn % 2 else 1)).offset)
+                    except TimeoutError:
+                        continue
+                    except StopAsyncIteration:
+                        break
+                    if len(offsets) == 250:
+                        break
+                assert offsets == list(range(250))
+            assert log.position == 250
+            late = log.follow(250)
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(late), 0.001)
+            await log.append(b"late")
+            assert (await anext(late)).offset == 250
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(late), 0.001)
+            await late.aclose()
+            assert [record async for record in late] == []
+
+    asyncio.run(run())
+
+
+def test_an_iterator_that_is_dropped_while_it_waits_holds_nothing() -> None:
+    """After a timeout, without ``aclose``: its task ends, and the log hears of no reader any more."""
+
+    async def run() -> None:
+        async with await aio.open_log("/log", disk=SimDisk(), durability="os") as log:
+            tasks = len(asyncio.all_tasks())
+            records = log.follow()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(records), 0.001)
+            assert len(asyncio.all_tasks()) == tasks + 1
+            del records
+            gc.collect()
+            while len(asyncio.all_tasks()) > tasks:
+                await asyncio.sleep(0)
+
+    asyncio.run(run())
 
 
 def test_what_was_not_awaited_says_so(tmp_path: Path) -> None:

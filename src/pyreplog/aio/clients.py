@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
+from pyreplog.aio.records import Steps
 from pyreplog.client import Acks, Pending
 from pyreplog.config import LogConfig, check_seconds, whole
 from pyreplog.errors import ClosedError, NoThreadError
@@ -320,24 +321,36 @@ class Consumer:
                 return known
             self._consumer.position(*place, timeout=timeout)  # then it is known; a poll that was cancelled may have moved it since
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> Steps:
         """Records for ever, waiting for more at the end."""
+        return Steps(self._step)
+
+    async def _step(self) -> Record:
         while True:
             await self._fill(None, None)
-            while picked := self._pick():
-                yield picked[0]
+            if picked := self._pick():
+                return picked[0]
 
-    async def until_end(self) -> AsyncGenerator[Record, None]:
+    def until_end(self) -> Steps:
         """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
-        ends = {entry: await self.end_offset(*entry) for entry in self.assignment}
-        more = True
-        while more:
-            pending = None if self._left else await self._calls.beside(partial(self._take, None, ends))
-            if pending is not None:
-                await self._wait(pending, None)
-            while picked := self._pick():
-                yield picked[0]
-            more = await self._calls.beside(partial(self._consumer._has_more, ends))
+        found: list[Ends] = []
+        looked = [False]
+
+        async def step() -> Record | None:
+            if not found:
+                found.append({entry: await self.end_offset(*entry) for entry in self.assignment})
+            (ends,) = found
+            while True:
+                if picked := self._pick():
+                    return picked[0]
+                if looked[0] and not await self._calls.beside(partial(self._consumer._has_more, ends)):
+                    return None
+                looked[0] = True
+                pending = None if self._left else await self._calls.beside(partial(self._take, None, ends))
+                if pending is not None:
+                    await self._wait(pending, None)
+
+        return Steps(step)
 
     @property
     def assignment(self) -> list[TopicPartition]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -14,8 +14,9 @@ from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.aio.clients import Admin, Producer, Subject
 from pyreplog.aio.cluster import Cluster, ClusterNode
-from pyreplog.aio.follow import LoopNews
+from pyreplog.aio.follow import CHUNK_COUNT, LoopNews
 from pyreplog.aio.opening import Opening
+from pyreplog.aio.records import Records, Steps
 from pyreplog.config import NodeConfig, Permissions, check_seconds, whole
 from pyreplog.errors import ClosedError
 from pyreplog.ports import Clock, Disk
@@ -112,13 +113,16 @@ class ClusterReader(Cluster):
         :meth:`pyreplog.ClusterReader.consumer`."""
         return Opening("consumer", ReaderConsumer, partial(self._reader.consumer, topics, **settings))
 
-    async def follow(self, topics: Subject, *, timeout: float | None = None) -> AsyncGenerator[Record, None]:
+    def follow(self, topics: Subject, *, timeout: float | None = None) -> Records:
         """The records of all these partitions from the first on, and then each new one. See :meth:`pyreplog.ClusterReader.follow`."""
+        return Records(self._follow(topics, timeout))
+
+    async def _follow(self, topics: Subject, timeout: float | None) -> AsyncGenerator[list[Record], None]:
         patience = check_seconds("timeout", timeout)
         async with self.consumer(topics) as consumer:
             try:
-                async for record in consumer._until(patience):
-                    yield record
+                async for chunk in consumer._until(patience):
+                    yield chunk
             except ClosedError:
                 if not self.closed:
                     raise
@@ -172,25 +176,40 @@ class ReaderConsumer:
             if news is not None:
                 news.close()
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> Steps:
         """Records for ever, waiting for more at the end."""
-        return self._until(None)
+        return Steps(self._step)
 
-    async def _until(self, timeout: float | None) -> AsyncGenerator[Record, None]:
+    async def _step(self) -> Record:
+        while True:
+            if picked := self._consumer._pick(1):
+                return picked[0]
+            self._consumer._check_assigned()
+            await self._await_more(None)
+
+    async def _until(self, timeout: float | None) -> AsyncGenerator[list[Record], None]:
         loop = asyncio.get_running_loop()
         while True:
-            while picked := self._consumer._pick(1):
-                yield picked[0]
+            while picked := self._consumer._pick(CHUNK_COUNT):
+                yield picked
             self._consumer._check_assigned()
             if not await self._await_more(None if timeout is None else loop.time() + timeout):
                 return
 
-    async def until_end(self) -> AsyncGenerator[Record, None]:
+    def until_end(self) -> Steps:
         """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
-        ends = await self._calls.read(self._consumer._ends)
-        while await self._calls.read(self._consumer._has_more, ends):
-            while picked := self._consumer._pick(1, ends):
-                yield picked[0]
+        found: list[Mapping[TopicPartition, int]] = []
+
+        async def step() -> Record | None:
+            if not found:
+                found.append(await self._calls.read(self._consumer._ends))
+            while True:
+                if picked := self._consumer._pick(1, found[0]):
+                    return picked[0]
+                if not await self._calls.read(self._consumer._has_more, found[0]):
+                    return None
+
+        return Steps(step)
 
     @property
     def assignment(self) -> list[TopicPartition]:

@@ -12,26 +12,24 @@ from pyreplog.errors import ClosedError
 from pyreplog.record import Record
 from pyreplog.runtime import DiskNews, Followed, News
 
-__all__ = ["LoopNews", "follow", "in_chunks"]
+__all__ = ["CHUNK_COUNT", "LoopNews", "follow", "in_chunks"]
 
 CHUNK_COUNT: Final = 100
 """Records that a thread hands over at once. A switch costs about as much as decoding them."""
 
 
-async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncGenerator[Record, None]:
-    """The same records, read in a thread. Those before a failure come before it."""
+async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncGenerator[list[Record], None]:
+    """The same records in lists, read in a thread. Those before a failure come before it."""
     while True:
         chunk: list[Record] = []
         try:
             await calls.read(chunk.extend, islice(records, CHUNK_COUNT))
         except Exception:
-            for record in chunk:
-                yield record
+            yield chunk
             raise
         if not chunk:
             return
-        for record in chunk:
-            yield record
+        yield chunk
 
 
 class LoopNews:
@@ -85,17 +83,18 @@ class LoopNews:
 
 async def follow(
     calls: Calls, view: Followed, start: int, timeout: float | None, is_closed: Callable[[], bool]
-) -> AsyncGenerator[Record, None]:
-    """What :meth:`pyreplog.Log.follow` gives, in a coroutine. Ends, whatever is raised then, once ``is_closed()``."""
+) -> AsyncGenerator[list[Record], None]:
+    """What :meth:`pyreplog.Log.follow` gives, in lists, in a coroutine. Ends, whatever is raised then, once ``is_closed()``."""
     loop = asyncio.get_running_loop()
     plain = await calls.acquire(view.news, lambda unwanted: unwanted.close())
     news = LoopNews(plain)
     try:
         end = await calls.read(_end_of, view)
         while True:
-            async for record in in_chunks(calls, view.records(start, end)):
-                start = record.offset + 1
-                yield record
+            async for chunk in in_chunks(calls, view.records(start, end)):
+                if chunk:
+                    start = chunk[-1].offset + 1
+                yield chunk
             start = max(start, end)
             deadline = None if timeout is None else loop.time() + timeout
             while True:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -19,6 +19,7 @@ from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.aio.follow import follow, in_chunks
 from pyreplog.aio.opening import Opening
+from pyreplog.aio.records import Records
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig, Permissions
@@ -255,19 +256,29 @@ class Log:
 
     # -------------------------------------------------------------------------------------------------------------------- reading
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> Records:
         """The records from ``position`` to the end as it is when the loop begins; ``position`` moves along."""
+        moves = [-1]  # as they were when the chunk that is handed over was asked for
+
+        def take(record: Record) -> bool:
+            if self._move_count != moves[0]:
+                return False
+            self._position = record.offset + 1
+            return True
+
+        return Records(self._from_position(moves), take)
+
+    async def _from_position(self, moves: list[int]) -> AsyncGenerator[list[Record], None]:
         self._check()
         end = await self.high_watermark
         while True:
-            moves = self._move_count
+            moves[0] = self._move_count
             records = await self._calls.read(self._log.read, min(self._position, end), end)
-            async for record in in_chunks(self._calls, records):
-                if self._move_count != moves:
+            async for chunk in in_chunks(self._calls, records):
+                if self._move_count != moves[0]:
                     break
-                self._position = record.offset + 1
-                yield record
-            if self._move_count == moves:
+                yield chunk
+            if self._move_count == moves[0]:
                 self._position = max(self._position, end)
                 return
 
@@ -276,26 +287,31 @@ class Log:
         self._position = offset
         self._move_count += 1
 
-    async def read(
+    def read(
         self,
         start: int | None = None,
         end: int | None = None,
         *,
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
-    ) -> AsyncGenerator[Record, None]:
+    ) -> Records:
         """The records of a range of offsets and timestamps. See :meth:`pyreplog.Log.read`; its errors come when the loop begins."""
-        self._check()
-        records = await self._calls.read(self._log.read, start, end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)
-        async for record in in_chunks(self._calls, records):
-            yield record
+        return Records(self._chunks(partial(self._log.read, start, end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)))
 
-    async def follow(self, start: int | None = None, *, timeout: float | None = None) -> AsyncGenerator[Record, None]:
+    async def _chunks(self, read: Callable[[], Iterator[Record]]) -> AsyncGenerator[list[Record], None]:
+        self._check()
+        async for chunk in in_chunks(self._calls, await self._calls.read(read)):
+            yield chunk
+
+    def follow(self, start: int | None = None, *, timeout: float | None = None) -> Records:
         """The records from ``start`` on, and then each new one as soon as it may be read. See :meth:`pyreplog.Log.follow`."""
+        return Records(self._follow(start, timeout))
+
+    async def _follow(self, start: int | None, timeout: float | None) -> AsyncGenerator[list[Record], None]:
         self._check()
         begin, patience = await self._calls.read(self._log._follow_from, start, timeout)
-        async for record in follow(self._calls, self._log._view, begin, patience, lambda: self.closed):
-            yield record
+        async for chunk in follow(self._calls, self._log._view, begin, patience, lambda: self.closed):
+            yield chunk
 
     async def scan(
         self,
