@@ -114,6 +114,24 @@ def test_nothing_is_told_of_a_log_that_ends_at_its_high_watermark(broker: Path, 
     assert replog(capfd, "cat", broker)[1] == ""
 
 
+def test_a_live_writer_is_given_the_time_of_a_sync(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a log with a stale mark cat tells what lies above it; but not if its writer moves the high watermark a moment later."""
+    mark = tmp_path / "log" / "log-0" / "replog.mark"
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append_many([b"x"] * STALE)
+    before = mark.read_bytes()
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append_many([b"y"] * (COUNT - STALE))
+    now = mark.read_bytes()
+    mark.write_bytes(before)
+    assert "70 offsets above the high watermark (log-0 at 30)" in replog(capfd, "cat", tmp_path / "log")[1]
+    monkeypatch.setattr("pyreplog.cli.reading.time.sleep", lambda _: mark.write_bytes(now))
+    out, err = replog(capfd, "cat", tmp_path / "log")
+    assert (len(out.splitlines()), err) == (STALE, "")
+
+
 def test_torn_bytes_above_the_high_watermark_are_no_damage(broker: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A torn batch above the high watermark is not counted, and makes no damage of a log that is whole below it."""
     segment = broker / "orders-0" / f"{0:020}.log"

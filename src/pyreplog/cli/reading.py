@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from pyreplog.cli.output import Progress, counted, say
 from pyreplog.config import nearest, suggestion
-from pyreplog.errors import StorageError, UnknownTopicError
+from pyreplog.errors import PyreplogError, StorageError, UnknownTopicError
 from pyreplog.log import Finder, LogReader, distrusted, find_roots
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
@@ -20,6 +21,8 @@ from pyreplog.values import TopicPartition
 __all__ = ["check_path", "include_above", "open_chosen", "readers", "reading_disk", "tell_above"]
 
 _NAMED_MAX: Final = 5
+_SYNC_S: Final = 0.1
+"""A writer that waits for a sync is done with it by then, mostly."""
 
 
 @contextmanager
@@ -88,14 +91,27 @@ def tell_above(arguments: argparse.Namespace, found: Iterable[LogReader]) -> Non
     """Say how many offsets of ``found`` lie above the high watermark, if the arguments read up to it and no further."""
     if arguments.above_high_watermark:
         return
-    above = {reader: count for reader in found if arguments.end > reader.end_offset and (count := reader.above_high_watermark)}
+    ends = {reader: reader.end_offset for reader in found}
+    above = {reader: count for reader, end in ends.items() if arguments.end > end and (count := reader.above_high_watermark)}
+    if any(reader.durability is not None for reader in above):
+        time.sleep(_SYNC_S)  # a live writer is about to move the high watermark of a log of ours
+        above = {reader: count for reader, count in above.items() if _still_above(reader, ends[reader] + count)}
     if above:
         first = next(iter(above))
-        where = f"{first.topic_partition} at {first.end_offset}" + (f" and {len(above) - 1} more" if len(above) > 1 else "")
+        where = f"{first.topic_partition} at {ends[first]}" + (f" and {len(above) - 1} more" if len(above) > 1 else "")
         say(
             f"replog {arguments.command}: {counted(sum(above.values()), 'offset')} above the high watermark ({where}) are not among these "
             "records: --above-high-watermark reads them, and no acknowledgement vouches for them"
         )
+
+
+def _still_above(reader: LogReader, end: int) -> bool:
+    """Whether the offsets that ended at ``end`` still lie above the high watermark; no if the log is gone, which the command has read."""
+    try:
+        reader.refresh()
+    except PyreplogError:
+        return False
+    return reader.end_offset < end
 
 
 def check_path(path: str, what: str = "folder") -> None:
