@@ -22,6 +22,7 @@ from pyreplog import (
     CorruptError,
     CorruptLogError,
     LockedError,
+    StorageError,
     UnfinishedBackupError,
     backup,
     open_log,
@@ -258,6 +259,45 @@ def test_a_cluster_is_restored_with_all_replicas_and_its_controller(tmp_path: Pa
         with open_log(restored, "r", topic="orders", partition=number) as log:
             assert [record.value for record in log] == [*(b"%d" % one for one in range(number, 80, 2)), b"new"]
     assert sound(restored)
+
+
+def test_nodes_on_several_disks_are_backed_up_into_one_folder(tmp_path: Path) -> None:
+    """The backup is a cluster without a list. While a disk is away it has the records from the others, and says so."""
+    source, target = tmp_path / "data", tmp_path / "backup"
+    disks = [tmp_path / f"disk{number}" / "node" for number in (1, 2)]
+    for disk in disks:
+        disk.parent.mkdir()
+
+    def send(cluster: Cluster, value: bytes) -> None:
+        with cluster.producer() as producer:
+            producer.send("orders", value).result()
+
+    with Cluster(source, nodes=disks) as cluster:
+        cluster.admin.create_topic("orders", partitions=1, replication_factor=2)
+        send(cluster, b"first")
+        assert backup(source, target).notes == ()
+        assert sorted(path.name for path in target.iterdir() if path.is_dir()) == ["node-1", "node-2"]
+        send(cluster, b"second")
+    disks[1].rename(tmp_path / "away")
+    (note,) = backup(source, target).notes
+    assert "node 2 has no folder" in note
+    backup(target, tmp_path / "restored")
+    with Cluster(tmp_path / "restored") as cluster:
+        send(cluster, b"third")
+    assert values(tmp_path / "restored", topic="orders") == [b"first", b"second", b"third"]
+    disks[0].rename(tmp_path / "away too")
+    with pytest.raises(StorageError):
+        backup(source, target)
+
+
+def test_a_cluster_without_its_controller_makes_no_backup(tmp_path: Path) -> None:
+    """The error names the file."""
+    source = tmp_path / "data"
+    with Cluster(source, nodes=1) as cluster:
+        cluster.admin.create_topic("orders", replication_factor=1)
+    (source / "replog.controller").unlink()
+    with pytest.raises(CorruptError, match=r"replog\.controller is missing"):
+        backup(source, tmp_path / "backup")
 
 
 def test_other_folders_are_refused_and_nothing_in_them_changes(tmp_path: Path) -> None:

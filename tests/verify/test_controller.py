@@ -46,6 +46,15 @@ def test_a_controller_file_that_is_missing_or_foreign_is_damage(clusters: Path, 
         Cluster(ours)
 
 
+def test_nodes_on_other_disks_need_their_controller_too(tmp_path: Path) -> None:
+    """The list in the cluster's folder names them."""
+    with Cluster(tmp_path / "data", nodes=[tmp_path / "n1"]) as cluster:
+        cluster.admin.create_topic("orders", replication_factor=1)
+    os.remove(tmp_path / "data" / "replog.controller")
+    damage = [one for one in verify(SystemDisk(), str(tmp_path / "data")).findings if one.level is Level.DAMAGE]
+    assert ["replog.controller" in one.what for one in damage] == [True]
+
+
 def test_folders_that_no_node_of_ours_wrote_need_no_controller(clusters: Path, tmp_path: Path) -> None:
     """A broker's `log.dirs` and logs beside one another have no controller's state, and are sound without."""
     for name in ("node-1", "node-2"):

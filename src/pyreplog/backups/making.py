@@ -1,8 +1,8 @@
 """One run of a backup: what is new is copied, what was copied before is compared, and all of it is verified at the end.
 
 Order of a run. The note ``unfinished`` is synced before anything else changes, and the note ``whole`` comes last, so a backup that
-was interrupted anywhere is never taken for whole. Batches that a Spark sink applied are noted before records are copied, and the
-controller's state is copied after them: the records are never older than the former, nor newer than the latter. Of each
+was interrupted anywhere is never taken for whole. How far imports and Spark's sinks came is copied before the records, and the
+controller's state after them: the records are never older than the former, nor newer than the latter. Of each
 partition one end is chosen for all replicas: the high watermark. A replica that does not reach it is copied from one that does.
 """
 
@@ -46,10 +46,10 @@ from pyreplog.log import (
 )
 from pyreplog.mutex import new_mutex
 from pyreplog.ports import Chance, Disk
-from pyreplog.quorum import STATE_FILE, ControllerState, decode, encode, store
+from pyreplog.quorum import STATE_FILE, ControllerState, MetadataImage, decode, encode, store
 from pyreplog.quorum import read_state as read_controller
 from pyreplog.values import BackupProgress, BackupReport, TopicPartition
-from pyreplog.verify import Book, Level, check_root, total_size
+from pyreplog.verify import Book, Level, check_controller, check_root, total_size
 
 Progress = Callable[[BackupProgress], None]
 
@@ -61,6 +61,7 @@ LOOKS_MAX: Final = 100
 ROUNDS_MAX: Final = 3
 """How often topics are looked for that were made while others were copied."""
 _APPLIED: Final = ".applied"
+_IMPORT: Final = "replog.import"
 _BOOTSTRAP: Final = "bootstrap.checkpoint"
 _NOT_OURS: Final = frozenset({LOCK_FILE, LOCK_NAME, f"{BACKUP_NAME}.tmp", "lost+found"})
 """What an empty folder may hold: locks of a run that ended before its first note, and what a file system makes."""
@@ -140,11 +141,11 @@ class _Run:
                     f"{place.target} is a backup of cluster {there[:64]}, and {place.source} is of cluster {place.cluster_id[:64]}: "
                     "name a new folder for its backup"
                 )
-        if note is not None:
+        if note is not None and disk.stat(join(source, STATE_FILE)) is None:
             self._check_roots(target)
 
     def _check_roots(self, target: str) -> None:
-        """Refuse a source that lost a node whose copies the backup has: the next run would leave them behind, of another time."""
+        """Refuse a source that lost a root whose copies the backup has: the next run would leave them behind, of another time."""
         wanted = {place.target for place in self._places}
         for name in [".", *self._disk.list(target)]:
             folder = target if name == "." else join(target, name)
@@ -164,8 +165,11 @@ class _Run:
                 disk.make_directory(folder)
                 disk.sync_directory(folder.rpartition("/")[0] or "/")
             disk.check_directory(folder)
-            disk.lock(join(folder, LOCK_NAME), "a backup").release()
-            write_backup_note(disk, folder, note)
+            lock = disk.lock(join(folder, LOCK_NAME), "a backup")
+            try:
+                write_backup_note(disk, folder, note)
+            finally:
+                lock.release()  # whoever takes it next is refused for the note
 
     # -- copying --
 
@@ -185,7 +189,8 @@ class _Run:
         """Files of the roots that are replaced as a whole."""
         for place in self._places:
             self._put(place.source, place.target, META_PROPERTIES_NAME)
-            self._put(place.source, place.target, _BOOTSTRAP)
+            for name in (_IMPORT, _BOOTSTRAP):
+                self._put(place.source, place.target, name)
         pairs = dict.fromkeys([(self._source, self._target), *((place.source, place.target) for place in self._places)])
         for source, target in pairs:
             for name in self._disk.list(source):
@@ -297,6 +302,7 @@ class _Run:
         if data is None:
             return
         state = decode(data, f"{self._source}/{STATE_FILE}")
+        self._check_nodes(state.image)
         copied = {key.topic for found in self._copied.values() for key in found}
         image = state.image
         for topic in [topic for topic in image.topics.values() if topic.name not in copied and topic.partitions]:
@@ -307,6 +313,23 @@ class _Run:
         if read_controller(self._disk, self._target) != content:
             store(self._disk, self._target, content)
         self._broker_epochs = {broker.broker_id: broker.epoch for broker in image.brokers.values()}
+
+    def _check_nodes(self, image: MetadataImage) -> None:
+        """Note the nodes whose folders are not there. Raises :class:`StorageError` where no replica of a partition is."""
+        there = {place.node_id for place in self._places}
+        missing = sorted(set(image.brokers) - there)
+        for topic in image.topics.values() if missing else ():
+            for number, partition in topic.partitions.items():
+                if partition.replicas and there.isdisjoint(partition.replicas):
+                    nodes = ", ".join(map(str, partition.replicas))
+                    text = f"no replica of {topic.name}-{number} is there: mount the disk of node {nodes}, and back up again"
+                    raise StorageError(errno.ENOENT, text, self._source)
+        for node in missing:
+            kept = self._disk.stat(join(self._target, f"node-{node}")) is not None
+            self._notes.append(
+                f"node {node} has no folder in the source, perhaps its disk is not mounted: the backup "
+                f"{'keeps what it has of that node' if kept else 'is without that node'}, and has the records from the other nodes"
+            )
 
     # -- the end --
 
@@ -330,6 +353,7 @@ class _Run:
         book = Book(self._add)
         for place in self._places:
             check_root(disk, place.target, book)
+        check_controller(disk, target, disk.list(target), [place.target for place in self._places], book)
         for finding in book.findings:
             if finding.level is Level.DAMAGE:
                 raise CorruptError(

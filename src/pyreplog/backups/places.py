@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log import META_PROPERTIES_NAME, FoundRoot, find_logs, is_partition, join, parse_directory_name
 from pyreplog.ports import Disk
+from pyreplog.quorum import STATE_FILE
 from pyreplog.values import TopicPartition
 
 
@@ -36,7 +37,7 @@ class Place(NamedTuple):
 def find_places(disk: Disk, source: str, target: str) -> list[Place]:
     """The roots that the folder ``source`` stands for, each with its place below ``target``.
 
-    A root keeps its path within ``source``; one that lies elsewhere, as a cluster's node on a disk of its own, becomes ``node-N``.
+    A root keeps its path within ``source``; a node of a cluster, which may lie on a disk of its own, becomes ``node-N``.
     Raises :class:`StorageError` where there is no log, or a folder that may be a root cannot be looked into; :class:`ConfigError` for
     a partition's folder, and for folders that are copies of one another.
     """
@@ -47,6 +48,7 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
     for folder, error in found.unreadable.items():
         raise StorageError(error.errno or errno.EACCES, "this process may not look into it, and it may be a part of the log", folder)
     places = []
+    in_cluster = disk.stat(join(source, STATE_FILE)) is not None
     for log in found.logs:
         if log.bare is not None:
             raise ConfigError(f"{source} is a partition's folder: back up the folder that it lies in, which knows its ids and its settings")
@@ -55,7 +57,7 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
             raise StorageError(error.errno or errno.EACCES, "this process may not look into it, and it may be a partition", folder)
         for conflict in log.conflicts():
             raise ConfigError(f"{' and '.join(conflict.folders)} cannot be backed up together: {conflict.why}. Move one of them away")
-        places += [_place(source, target, root, log.name) for root in log.roots]
+        places += [_place(source, target, root, log.name, in_cluster=in_cluster) for root in log.roots]
     if not places:
         raise StorageError(errno.ENOENT, "there is no log here to back up: neither a log, nor a cluster's or a broker's folder", source)
     twice = {place.target for place in places if [other.target for other in places].count(place.target) > 1}
@@ -66,14 +68,14 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
     return places
 
 
-def _place(source: str, target: str, root: FoundRoot, log: str) -> Place:
+def _place(source: str, target: str, root: FoundRoot, log: str, *, in_cluster: bool) -> Place:
     inside = source.rstrip("/") + "/"
     if root.path == source:
         where = target
+    elif in_cluster and root.node_id is not None:
+        where = join(target, f"node-{root.node_id}")  # where a cluster looks that keeps no list of its nodes
     elif root.path.startswith(inside):
         where = join(target, root.path[len(inside) :])
-    elif root.node_id is not None:
-        where = join(target, f"node-{root.node_id}")
     else:
         raise ConfigError(f"{root.path} does not say in {META_PROPERTIES_NAME} which node it is: put that file back")
     return Place(root.path, where, log, root.cluster_id, -1 if root.node_id is None else root.node_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pyreplog.verify.batches import CHUNK_SIZE, HEADER_SIZE, OVERHEAD, Batch, Broken, Window, batch_at, leads_on, look_behind, resume, walk
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
 from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
+from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Book, Finding, Level
 from pyreplog.verify.folder import Facts, Look, read_file, segment_files, split_deleted
 from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
@@ -40,6 +41,7 @@ __all__ = [
     "Undecodable",
     "Window",
     "batch_at",
+    "check_controller",
     "check_partition",
     "check_root",
     "control_type",

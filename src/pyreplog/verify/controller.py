@@ -10,6 +10,7 @@ from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import read_file
+from pyreplog.verify.nodes import listed
 from pyreplog.verify.states import Unreadable
 
 _NODE: Final = "node-"
@@ -53,9 +54,11 @@ def in_words(clusters: Mapping[str, Sequence[str]]) -> str:
 def _clusters(disk: Disk, path: str, roots: Sequence[str]) -> dict[str, list[str]]:
     """The names of the nodes of a cluster of ours in ``path``, by the id of their cluster."""
     found: dict[str, list[str]] = {}
+    elsewhere = {folder: f"{_NODE}{number}" for number, folder in listed(disk, path).items()}
     for root in roots:
         parent, _, name = root.rpartition("/")
-        if parent != path or not name.startswith(_NODE) or disk.stat(f"{root}/{states.INCARNATION}") is None:
+        name = elsewhere.get(root, name if parent == path else "")
+        if not name.startswith(_NODE) or disk.stat(f"{root}/{states.INCARNATION}") is None:
             continue
         try:
             values = states.properties(read_file(disk, f"{root}/{states.META}") or b"")

@@ -50,7 +50,7 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield {"topic_id": states.identity(data)}
     elif name == states.META:
         yield dict(states.properties(data))
-    elif name in (states.CONFIG, states.INCARNATION):
+    elif name in (states.BACKUP, states.CONFIG, states.INCARNATION):
         yield dict(states.state(data))
     elif name == states.IMPORT:
         yield from states.imports(data)
