@@ -39,6 +39,7 @@ __all__ = [
     "milliseconds",
     "nearest",
     "producer_batch_max",
+    "small_retention",
     "suggestion",
     "whole",
 ]
@@ -417,6 +418,17 @@ def producer_batch_max(config: LogConfig) -> int:
     limit = batch_max(config)
     # The leader compresses, and what does not get smaller grows by some bytes for each block. What is made is not compressed yet.
     return limit if config.compression_type in ("producer", "uncompressed") else limit - limit // 8 - 64
+
+
+def small_retention(config: LogConfig) -> str:
+    """What to tell a caller whose ``retention.bytes`` is below ``segment.bytes``: how much is kept. Empty if it is not below."""
+    kept, segment = config.retention_bytes, config.segment_bytes
+    if not 0 <= kept < segment:
+        return ""
+    return (
+        f"retention.bytes ({kept}) is below segment.bytes ({segment}): only whole segments go, and never the one being written, so up to "
+        f"{kept + segment} bytes are kept. Lower segment.bytes to keep less"
+    )
 
 
 def _read(kind: str, key: str, value: object) -> object:

@@ -125,3 +125,37 @@ def test_where_everything_was_deleted_epochs_go_on(tmp_path: Path, segment_bytes
     with pyreplog.open_log(tmp_path / "6", "r") as reader:
         assert [record.value and record.value[:1] for record in reader] == [b"4", b"5", b"6"]
     assert all(finding.level is Level.NOTE for finding in verify(SystemDisk(), str(tmp_path / "6")).findings)
+
+
+def test_retention_below_one_segment_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The call that gives the setting gets one warning with both names and how much is kept; retention and later openings say nothing."""
+    caplog.set_level("WARNING", "pyreplog")
+
+    def told() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if "retention.bytes" in record.getMessage()]
+        caplog.clear()
+        return found
+
+    small = {"retention.bytes": 1000, "segment.bytes": 4000}
+    with pyreplog.open_log(tmp_path / "log", durability="os", config=small) as log:
+        (text,) = told()
+        assert "retention.bytes (1000) is below segment.bytes (4000)" in text
+        assert "up to 5000 bytes are kept" in text
+        sizes = []
+        for _ in range(100):
+            log.append(bytes(500))
+            log.apply_retention()
+            sizes.append(log.stats().size)
+        assert max(sizes[50:]) <= 5000
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+    assert told() == []
+    with pyreplog.open_log(tmp_path / "log", config={"retention.bytes": 4000}):
+        assert told() == []
+    with pyreplog.Cluster(tmp_path / "cluster", nodes=1) as cluster:
+        cluster.admin.create_topic("small", partitions=3, config=small)
+        (text,) = told()
+        assert text.startswith("topic small: retention.bytes (1000) is below segment.bytes (4000)")
+        cluster.admin.create_topic("small", exist_ok=True)
+        cluster.admin.create_topic("large", config={"retention.bytes": 4000, "segment.bytes": 4000})
+        assert told() == []

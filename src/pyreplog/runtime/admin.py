@@ -8,7 +8,7 @@ from typing import Any, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
-from pyreplog.config import FOREVER_S, INT32_MAX, INT64_MAX, LogConfig, check_flag, check_seconds, whole
+from pyreplog.config import FOREVER_S, INT32_MAX, INT64_MAX, LogConfig, check_flag, check_seconds, small_retention, whole
 from pyreplog.errors import (
     BrokerNotAvailableError,
     ConfigError,
@@ -24,6 +24,7 @@ from pyreplog.quorum import PARTITIONS_MAX
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.face import Face
+from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.opening import check_name
 from pyreplog.wire import (
     NO_ERROR,
@@ -139,6 +140,9 @@ class Admin(Face[Machine]):
             there = self.describe(name)
             _check_alike(there, partitions, replication_factor, texts)
             count = len(there.partitions)
+        else:
+            if advice := small_retention(LogConfig.from_mapping(texts)):
+                LOGGER.warning("topic %s: %s", name, advice)
         self._settle(name, count, patience)
         return self.describe(name)
 

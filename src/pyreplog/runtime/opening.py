@@ -17,6 +17,7 @@ from pyreplog.config import (
     check_methods,
     check_permissions,
     milliseconds,
+    small_retention,
     suggestion,
     whole,
 )
@@ -256,6 +257,10 @@ class Asked(NamedTuple):
         return {key: LogConfig.from_mapping(self.settings).durability} if "durability" in self.settings else {}
 
 
+_SIZES: Final = frozenset(("retention.bytes", "segment.bytes"))
+"""The settings that together say how much is kept. The call that gives one of them is told if they do not fit, and no later call."""
+
+
 def open_for_writing(
     disk: Disk,
     clock: Clock,
@@ -281,6 +286,8 @@ def open_for_writing(
         else:
             _take_over(log, asked.settings, folder, name)
         tell_torn(root, name, log)
+        if not _SIZES.isdisjoint(asked.settings) and (advice := small_retention(log.config)):
+            LOGGER.warning("%s: %s", name, advice)
         made.append(LogWriter(root, log, clock, partial(_reopen, root, key), name, asked.buffer_memory, asked.max_block_ms))
         return made[0]
     except ConfigError:
