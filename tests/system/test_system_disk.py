@@ -102,7 +102,8 @@ class TestModes:
         assert [mode_of(f"{tmp_path}/{name}") for name in ("a", "a/b", "a/b/file", "a/.lock")] == [0o700, 0o700, 0o600, 0o600]
 
     def test_an_unsafe_folder_is_not_written_in(self, disk: SystemDisk, tmp_path: Path) -> None:
-        """A folder that others may write to, or that is a link, gets no lock, and the text says what to do; unless told otherwise."""
+        """A folder that others may write to, or a link that they could replace, gets no lock, and the text says what to do; unless told
+        otherwise. A link that only this user can replace is followed."""
         folder = tmp_path / "loose"
         folder.mkdir()
         folder.chmod(0o775)
@@ -111,6 +112,8 @@ class TestModes:
         folder.chmod(0o755)
         disk.lock(f"{folder}/.lock", "").release()
         (tmp_path / "link").symlink_to(folder)
+        disk.lock(f"{tmp_path}/link/.lock", "").release()
+        tmp_path.chmod(0o770)
         with pytest.raises(StorageError, match="symbolic link"):
             disk.lock(f"{tmp_path}/link/.lock", "")
         folder.chmod(0o777)
