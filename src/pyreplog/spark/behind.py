@@ -19,7 +19,7 @@ class Lag:
     """Offsets that are there and not processed yet, as of the query's last micro-batch. A partition it does not know counts from 0."""
 
     partitions: Mapping[TopicPartition, int]
-    """Of each."""
+    """Of each; of several logs the keys are :class:`LogPartition`, which has the name of the log."""
 
     @property
     def total(self) -> int:
