@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,22 @@ def test_an_opening_waits_for_another_process(tmp_path: Path, face: str, end: st
         for pipe in (holder.stdin, holder.stdout):
             assert pipe is not None
             pipe.close()
+
+
+@pytest.mark.parametrize("lock_timeout", [0, 0.01])
+def test_a_refusal_leaves_nothing_behind(tmp_path: Path, lock_timeout: float) -> None:
+    """The error and the frames that raised it are freed when the caller drops it, without a garbage collection."""
+    with pyreplog.open_log(tmp_path / "log"):
+        gc.collect()
+        gc.disable()
+        try:
+            try:
+                pyreplog.open_log(tmp_path / "log", lock_timeout=lock_timeout)
+            except pyreplog.LockedError as error:
+                kept = weakref.ref(error)
+            assert kept() is None
+        finally:
+            gc.enable()
 
 
 @LOG_AND_CLUSTER

@@ -83,7 +83,10 @@ class Opening(Generic[F]):
                     refusal = error if wait is None else wait.refusal(error)
                 pause = None if wait is None else wait.pause()
                 if pause is None:
-                    raise refusal
+                    try:
+                        raise refusal
+                    finally:
+                        del refusal  # as in LockWait.call
                 await asyncio.sleep(pause)  # not in the thread, which no cancellation would end
         except BaseException:
             calls.stop()

@@ -55,7 +55,10 @@ class LockWait:
                 refusal = self.refusal(error)
             pause = self.pause()
             if pause is None:
-                raise refusal
+                try:
+                    raise refusal
+                finally:
+                    del refusal  # or this frame and the error would keep each other alive
             time.sleep(pause)
 
 
