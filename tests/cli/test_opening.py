@@ -10,7 +10,7 @@ import pytest
 import pyreplog
 from tests.cli.support import Replog
 
-COMMANDS = (("append",), ("import",), ("import", "--resume"))
+COMMANDS = (("append",), ("import", "--resume"))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -46,21 +46,21 @@ def test_lock_timeout(replog: Replog, tmp_path: Path, words: tuple[str, ...]) ->
         timer.join()
 
 
-@pytest.mark.parametrize("command", ["topics", "cat", "describe", "verify"])
-def test_one_warning_for_all_folders(replog: Replog, tmp_path: Path, command: str) -> None:
+def test_one_warning_for_all_folders(replog: Replog, tmp_path: Path) -> None:
     """A command that reads folders that others may write to says so in one line, however many there are."""
-    for partition in range(12):
-        with pyreplog.open_log(tmp_path / "log", partition=partition) as log:
+    for partition in range(4):
+        with pyreplog.open_log(tmp_path / "log", partition=partition, durability="os") as log:
             log.append(b"x")
-    before = replog(command, tmp_path / "log")
-    assert before.err == ""
+    commands = ("topics", "cat", "describe", "verify")
+    before = {command: replog(command, tmp_path / "log") for command in commands}
     for folder in (tmp_path / "log", *(tmp_path / "log").glob("log-*")):
         folder.chmod(0o770)
-    done = replog(command, tmp_path / "log")
-    assert (done.code, done.out) == (0, before.out)
-    (line,) = done.err.splitlines()
-    assert "writable by its group" in line
-    assert "12 more folders" in line
+    for command in commands:
+        done = replog(command, tmp_path / "log")
+        assert (done.code, done.out, before[command].err) == (0, before[command].out, "")
+        (line,) = done.err.splitlines()
+        assert "writable by its group" in line
+        assert "4 more folders" in line
 
 
 def test_repair_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> None:
