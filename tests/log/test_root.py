@@ -282,7 +282,7 @@ def test_partitions_come_and_go(place: Place) -> None:
     assert not [name for name in place.disk.list(place.of("root")) if parse_directory_name(name)]
     root.create_log("events", 0, ID, LogConfig())
     place.disk.make_directory(place.of(f"root/events-1.{'0' * 32}-delete"))
-    place.write(f"root/events-1.{'0' * 32}-delete/x", b"x")
+    place.write(f"root/events-1.{'0' * 32}-delete/{0:020}.index", b"x")
     place.disk.make_directory(place.of(f"root/events-2.{'0' * 32}-stray"))
     root.close()
     root = open_root(place)
@@ -643,3 +643,41 @@ def test_the_recovery_point_is_the_flushed_end(place: Place) -> None:
     root.checkpoint_recovery_points()
     assert place.read("root/recovery-point-offset-checkpoint") == b"0\n1\nevents 0 3\n"
     root.close(clean=False)
+
+
+@pytest.mark.parametrize("name", [".Trash-1000", "photos-7", "report-2026", "events-1", f"photos-7.{'0' * 32}-delete"])
+@pytest.mark.parametrize("content", ["a.jpg", ""])
+def test_foreign_folders_are_left_alone(place: Place, name: str, content: str) -> None:
+    """A folder without a partition's files keeps its name and its content, and is no topic, whatever it is called."""
+    open_root(place).close()
+    place.disk.make_directory(place.of(f"root/{name}"))
+    if content:
+        place.write(f"root/{name}/{content}", b"x")
+    elif name.endswith("-delete"):
+        return  # the rest of a removal that was interrupted
+    root = open_root(place)
+    assert list(root.logs) == []
+    assert list(root.damaged) == []
+    root.create_log("events", 0, ID, LogConfig())
+    root.remove_log(TopicPartition("photos", 7))
+    root.close()
+    assert place.disk.list(place.of(f"root/{name}")) == ([content] if content else [])
+
+
+def test_an_empty_folder_is_used_when_its_partition_is_created(place: Place) -> None:
+    """An empty TOPIC-N is taken for that partition, which may be a mount point; one with foreign files is refused and kept."""
+    place.disk.make_directory(place.of("root"))
+    place.disk.make_directory(place.of("root/events-0"))
+    place.disk.make_directory(place.of("root/photos-7"))
+    place.write("root/photos-7/a.jpg", b"x")
+    root = open_root(place)
+    before = place.disk.stat(place.of("root/events-0"))
+    root.create_log("events", 0, ID, LogConfig())
+    after = place.disk.stat(place.of("root/events-0"))
+    assert before is not None
+    assert after is not None
+    assert before.identity == after.identity
+    with pytest.raises(StorageError, match="another program's folder has the name of the partition photos-7"):
+        root.create_log("photos", 7, ID, LogConfig())
+    assert place.disk.list(place.of("root/photos-7")) == ["a.jpg"]
+    root.close()

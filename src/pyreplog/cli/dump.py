@@ -16,7 +16,7 @@ from pyreplog.cli.output import Progress, json_line, printable, put_bytes
 from pyreplog.cli.picture import picture_of_batch, picture_of_mark
 from pyreplog.cli.reading import check_path
 from pyreplog.config import meant
-from pyreplog.errors import StorageError, StorageNotFoundError
+from pyreplog.errors import StorageError, StorageNotFoundError, StoragePermissionError
 from pyreplog.system import SystemDisk
 from pyreplog.verify import (
     CODEC_NAMES,
@@ -30,6 +30,7 @@ from pyreplog.verify import (
     Window,
     batch_at,
     control_type,
+    could_be_ours,
     decompress,
     listed,
     old_records_of,
@@ -114,7 +115,13 @@ def _files(disk: SystemDisk, path: str) -> Iterator[str]:
     if os.path.isfile(path):
         yield path
         return
-    for name in disk.list(path):
+    try:
+        names = disk.list(path)
+    except StoragePermissionError:
+        if could_be_ours(os.path.basename(path)):
+            raise
+        return  # such as lost+found
+    for name in names:
         inner = f"{path}/{name}"
         if os.path.isdir(inner) and not os.path.islink(inner):
             yield from _files(disk, inner)

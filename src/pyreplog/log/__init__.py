@@ -49,7 +49,7 @@ from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
-from pyreplog.log.places import FoundRoot, is_partition, is_refusal
+from pyreplog.log.places import FoundRoot, has_root_file, is_partition, is_refusal
 from pyreplog.log.reader import LogReader
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot, make_folder
@@ -110,6 +110,7 @@ __all__ = [
     "find_roots",
     "format_state",
     "frame_controller",
+    "has_root_file",
     "is_partition",
     "is_refusal",
     "join",

@@ -7,6 +7,7 @@ checkpoints, marker, lock. Each step is durable before the next, so that a crash
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -30,7 +31,10 @@ from pyreplog.log.incarnation import (
 )
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import (
+    CLEANED_SUFFIX,
     CONFIG_NAME,
+    DELETED_SUFFIX,
+    EPOCHS_NAME,
     HIGH_WATERMARK_NAME,
     INDEX_SUFFIX,
     INT32_MAX,
@@ -41,9 +45,12 @@ from pyreplog.log.layout import (
     MARK_NAME,
     META_PROPERTIES_NAME,
     METADATA_TOPIC,
+    OWN_PREFIX,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
+    SEGMENT_SUFFIXES,
     SUMMARIES_NAME,
+    SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
@@ -51,6 +58,7 @@ from pyreplog.log.layout import (
     join,
     outgoing_name,
     parent_of,
+    parse_base_offset,
     parse_directory_name,
     segment_name,
 )
@@ -60,6 +68,7 @@ from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, open_parts
+from pyreplog.log.places import is_partition, is_refusal, may_be_partition
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping, sleeping
@@ -85,6 +94,8 @@ CREATED_TOGETHER: Final = 64
 """New logs whose files are open at a time."""
 _EMPTY: Final = frozenset(segment_name(0, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
 _STATES: Final = (PARTITION_METADATA_NAME, CONFIG_NAME)
+_PARTITION_FILES: Final = (EPOCHS_NAME, PARTITION_METADATA_NAME)
+_DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _BEGUN: Final = _EMPTY | {MARK_NAME, *_STATES, *(name + TEMPORARY_SUFFIX for name in (*_STATES, segment_name(0, LOG_SUFFIX)))}
 """What may be in the folder of a partition whose making was interrupted, and the recovery of what was made."""
 
@@ -115,6 +126,14 @@ def make_folder(disk: Disk, path: str) -> None:
         with suppress(StorageError):
             disk.remove_directory(path)
         raise
+
+
+def _of_partition(name: str) -> bool:
+    """Whether a file called ``name`` is one of a partition."""
+    for suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX):
+        name = name.removesuffix(suffix)
+    is_of_segment = any(parse_base_offset(name, suffix) is not None for suffix in SEGMENT_SUFFIXES)
+    return is_of_segment or name in _PARTITION_FILES or name.startswith(OWN_PREFIX)
 
 
 class Known(NamedTuple):
@@ -388,17 +407,30 @@ class LogRoot:
         directory = join(self.path, name)
         if parsed is None or not self._is_directory(directory):
             return None
-        if disk.stat(join(directory, META_PROPERTIES_NAME)) is not None:
-            raise ConfigError(f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster")
         topic_partition = parsed.topic_partition
+        try:
+            if disk.stat(join(directory, META_PROPERTIES_NAME)) is not None:
+                raise ConfigError(f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster")
+            is_content = is_partition(disk, directory)
+        except StorageError as error:
+            if not is_refusal(error):
+                raise
+            if may_be_partition(name) and not parsed.kind:
+                self.damaged[topic_partition] = error
+            return None
         if (parsed.kind and parsed.kind != "delete") or (not parsed.kind and topic_partition.topic == METADATA_TOPIC):
             return None
         if parsed.kind:
+            if not self._is_leftover(name, directory):
+                self.notes.append(f"{name} is left as it is: it holds what is no file of a partition")
+                return None
             try:
                 self._remove_folder(directory)
             except StorageError as error:  # it may not be looked into, or holds what is no file of a log: in nobody's way
                 self.notes.append(f"{name} is left as it is: {error}")
             return None
+        if not is_content and topic_partition not in named:
+            return None  # another program's folder, or an empty one
         try:
             disk.check_directory(directory)
         except StorageError as error:
@@ -503,6 +535,7 @@ class LogRoot:
             self.checkpoint_log_starts()
             self.checkpoint_high_watermarks()
             self._gone.clear()
+        there: set[str] = set()
         for new in wanted:
             key = new.topic_partition
             if key in self.damaged:
@@ -510,8 +543,10 @@ class LogRoot:
             if key in self.logs or self._is_directory(new.directory):
                 self.disk.check_directory(new.directory)
                 if key in self.logs or not self._half_made(new.directory):
-                    raise StorageError(errno.EEXIST, f"the partition {key} is there already", new.directory)
-                self._remove_folder(new.directory)
+                    raise StorageError(errno.EEXIST, self._in_the_way(key, new.directory), new.directory)
+                # An empty folder may be a mount point, or another user's: it is used as it is.
+                there.add(new.directory)
+                self._empty_folder(new.directory)
         try:
             made = self.log_class.create(self.disk, wanted, self.clock)
             self.disk.sync_directory(self.path)
@@ -519,7 +554,9 @@ class LogRoot:
             # What was never acknowledged must not be in the way of the next try.
             for new in wanted:
                 with suppress(StorageError):
-                    self._remove_folder(new.directory)
+                    self._empty_folder(new.directory)
+                    if new.directory not in there:
+                        self._remove_folder(new.directory)
             raise
         for new, log in zip(wanted, made, strict=True):
             if len(self.logs) < self.sleeping_from:
@@ -545,7 +582,7 @@ class LogRoot:
             if log is not None:
                 log.close(clean=False)
             directory = join(self.path, directory_name(*topic_partition))
-            if not self._is_directory(directory):
+            if not self._is_directory(directory) or (log is None and not is_partition(self.disk, directory)):
                 continue
             try:
                 self.disk.check_directory(directory)
@@ -727,6 +764,28 @@ class LogRoot:
         if self.disk.stat(join(directory, PARTITION_METADATA_NAME)) is not None:
             return None
         return None if trust_marks and find_mark(self.disk, directory) is not None else id_for_name(topic)
+
+    def _in_the_way(self, key: TopicPartition, directory: str) -> str:
+        """Why the partition ``key`` cannot be created in ``directory``, which is there."""
+        if key in self.logs or is_partition(self.disk, directory):
+            return f"the partition {key} is there already"
+        return (
+            f"another program's folder has the name of the partition {key}, and is left alone: move it away, or name the topic differently"
+        )
+
+    def _is_leftover(self, name: str, directory: str) -> bool:
+        """Whether the folder ``name`` of a partition that was being deleted holds nothing but files of a partition. An empty one was
+        a partition's if its name has an id as Kafka and we write it."""
+        names = self.disk.list(directory)
+        return all(map(_of_partition, names)) if names else _DELETED_NAME.fullmatch(name) is not None
+
+    def _empty_folder(self, directory: str) -> None:
+        """Remove the files of an interrupted creation, and leave their folder."""
+        names = self.disk.list(directory)
+        for name in names:
+            self.disk.remove(join(directory, name))
+        if names:
+            self.disk.sync_directory(directory)
 
     def _remove_folder(self, directory: str) -> None:
         self._remove_folders([directory])

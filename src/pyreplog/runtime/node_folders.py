@@ -9,7 +9,7 @@ from typing import Final
 
 from pyreplog.errors import ConfigError, CorruptError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import is_partition, read_cluster, read_nodes, read_properties, write_cluster, write_nodes
+from pyreplog.log import has_root_file, is_partition, read_cluster, read_nodes, read_properties, write_cluster, write_nodes
 from pyreplog.ports import Disk
 from pyreplog.quorum import STATE_FILE, BrokerImage
 from pyreplog.runtime.opening import check_alone, folder_of
@@ -46,7 +46,9 @@ class NodeFolders:
                 raise
             # The caller says it again.
         names = _names(disk, path, is_known=bool(self._kept))
-        inside = max((int(name[5:]) for name in names if name.startswith("node-") and name.isascii() and name[5:].isdigit()), default=0)
+        numbers = [int(name[5:]) for name in names if name.startswith("node-") and name.isascii() and name[5:].isdigit()]
+        # A folder that holds no node, as an empty one does not, is none of ours.
+        inside = max((number for number in numbers if has_root_file(disk, f"{path}/node-{number}")), default=0)
         known = max(self._kept, default=inside)
         asked = known or 3 if nodes is None else len(given) if given is not None else nodes
         if type(asked) is not int or not 1 <= asked <= NODES_MAX:

@@ -12,6 +12,7 @@ from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
 from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Book, Finding, Level
 from pyreplog.verify.folder import Facts, Look, read_file, segment_files, split_deleted
+from pyreplog.verify.logs import OneLog, Surroundings, could_be_ours, look_around
 from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
 from pyreplog.verify.nodes import listed, node_list
 from pyreplog.verify.partition import check_partition
@@ -35,8 +36,10 @@ __all__ = [
     "Look",
     "Malformed",
     "OVERHEAD",
+    "OneLog",
     "PartitionState",
     "PlainRecord",
+    "Surroundings",
     "Unavailable",
     "Undecodable",
     "Window",
@@ -45,9 +48,11 @@ __all__ = [
     "check_partition",
     "check_root",
     "control_type",
+    "could_be_ours",
     "decompress",
     "find_partitions",
     "leads_on",
+    "look_around",
     "look_behind",
     "listed",
     "node_list",
