@@ -10,7 +10,7 @@ import pytest
 
 from pyreplog.backups import make
 from pyreplog.config import LogConfig
-from pyreplog.errors import PyreplogError, UnfinishedBackupError
+from pyreplog.errors import CorruptError, PyreplogError, UnfinishedBackupError
 from pyreplog.log import Log, LogRoot, open_readers
 from pyreplog.testing import SimDisk, crash_points, error_points
 from pyreplog.values import TopicPartition
@@ -103,26 +103,29 @@ def check(disk: SimDisk, whole: Sequence[Content]) -> None:
         append(disk, root.logs[key], 3)
     back_up(disk)
     root.close()
-    copy = LogRoot.open(disk, TARGET, clock=CLOCK, random=Random(8))
+    restored = disk.snapshot()  # what is written to it is no part of the run that is crashed
+    copy = LogRoot.open(restored, TARGET, clock=CLOCK, random=Random(8))
     assert copy.clean
     for key in KEYS:
         log = copy.logs[key]
         assert not log.incomplete
         log.become_leader(log.epochs.latest + 1)
-        append(disk, log, 1)
+        append(restored, log, 1)
     copy.close()
 
 
-def test_a_backup_may_be_crashed_at_every_call() -> None:
-    """Never taken for whole before it is; the next run goes on from whatever a crash left."""
-    report = crash_points(life, check, seed=1, damages=1, compound=0, every=7)
-    assert report.states > 50
+@pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_backup_may_be_crashed_at_every_call(every: int) -> None:
+    """Never taken for whole before it is; the next run goes on from whatever a crash left, and may be crashed too."""
+    report = crash_points(life, check, seed=1, damages=1, every=every)
+    assert report.states > 20
 
 
-def test_every_call_of_a_backup_may_be_refused() -> None:
+@pytest.mark.parametrize("every", [801, pytest.param(5, marks=pytest.mark.soak)])
+def test_every_call_of_a_backup_may_be_refused(every: int) -> None:
     """An error of the disk ends the run with that error, and the next one goes on."""
-    report = error_points(life, check, seed=1, damages=1, every=251)
-    assert report.errors > 20
+    report = error_points(life, check, seed=1, damages=1, every=every)
+    assert report.errors > 10
 
 
 def test_records_that_were_deleted_leave_the_backup() -> None:
@@ -206,6 +209,35 @@ def test_a_backup_is_complete_after_the_machine_went_down(durability: str) -> No
         copy = LogRoot.open(lost, TARGET, clock=CLOCK, random=Random(8))
         assert not any(copy.logs[key].incomplete for key in KEYS)
         copy.close()
+
+
+def test_a_wrong_or_missing_index_of_the_source_is_right_in_the_backup() -> None:
+    """Both are made from the batches: retention may remove one at any moment, and power loss take its bytes."""
+    disk = SimDisk()
+    root = open_source(disk)
+    append(disk, root.logs[KEYS[0]], 20)
+    names = [name for name in disk.list(f"{SOURCE}/a-0") if name.endswith("index")]
+    disk.flip(f"{SOURCE}/a-0/{names[0]}", 7)
+    for name in names[2:4]:
+        disk.remove(f"{SOURCE}/a-0/{name}")
+    back_up(disk)
+
+
+def test_rot_of_the_backup_is_found_by_the_next_run() -> None:
+    """The error names the file; without that file the next run copies it again."""
+    disk = SimDisk()
+    root = LogRoot.open(disk, SOURCE, clock=CLOCK, random=Random(5))
+    log = root.create_log("a", 0, root.new_topic_id(), LogConfig.from_mapping({"segment.bytes": 10_000, "durability": "sync"}))
+    log.become_leader(0)
+    append(disk, log, 100)
+    back_up(disk)
+    file = f"{TARGET}/a-0/00000000000000000000.log"
+    disk.flip(file, 100)
+    with pytest.raises(CorruptError, match="remove the damaged file") as caught:
+        make(disk, SOURCE, TARGET, random=Random(6))
+    assert caught.value.file == file
+    disk.remove(file)
+    back_up(disk)
 
 
 def test_an_error_in_the_middle_is_told_as_it_is() -> None:

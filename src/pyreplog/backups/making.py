@@ -357,8 +357,8 @@ class _Run:
         for finding in book.findings:
             if finding.level is Level.DAMAGE:
                 raise CorruptError(
-                    f"the backup in {target} is damaged: {finding.what}. Its source {self._source} may be damaged as well, which `replog "
-                    f"verify {self._source}` tells. The backup does not count as finished",
+                    f"the backup in {target} is damaged, and does not count as finished: {finding.what}. If `replog verify {self._source}` "
+                    "finds its source damaged too, see `replog repair`; else remove the damaged file from the backup, and back up again",
                     file=finding.path,
                     position=finding.position if finding.position >= 0 else None,
                 )

@@ -183,24 +183,41 @@ class _Duplicator:
         if not kept:
             self._copy(part.path, name, part.size, compare=self._size_there(name))
         self._wanted.add(name)
-        stem, swap = part.path[: -len(LOG_SUFFIX + part.suffix)], part.suffix
-        missing = False  # as where retention is about to remove the segment
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            beside = segment_name(part.base_offset, suffix)
-            if part.last and suffix != TRANSACTION_INDEX_SUFFIX:
-                continue  # they are made from the batches
-            path = f"{stem}{suffix}{swap}"
-            found = self._source.disk.stat(path)
-            if found is None:
-                missing |= suffix != TRANSACTION_INDEX_SUFFIX
-                continue
-            self._wanted.add(beside)
-            if part.last:
-                self._aborted(path, beside)
-            elif not kept or self._size_there(beside) != found.size:
-                self._copy(path, beside, found.size)
-        if (part.last or missing) and self._source.mark is not None:
-            self._index(part)
+        if self._source.mark is not None:
+            self._index(part, kept=kept)
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) if self._source.mark is None and not part.last else ():
+            self._beside(part, suffix, kept=kept)
+        self._beside(part, TRANSACTION_INDEX_SUFFIX, kept=kept)
+
+    def _beside(self, part: LogFilePart, suffix: str, *, kept: bool) -> None:
+        """Copy a file beside the log of a segment, if the source has it."""
+        name = segment_name(part.base_offset, suffix)
+        path = part.path[: -len(LOG_SUFFIX + part.suffix)] + suffix + part.suffix
+        found = self._source.disk.stat(path)
+        if found is None:
+            return
+        self._wanted.add(name)
+        if part.last:
+            self._aborted(path, name)
+        elif not kept or self._size_there(name) != found.size:
+            self._copy(path, name, found.size)
+
+    def _index(self, part: LogFilePart, *, kept: bool) -> None:
+        """Make both indexes of a segment from its batches. Those of the source may not be written yet, nor synced, or be wrong."""
+        names = [segment_name(part.base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        self._wanted.update(names)
+        if kept and self._names.issuperset(names):
+            return
+        config = read_config(self._source.disk, self._source.directory)
+        interval = INDEX_INTERVAL if config is None else config.index_interval_bytes
+        file = self._source.disk.open(part.path)
+        try:
+            scan = scan_segment(file, part.size, part.base_offset, index_interval=interval, check_crc=False)
+        finally:
+            file.close()
+        indexes = IndexFiles.of_scan(self._disk, self._directory, scan, part.base_offset, closed=True)
+        for name, index in zip(names, (indexes.offsets, indexes.times), strict=True):
+            self._put(name, bytes(index.data(0)))
 
     def _keep_log(self, part: LogFilePart, name: str) -> bool:
         """Whether the log ``name`` of an earlier run is the segment ``part``: as long, and with the same end."""
@@ -218,7 +235,8 @@ class _Duplicator:
         before = self._before
         # A broker's cleaner rewrites segments; in a log of ours nothing below the high watermark changes.
         if before is not None and not before.adopted and before.high_watermark > base_offset:
-            raise self._diverged(base_offset, f"its segment from offset {base_offset} on holds other bytes than the source's")
+            why = f"its segment from offset {base_offset} on holds other bytes than the source's (`replog verify` tells if one is damaged)"
+            raise self._diverged(base_offset, why)
 
     def _size_there(self, name: str) -> int:
         """Of the file ``name`` in the copy; -1 where there is none."""
@@ -319,21 +337,6 @@ class _Duplicator:
         name = segment_name(self._end, LOG_SUFFIX)
         self._wanted.add(name)
         self._put(name, b"")
-
-    def _index(self, part: LogFilePart) -> None:
-        """Make both indexes of a segment, which the source may not have written yet, or have removed."""
-        config = read_config(self._source.disk, self._source.directory)
-        interval = INDEX_INTERVAL if config is None else config.index_interval_bytes
-        file = self._source.disk.open(part.path)
-        try:
-            scan = scan_segment(file, part.size, part.base_offset, index_interval=interval, check_crc=False)
-        finally:
-            file.close()
-        indexes = IndexFiles.of_scan(self._disk, self._directory, scan, part.base_offset, closed=True)
-        for suffix, index in ((INDEX_SUFFIX, indexes.offsets), (TIME_INDEX_SUFFIX, indexes.times)):
-            name = segment_name(part.base_offset, suffix)
-            self._wanted.add(name)
-            self._put(name, bytes(index.data(0)))
 
     def _mark(self, mark: MarkState, epochs: EpochCache) -> None:
         disk, directory = self._disk, self._directory
