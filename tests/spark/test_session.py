@@ -401,6 +401,11 @@ def test_a_function_on_arrow_batches(spark: SparkSession, orders: tuple[Path, li
     assert swapped.select("partition", "size").collect() == rows
     for schema, fn, text in (
         ("partition long, width long", sizes, "gave columns partition, size; the schema has partition, width"),
+        (
+            "partition int, size long",
+            sizes,
+            "gave column partition as int64; the schema says int, which is int32 in Arrow: cast the column, or change the schema",
+        ),
         ("n long", lambda _: pa.RecordBatch.from_pydict({"n": [1]}), "must give an iterator of pyarrow.RecordBatch; it gave Int64Array"),
     ):
         with pytest.raises(PySparkException, match=text):

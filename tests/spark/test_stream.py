@@ -280,6 +280,26 @@ def test_limits_by_offsets(tmp_path: Path) -> None:
     assert ends(reader.latestOffset(first, limits.ReadAllAvailable())) == {"0": 90, "1": 10}
 
 
+def test_a_known_gap_is_passed_in_one_step(tmp_path: Path) -> None:
+    """Limits count what is there: a stream that fell behind deleted records does not walk through them, by offsets nor by bytes."""
+    append(tmp_path, 5)
+    append(tmp_path, 3, partition=1)
+    began = stream(tmp_path, startingOffsets="earliest").initialOffset()
+    reached = step(stream(tmp_path, startingOffsets="earliest"), began)
+    append(tmp_path, 1000)
+    append(tmp_path, 10, partition=1)
+    with pyreplog.open_log(tmp_path, topic="t", partition=0, durability="os") as log:
+        log.delete_records(900)
+    for offsets, size in (("23", "1g"), ("2000", "4k")):
+        reader = stream(tmp_path, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger=offsets, maxBytesPerTrigger=size)
+        batches = run(reader, reached)
+        assert [len(batch) for batch in batches].count(0) == 0
+        assert sorted(row for batch in batches for row in batch) == span((0, 900, 1005), (1, 3, 13))
+    strict = stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger="23")
+    with pytest.raises(RecordsDeletedError, match=r"offsets 5 up to .* were planned"):
+        rows(strict, reached, step(strict, reached))
+
+
 def test_limits_by_bytes(tmp_path: Path) -> None:
     """maxBytesPerTrigger cuts along the index: about so many bytes, everything once, and always something."""
     append(tmp_path, 200, size=1000)

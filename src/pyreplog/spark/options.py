@@ -28,6 +28,7 @@ from pyreplog.spark.offsets import (
     parse_timestamp,
     parse_timestamps,
 )
+from pyreplog.spark.patterns import check_pattern
 from pyreplog.spark.places import fixed_part
 from pyreplog.values import TopicPartition
 
@@ -249,11 +250,7 @@ def _topics(given: Mapping[str, str]) -> dict[str, object]:
     if way == "assign":
         return {"assigned": _assigned(value)}
     if way == "subscribePattern":
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ConfigError(f"subscribePattern is {excerpt(value)}, which is not a regular expression: {error}") from None
-        return {"pattern": value}
+        return {"pattern": check_pattern(value)}
     names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip())) if way == "subscribe" else (value,)
     if not names or not all(names):
         raise ConfigError(f"option {way!r} names no topic")

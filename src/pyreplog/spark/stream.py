@@ -137,9 +137,10 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         first = self._initial is not None and before == self._initial
         starts, ends, added = self._new(before, there)
         if LIMITS and not isinstance(limit, ReadAllAvailable):
-            if not first and self._too_few(starts, ends):
+            begun = _behind_gaps(starts, ends, there)
+            if not first and self._too_few(begun, ends):
                 return before.to_json()
-            ends = self._limited(starts, ends)
+            ends = self._limited(begun, ends)
         if not first and not added and ends == before.ends:
             return before.to_json()
         self._last_batch_s = self._monotonic()
@@ -361,6 +362,15 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if lost.what not in self._told:
             self._told.append(lost.what)
             LOGGER.warning(lost.what)
+
+
+def _behind_gaps(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], there: There) -> dict[TopicPartition, int]:
+    """``starts`` without the offsets that are known to be deleted. A limit counts from here, so a micro-batch passes the whole gap."""
+    found = {}
+    for partition, start in starts.items():
+        available = there.get(partition)
+        found[partition] = start if available is None else min(max(start, available.start), ends[partition])
+    return found
 
 
 def _is_another(before: Progress, partition: TopicPartition, found: Available) -> bool:
