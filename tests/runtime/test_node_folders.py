@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ import pytest
 
 import pyreplog
 from pyreplog import Cluster
+from pyreplog.cli.reading import readers
+from pyreplog.spark.access import FileAccess
 from pyreplog.system import SystemDisk
 from pyreplog.verify import verify
 
@@ -92,6 +95,29 @@ def test_a_disk_that_is_not_mounted_is_a_node_that_is_down(
         shutil.move(tmp_path / "unmounted", disks[1])
         cluster.nodes[1].restart()
         assert cluster.nodes[1].ready
+
+
+def test_what_is_left_of_a_topic_is_not_the_topic(tmp_path: Path, disks: list[str]) -> None:
+    """While the only copy of a partition lies on a disk that is not mounted, every reader of the topic says so; others are read."""
+    path = tmp_path / "data"
+    with Cluster(path, nodes=disks) as cluster:
+        cluster.admin.create_topic("split", partitions=2, replication_factor=1)
+        cluster.admin.create_topic("whole", replication_factor=2)
+    shutil.move(disks[1], tmp_path / "unmounted")
+    with Cluster(path, mode="r") as reader, Cluster(path) as cluster, FileAccess(str(path)) as spark:
+        reads: list[Callable[[], object]] = [
+            lambda: pyreplog.open_log(path, "r", topic="split"),
+            lambda: list(cluster.scan("split").batches()),
+            lambda: spark.partitions(),
+            lambda: readers(str(path), topic="split").__enter__(),
+        ]
+        for read in reads:
+            with pytest.raises(pyreplog.StorageNotFoundError, match=r"split-[01] has no folder.* node 2.*disk2/n2 is missing"):
+                read()
+        assert reader.scan("whole") is not None
+        assert cluster.scan("whole") is not None
+    with pyreplog.open_log(path, "r", topic="whole") as log:
+        assert list(log) == []
 
 
 def test_a_node_inside_the_clusters_folder_is_filled_again(tmp_path: Path) -> None:

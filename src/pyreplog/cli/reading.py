@@ -15,6 +15,7 @@ from pyreplog.config import nearest, suggestion
 from pyreplog.errors import PyreplogError, StorageError, UnknownTopicError
 from pyreplog.log import Finder, LogReader, distrusted, find_roots
 from pyreplog.ports import Disk
+from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -52,6 +53,8 @@ def reading_disk(
         folders = finder.folders()
         if not folders and not find_roots(disk, path):
             raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
+        if (why := absent(disk, path, folders, topic)) is not None:
+            raise why
         open_chosen(finder, _chosen(folders, path, topic, partition), found, forced=progress)
         if refusal := distrusted(disk, found.values()):
             say(f"replog: {refusal}; it is read all the same")

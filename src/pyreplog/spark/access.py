@@ -16,6 +16,7 @@ from typing import Final, Protocol, Self, TypeVar
 from pyreplog.config import nearest
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader, cluster_id_of
+from pyreplog.quorum import absent
 from pyreplog.spark.planner import Available, OffsetRange
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -103,9 +104,12 @@ class FileAccess:
             reader.release()
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition that has a folder now, sorted. :class:`ConfigError` where the path is no folder of a log."""
+        """Every partition that has a folder now, sorted. :class:`ConfigError` where the path is no folder of a log, StorageError if a
+        cluster has more of them, on a node's disk that is not mounted."""
         self._finder = None
         folders = self._steady(lambda: self._find().folders())
+        if (why := absent(self._disk, self._path, folders)) is not None:
+            raise why
         for partition in [known for known, reader in self._readers.items() if reader.replicas != folders.get(known)]:
             self._forget(partition)
         return list(folders)
