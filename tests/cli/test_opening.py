@@ -84,3 +84,18 @@ def test_backup_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> No
     assert done.out.endswith(" --permissions group\n")
     made = {path: path.stat().st_mode & 0o7777 for path in (tmp_path / "new", *(tmp_path / "new").rglob("*"))}
     assert {path.name: oct(mode) for path, mode in made.items() if mode != (0o2770 if path.is_dir() else 0o660)} == {}
+
+
+@pytest.mark.parametrize("command", ["append", "import"])
+def test_partition(replog: Replog, tmp_path: Path, command: str) -> None:
+    """``--partition`` names one of several; without it the command says so. Rows of a cluster's topic go there unless they name another."""
+    rows = tmp_path / "rows.ndjson"
+    rows.write_bytes(b'{"value":"a"}\n')
+    for number in (0, 1):
+        assert replog(command, tmp_path / "log", rows, "--partition", number).out == f"appended 1 record: log-{number} offsets 0 to 0\n"
+    refused = replog(command, tmp_path / "log", rows)
+    assert (refused.code, refused.out) == (1, "")
+    assert "has 2 partitions (0, 1), and a log is one of them: name it with --partition N\n" in refused.err
+    with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
+        cluster.admin.create_topic("orders", partitions=4)
+    assert replog(command, tmp_path / "data", rows, "--partition", 3).out == "appended 1 record: orders-3 offsets 0 to 0\n"

@@ -54,12 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
     if makes_log(arguments.path, arguments.topic):  # not for a first row that is refused
         first = next(batches, None)
         if first is not None:
-            check_first(first[0])
+            check_first(first[0], arguments.partition)
             batches = itertools.chain([first], batches)
     failure: BaseException | None = None
     with open_target(
         arguments.path,
         topic=arguments.topic,
+        partition=arguments.partition,
         durability=arguments.durability,
         permissions=arguments.permissions,
         lock_timeout=arguments.lock_timeout,

@@ -69,7 +69,7 @@ def _begin(arguments: argparse.Namespace, progress: Progress, opened: contextlib
             source = begun[name] = opened.enter_context(Source(name, arguments, progress.add))
             first = source.peek()
             if first is not None:
-                check_first(first)
+                check_first(first, arguments.partition)
                 break
     return begun
 
@@ -80,6 +80,7 @@ def _import(arguments: argparse.Namespace, progress: Progress, begun: dict[str, 
     with open_target(
         arguments.path,
         topic=arguments.topic,
+        partition=arguments.partition,
         durability=arguments.durability,
         permissions=arguments.permissions,
         lock_timeout=arguments.lock_timeout,

@@ -250,7 +250,13 @@ def encoding(text: str) -> str:
 
 
 def add_opening(parser: argparse.ArgumentParser) -> None:
-    """``--permissions`` and ``--lock-timeout``, of the commands that open a log or a cluster for writing."""
+    """``--partition``, ``--permissions`` and ``--lock-timeout``, of the commands that open a log or a cluster for writing."""
+    parser.add_argument(
+        "--partition",
+        metavar="N",
+        type=number,
+        help="append to this partition (default: the only one of a log, 0 of a new one; in a cluster the key decides)",
+    )
     add_permissions(parser)
     parser.add_argument(
         "--lock-timeout",

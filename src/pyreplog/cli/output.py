@@ -100,6 +100,7 @@ def in_options(error: object) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename2 is None:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     text = re.sub(r"write to it with Cluster\('(.*?)'\)", r"write to it with `replog append \1`", text)
+    text = re.sub(r"name it with partition=N, or read the whole topic .*", "name it with --partition N", text)
     for said, meant in _WORDS:
         text = text.replace(said, meant)
     return text

@@ -41,7 +41,7 @@ class Target(Protocol):
 
 
 class LogTarget:
-    """A log in one folder: partition 0."""
+    """A log in one folder: one partition."""
 
     def __init__(self, log: Log) -> None:
         self._log = self.log = log
@@ -87,10 +87,11 @@ class LogTarget:
 
 
 class TopicTarget:
-    """A topic of a cluster: keys decide the partition unless a row names it."""
+    """A topic of a cluster: keys decide the partition unless a row or the option ``--partition`` names it."""
 
-    def __init__(self, producer: Producer, topic: str, config: LogConfig) -> None:
+    def __init__(self, producer: Producer, topic: str, config: LogConfig, partition: int | None) -> None:
         self._producer = producer
+        self._partition = partition
         self.topic = topic
         self.record_size_max = batch_max(config)
         self.count = 0
@@ -102,8 +103,9 @@ class TopicTarget:
         failure: Exception | None = None
         for row in rows:
             try:
+                partition = self._partition if row.partition is None else row.partition
                 ack = self._producer.send(
-                    self.topic, row.value, key=row.key, partition=row.partition, headers=row.headers, timestamp=row.timestamp
+                    self.topic, row.value, key=row.key, partition=partition, headers=row.headers, timestamp=row.timestamp
                 )
             except MessageTooLargeError:
                 failure = _too_large(row, self.count + len(acks))
@@ -189,9 +191,9 @@ def makes_log(path: str, topic: str | None) -> bool:
     return not topics or (topic is not None and topic not in topics)
 
 
-def check_first(row: Row) -> None:
-    """Raises :class:`RowError` for what a new log would refuse as its first row, so that none is made for it."""
-    _check_partition(row, 0, 0, "a new log")
+def check_first(row: Row, partition: int | None) -> None:
+    """Raise :class:`RowError` if a new log of ``partition`` (None: 0) would refuse its first row, so that none is made for it."""
+    _check_partition(row, partition or 0, 0, "a new log")
     limits = LogConfig()
     builder = BatchBuilder(min(limits.max_message_bytes, limits.segment_bytes), timestamp_max=TIMESTAMP_MAX)
     if not builder.append(row.value, row.key, row.headers, -1 if row.timestamp is None else row.timestamp):
@@ -249,18 +251,25 @@ def open_target(
     path: str,
     *,
     topic: str | None,
+    partition: int | None,
     durability: Literal["sync", "os"] | None,
     permissions: Permissions,
     lock_timeout: float,
     progress: bool = False,
 ) -> Iterator[Target]:
-    """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none). ``progress``: tell how far a
-    recovery is also where nobody looks."""
+    """Open ``path``: a cluster's folder (its nodes are started), else a log, which is made if there is none. ``partition``: the log's, or
+    that of rows that name none. ``progress``: say how far a recovery is even if no terminal shows it."""
     if not _is_cluster(path):
         before = _topics_of(path)
         with _Recovery(path, forced=progress) as recovery:
             opened = open_log(
-                path, topic=topic, durability=durability, progress=recovery.tell, permissions=permissions, lock_timeout=lock_timeout
+                path,
+                topic=topic,
+                partition=partition,
+                durability=durability,
+                progress=recovery.tell,
+                permissions=permissions,
+                lock_timeout=lock_timeout,
             )
         with opened as log:
             if before and log.topic not in before:
@@ -282,4 +291,4 @@ def open_target(
             raise UnknownTopicError(f"{path} has no topic {topic!r}{suggestion(topic, names) if names else ''}")
         with cluster.producer() as producer:
             config = LogConfig.from_mapping(dict(cluster.admin.describe(topic).config))
-            yield TopicTarget(producer, topic, config)
+            yield TopicTarget(producer, topic, config, partition)
