@@ -200,9 +200,12 @@ def test_no_fault_is_left_out_in_silence(cluster: BreakableCluster) -> None:
 
 
 def test_the_fixture(tmp_path: Path) -> None:
-    """pytest finds ``replog_cluster`` by the plugin, and the marker sets the number of nodes."""
+    """pytest finds the fixtures by the plugin; the marker sets the number of nodes, and a setting that there is not gets a suggestion."""
     (tmp_path / "test_it.py").write_text(
         """
+import asyncio
+
+import pyreplog
 import pytest
 
 def test_default(replog_cluster):
@@ -223,11 +226,49 @@ def test_marked_in_short(replog_cluster):
 @pytest.mark.replog(1, permissions="group")
 def test_of_a_group(replog_cluster, tmp_path):
     assert (tmp_path / "replog" / "node-1").stat().st_mode & 0o777 == 0o770
+
+@pytest.mark.replog(node=5)
+def test_misspelt(replog_cluster):
+    pass
+
+@pytest.mark.replog(nodes=2)
+def test_coroutines(aio_replog_cluster):
+    async def make():
+        await aio_replog_cluster.admin.create_topic("t", partitions=1)
+        async with aio_replog_cluster.producer() as producer:
+            await (await producer.send("t", b"a"))
+
+    async def read():
+        await aio_replog_cluster.kill(1)
+        assert [node.state for node in aio_replog_cluster.nodes] == ["down", "ready"]
+        await aio_replog_cluster.restart(1)
+        async with aio_replog_cluster.consumer("t") as consumer:
+            assert [record.value for record in await consumer.poll(20)] == [b"a"]
+
+    asyncio.run(make())  # in one loop after the other, and no plugin
+    asyncio.run(read())
+
+def test_one_log(replog_log):
+    log = replog_log.open()
+    log.append(b"kept")
+    for number in range(20):
+        log.append_nowait(bytes(100))
+    replog_log.fail_disk(["sync"])
+    with pytest.raises(pyreplog.PyreplogError):
+        log.append(b"lost")
+    replog_log.heal()
+    with pytest.raises(pyreplog.PyreplogError):
+        log.append(b"poisoned")
+    replog_log.tear()
+    again = replog_log.open()
+    assert next(again.read()).value == b"kept"
+    assert b"poisoned" not in [record.value for record in again]
+    again.append(b"more")
 """
     )
     arguments = ["-p", "pytest_replog", "-q", "--strict-markers", "-p", "no:cacheprovider", str(tmp_path)]
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # installed or not
     command = [sys.executable, "-m", "pytest", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=alone, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "6 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "the marker replog has no setting 'node'; did you mean 'nodes'?" in done.stdout

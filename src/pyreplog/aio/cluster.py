@@ -120,6 +120,11 @@ class Cluster:
         self._opened: tuple[runtime.Cluster, Calls] | None = None
         self._nodes: Sequence[ClusterNode] = ()
 
+    def _stand_for(self, cluster: runtime.Cluster) -> None:
+        """Be the face of a cluster that is open already, and whose owner closes it."""
+        self._begin_with(cluster.path, lambda: cluster)
+        self._begin(cluster, Calls(self._name))
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
             "a Cluster cannot be copied or pickled: one process opens it, and any number may read it with Cluster(path, mode='r')"
@@ -269,6 +274,11 @@ class ClusterNode:
     def ready(self) -> bool:
         """Whether the controller lets it serve."""
         return self._node.ready
+
+    @property
+    def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready"]:
+        """How it is. See :attr:`pyreplog.ClusterNode.state`."""
+        return self._node.state
 
     @property
     def losses(self) -> list[tuple[TopicPartition, int, int]]:

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Owner, Pending
+from pyreplog.client.retries import tell_retry
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
 from pyreplog.config import INT32_MAX, INT64_MAX, check_number
 from pyreplog.errors import (
@@ -627,6 +628,7 @@ class Consumer:
         state.paused_until_ns = self._now_ns() + backoff_ns(state.failures, self._random)
         self._router.misled(entry.topic, entry.partition, leader)
         self._wake_at(state.paused_until_ns)
+        tell_retry("%s-%d: a fetch is tried again, which node %d did not answer with records", entry.topic, entry.partition, leader)
 
     def _wake_at(self, at_ns: int) -> None:
         self._retry_ns = at_ns if self._retry_ns is None else min(self._retry_ns, at_ns)

@@ -28,6 +28,7 @@ from pyreplog.client.calls import Calls
 from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.client.refusals import NOT_APPENDED, UNKNOWN
+from pyreplog.client.retries import tell_retry
 from pyreplog.client.router import Router, backoff_ns
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT32_MAX, check_flag, check_number, whole
@@ -641,6 +642,7 @@ class Producer:
         queue.paused_until_ns = now + backoff_ns(batch.failures, self._random)
         self._active[queue.topic, queue.partition] = queue
         self._wake_at(queue.paused_until_ns)
+        tell_retry("%s-%d: records are sent again, which node %d refused: %s", queue.topic, queue.partition, node, batch.error)
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
         batch.data = None

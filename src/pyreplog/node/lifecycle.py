@@ -89,6 +89,8 @@ class Lifecycle:
         self.want_shutdown = False
         self.want_fence = False
         self.fenced = True
+        self.served = False
+        """Whether the controller ever let this node serve."""
         self.may_stop = False
         """The controller moved everything away from this node."""
         self.on_registered: Callable[[], None]
@@ -213,6 +215,7 @@ class Lifecycle:
         if body.error_code != NO_ERROR:
             return
         self.fenced = body.is_fenced
+        self.served = self.served or not body.is_fenced
         self._told = max(self._told, told)
         if self._told == self._news:
             self._damaged.clear()

@@ -194,6 +194,11 @@ class Node:
         return self._standing.broker_epoch
 
     @property
+    def served(self) -> bool:
+        """Whether the controller ever let it serve."""
+        return self._lifecycle.served
+
+    @property
     def fenced(self) -> bool:
         """Whether the controller, when last heard, let this node serve nothing."""
         return self._lifecycle.fenced

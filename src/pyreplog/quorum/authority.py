@@ -32,6 +32,7 @@ from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
 from pyreplog.quorum.election import ReplicaEnd, UncleanElection
 from pyreplog.quorum.image import MetadataImage, PartitionKey
 from pyreplog.quorum.state import STATE_FILE, ControllerState, decode, encode, load, read_state, store
+from pyreplog.quorum.telling import tell_decisions
 from pyreplog.quorum.topics import new_id
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
@@ -363,6 +364,7 @@ class Authority:
             raise
         self._durable = data
         self._decided_offset = controller.image.offset
+        tell_decisions(records, controller.image)
         for entry in records:
             if len(self._kept) == RECORDS_KEPT_MAX:
                 self._kept_from = self._kept[0][0] + 1

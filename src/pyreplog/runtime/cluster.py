@@ -269,6 +269,7 @@ class Cluster:
                 cluster_id=self._authority.authority.cluster_id,
                 trusted=self._trusted,
                 fence=self._fence,
+                is_fenced=self._is_fenced,
             )
             self._nodes.append(node)
             try:
@@ -296,6 +297,11 @@ class Cluster:
             raise RequestTimedOutError(f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s")
         if not any(node.ready for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
+
+    def _is_fenced(self, node_id: int) -> bool:
+        """As the controller has it. Any thread: the image's brokers are replaced, not changed."""
+        broker = self._authority.authority.image.brokers.get(node_id)
+        return broker is not None and broker.fenced
 
     def _fence(self, node_id: int) -> None:
         """Tell the controller that a node died. REQUIRES that no other machine moves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container
 from random import Random, SystemRandom
-from typing import NoReturn, SupportsIndex
+from typing import Literal, NoReturn, SupportsIndex
 
 from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
@@ -22,6 +22,7 @@ from pyreplog.values import TopicPartition
 __all__ = ["ClusterNode", "close_disk"]
 
 _log = logging.getLogger("pyreplog")
+_node_log = logging.getLogger("pyreplog.node")
 
 
 class ClusterNode:
@@ -41,8 +42,10 @@ class ClusterNode:
         cluster_id: str,
         trusted: Container[Address],
         fence: Callable[[int], None],
+        is_fenced: Callable[[int], bool],
     ) -> None:
-        """Made by the cluster. ``check`` raises if the folder is not the node's now. ``fence`` tells the controller that the node died."""
+        """Made by the cluster. ``check`` raises if the folder is not the node's now. ``fence`` tells the controller that the node died,
+        ``is_fenced`` asks whether the controller lets it serve no more."""
         self._check_folder = check
         self._node_id = node_id
         self._path = path
@@ -53,6 +56,7 @@ class ClusterNode:
         self._cluster_id = cluster_id
         self._trusted = trusted
         self._fence = fence
+        self._is_fenced = is_fenced
         self._node: Node | None = None
         self._seat: Seat | None = None
         self._disk: Disk | None = None
@@ -90,6 +94,21 @@ class ClusterNode:
         """Whether the controller lets it serve, as far as it has heard: one that is cut off has heard nothing else yet."""
         node = self._node
         return node is not None and not node.fenced and node.broker_epoch >= 0
+
+    @property
+    def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready"]:
+        """How it is: ``"down"`` (killed, stopped, or it could not start), ``"offline"`` (its disk failed), ``"paused"``, ``"fenced"`` (the
+        controller has not heard from it in time, and lets it serve no more), ``"starting"`` or ``"ready"``."""
+        node = self._node
+        if node is None:
+            return "down"
+        if node.offline is not None or node.failure is not None:
+            return "offline"
+        if self._paused:
+            return "paused"
+        if node.served and (node.fenced or self._is_fenced(self._node_id)):
+            return "fenced"
+        return "ready" if self.ready else "starting"
 
     @property
     def losses(self) -> list[tuple[TopicPartition, int, int]]:
@@ -135,8 +154,7 @@ class ClusterNode:
         return None if node is None else next((error for key, error in node.refused.items() if key[0] == topic_id), None)
 
     def __repr__(self) -> str:
-        state = "ready" if self.ready else "starting" if self.alive else "down"
-        return f"<pyreplog.ClusterNode {self._node_id} at {self._path!r}, {state}>"
+        return f"<pyreplog.ClusterNode {self._node_id} at {self._path!r}, {self.state}>"
 
     # ----------------------------------------------------------------------------------------------------------------------- life
 
@@ -200,6 +218,7 @@ class ClusterNode:
 
     def _kill_and_fence(self) -> None:
         if self._node is not None:
+            _node_log.info("node %d is killed", self._node_id)
             self._kill()
             self._fence(self._node_id)
 

@@ -6,7 +6,9 @@ threads, and no chance but that of the seed or of the ``random.Random`` given.
 
 from __future__ import annotations
 
+from pyreplog.testing.aio_breakable import AioBreakableCluster
 from pyreplog.testing.breakable import BreakableCluster, BreakableDisk
+from pyreplog.testing.breakable_log import BreakableLog
 from pyreplog.testing.checkers import INVARIANTS, Anomaly, Checker, History, InvariantBroken, standard_checkers
 from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.crash import CrashFailure, CrashReport, crash_points, error_points
@@ -24,10 +26,12 @@ from pyreplog.testing.world import Machine, Member, World
 
 __all__ = [
     "INVARIANTS",
+    "AioBreakableCluster",
     "Anomaly",
     "Attempt",
     "BreakableCluster",
     "BreakableDisk",
+    "BreakableLog",
     "Call",
     "Checker",
     "CrashFailure",

@@ -1,0 +1,12 @@
+"""What a client tries again, for the log of the application."""
+
+from __future__ import annotations
+
+__all__ = ["tell_retry"]
+
+
+def tell_retry(message: str, *values: object) -> None:
+    """Log at DEBUG that a request is sent again. The caller is not told: the retry may succeed."""
+    import logging  # noqa: PLC0415  (a log that is opened alone has no retries, and starts faster without it)
+
+    logging.getLogger("pyreplog.node").debug(message, *values)
