@@ -77,6 +77,8 @@ class ReaderConsumer:
         self._reading = Guard("the consumer")
         self._state = new_mutex()
         self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._turns: deque[TopicPartition] = deque()
+        """The partitions in the order in which they are read next. Under ``_reading``."""
         self._topics: list[str] = []
         self._looked_s = 0.0
         self._left: deque[Record] = deque()
@@ -95,6 +97,8 @@ class ReaderConsumer:
         Raises UnknownTopicError for a topic or a partition that is not there, StorageError for a partition without a folder; neither
         changes anything.
         """
+        if isinstance(subject, Iterator):
+            subject = list(subject)
         with self._locked():
             topics = topics_of(subject)
             self._take_up(partitions_of(subject, self._catalog.numbers), self._reset)
@@ -110,6 +114,7 @@ class ReaderConsumer:
         with self._state:
             before, self._cursors = self._cursors, {key: self._cursors.get(key) or made[key] for key in dict.fromkeys(partitions)}
             self._left = deque(record for record in self._left if (record.topic, record.partition) in self._cursors)
+        self._turns = deque(self._cursors)
         for key, cursor in before.items():
             if key not in self._cursors:
                 cursor.view.close()
@@ -232,10 +237,10 @@ class ReaderConsumer:
         with self._locked():
             if self._find_left(ends) is not None:
                 return True
-            for key, cursor in list(self._cursors.items()):
-                with self._state:  # its next turn comes after all others', also if it is damaged
-                    self._cursors[key] = self._cursors.pop(key)
-                if self._read(key, cursor, None if ends is None else ends.get(key, 0)):
+            for _ in range(len(self._turns)):
+                key = self._turns[0]
+                self._turns.rotate(-1)  # its next turn comes after all others', also if it is damaged
+                if self._read(key, self._cursors[key], None if ends is None else ends.get(key, 0)):
                     return True
             self._look_for_partitions()
             return False
