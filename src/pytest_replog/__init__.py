@@ -49,11 +49,16 @@ def aio_replog_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 
 
 @pytest.fixture
-def replog_log(tmp_path: Path) -> Iterator[BreakableLog]:
-    """A log in a folder of its own, on a disk that breaks when the test says so: ``replog_log.open()``; closed after the test."""
+def replog_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BreakableLog]:
+    """A log in a folder of its own, on a disk that breaks when the test says so: ``replog_log.open()``; closed after the test.
+
+    Of the marker it takes ``seed`` and ``permissions``.
+    """
     from pyreplog.testing import BreakableLog  # noqa: PLC0415  (every test run with pyreplog installed loads this module)
 
-    with BreakableLog(tmp_path / "replog") as log:
+    marker = request.node.get_closest_marker("replog")
+    settings = {} if marker is None else {name: marker.kwargs[name] for name in ("seed", "permissions") if name in marker.kwargs}
+    with BreakableLog(tmp_path / "replog", **settings) as log:
         yield log
 
 

@@ -264,11 +264,17 @@ def test_one_log(replog_log):
     assert next(again.read()).value == b"kept"
     assert b"poisoned" not in [record.value for record in again]
     again.append(b"more")
+
+@pytest.mark.replog(permissions="group", seed=1)
+def test_one_log_of_a_group(replog_log, tmp_path):
+    with replog_log.open() as log:
+        log.append(b"x")
+    assert (tmp_path / "replog").stat().st_mode & 0o777 == 0o770
 """
     )
     arguments = ["-p", "pytest_replog", "-q", "--strict-markers", "-p", "no:cacheprovider", str(tmp_path)]
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # installed or not
     command = [sys.executable, "-m", "pytest", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=alone, check=False)
-    assert "6 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "7 passed, 1 error" in done.stdout, done.stdout + done.stderr
     assert "the marker replog has no setting 'node'; did you mean 'nodes'?" in done.stdout

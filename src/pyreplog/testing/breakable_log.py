@@ -10,6 +10,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
+from pyreplog.config import Permissions, check_permissions
 from pyreplog.errors import PyreplogError
 from pyreplog.runtime import Log, open_log
 from pyreplog.testing.breakable import BreakableDisk
@@ -21,12 +22,13 @@ class BreakableLog:
     """A log's folder on a :class:`BreakableDisk`. ``open()`` opens the log, and again after a crash; what is open is closed at the end.
 
     The pytest fixture ``replog_log`` makes one. For a cluster see :class:`BreakableCluster`. ``seed``: how much a torn file keeps.
+    ``permissions``: as for ``open_log``.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, seed: int = 0) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, seed: int = 0, permissions: Permissions = "owner") -> None:
         """Nothing is opened yet."""
         self.path = os.fspath(path)
-        self.disk = BreakableDisk()
+        self.disk = BreakableDisk(check_permissions(permissions))
         """For ``pyreplog.open_log(path, disk=...)`` and its asyncio twin, if the program under test opens the log."""
         self._tears = Random(seed)
         self._log: Log | None = None
