@@ -14,7 +14,7 @@ import pytest
 import pyreplog
 from pyreplog import errors
 from pyreplog.cli.output import _WORDS
-from pyreplog.runtime import Log, opening
+from pyreplog.runtime import Log, locking, opening
 from tests.cli.support import Replog
 
 BAD = '{"value":\n'
@@ -45,7 +45,9 @@ def test_options_are_named_as_the_command_has_them(replog: Replog, events: Path,
 
 def test_every_advice_that_is_put_in_other_words_is_given() -> None:
     """By the library: else it has changed there, and shows as it is."""
-    sources = inspect.getsource(opening) + inspect.getsource(errors)
+    sources = "".join(inspect.getsource(module) for module in (opening, errors, locking))
+    asked = inspect.getsource(sys.modules["pyreplog.system.permissions"])
+    sources += "".join(asked.replace("{permissions!r}", repr(kind)) for kind in ("group", "any"))
     assert [said for said, _ in _WORDS if said not in sources] == []
 
 
