@@ -59,8 +59,7 @@ def test_a_sound_folder_is_copied_whole(name: str) -> None:
     sound = golden(name)
     plan, found = repaired(sound.disk.snapshot())
     assert (plan.lost, plan.mended, plan.borrowed, plan.dropped) == ([], [], [], [])
-    content = found[KEY]
-    check(plan, content, sound.full[KEY])
+    check(plan, found[KEY], sound.full[KEY])
 
 
 def sample(name: str, whole: bool) -> Sequence[tuple[str, int, int]]:

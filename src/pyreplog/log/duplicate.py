@@ -216,8 +216,8 @@ class _Duplicator:
         finally:
             file.close()
         indexes = IndexFiles.of_scan(self._disk, self._directory, scan, part.base_offset, closed=True)
-        for name, index in zip(names, (indexes.offsets, indexes.times), strict=True):
-            self._put(name, bytes(index.data(0)))
+        for name, content in zip(names, (indexes.offsets.data(0), indexes.times.data(0)), strict=True):
+            self._put(name, bytes(content))
 
     def _keep_log(self, part: LogFilePart, name: str) -> bool:
         """Whether the log ``name`` of an earlier run is the segment ``part``: as long, and with the same end."""
