@@ -101,7 +101,8 @@ def _verifier(kind: int, data: bytes) -> object:
         if not before < record.offset <= one.last_offset:
             raise Malformed("out of order")
         before = record.offset
-        found.append(record._replace(timestamp=one.max_timestamp) if one.is_log_append_time else record)
+        plain = record._replace(is_text=True)  # which header names were no UTF-8: the library says it by U+FFFD alone
+        found.append(plain._replace(timestamp=one.max_timestamp) if one.is_log_append_time else plain)
     return found
 
 
