@@ -512,8 +512,7 @@ def test_two_replicas_make_one_whole() -> None:
     disk.flip(f"cluster/node-2/{segments[0]}", 101)
     plan, found = repaired(disk, "cluster")
     assert [(one.start, one.end) for one in plan.lost] == [(0, 1)]
-    content = found[KEY]
-    check(plan, content, sound.full[KEY])
+    check(plan, found[KEY], sound.full[KEY])
 
 
 @pytest.mark.parametrize("history", [True, False])
