@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import IO, Any, Final
 
 from pyreplog.cli.cat import chosen
-from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_range, add_selection, is_reversed
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_range, add_selection, is_reversed
 from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields, say, tell
 from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import include_above, readers, tell_above
@@ -60,7 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     folder = os.path.dirname(target)
     if folder and not os.path.isdir(folder):
         raise ConfigError(f"there is no folder {folder} to make {os.path.basename(target)} in")
-    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
+    # Of everything, the rest is exported; a topic that was asked for must be whole.
+    left_out: list[str] | None = [] if arguments.topic is None and arguments.partition is None else None
+    selection = {"topic": arguments.topic, "partition": arguments.partition, "progress": arguments.progress, "left_out": left_out}
+    with readers(arguments.path, **selection) as found:
         include_above(arguments, found.values())
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
         progress = Progress("exported", total=total, forced=arguments.progress, beside=target == "-")
@@ -79,7 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
     (say if target == "-" else tell)(text)
-    return EXIT_OK
+    for name in left_out or ():
+        say(printable(f"replog export: {name} may hold a log, may not be looked into, and is not among these records"))
+    return EXIT_FAILED if left_out else EXIT_OK
 
 
 def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:

@@ -19,7 +19,7 @@ from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
-__all__ = ["check_path", "include_above", "open_chosen", "readers", "reading_disk", "tell_above"]
+__all__ = ["check_path", "include_above", "no_log", "open_chosen", "readers", "reading_disk", "tell_above", "tell_distrust"]
 
 _NAMED_MAX: Final = 5
 _SYNC_S: Final = 0.1
@@ -28,41 +28,54 @@ _SYNC_S: Final = 0.1
 
 @contextmanager
 def readers(
-    path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False
+    path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False, left_out: list[str] | None = None
 ) -> Iterator[dict[TopicPartition, LogReader]]:
     """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed. ``progress``: tell how many are open
-    also where nobody looks.
+    also where nobody looks. ``left_out``: takes the folders that may not be looked into, which are an error without it.
 
     Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where it cannot be read or
     holds no log, with what to do next.
     """
-    with reading_disk(path, topic=topic, partition=partition, progress=progress) as (_, chosen):
+    with reading_disk(path, topic=topic, partition=partition, progress=progress, left_out=left_out) as (_, chosen):
         yield chosen
 
 
 @contextmanager
 def reading_disk(
-    path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False
+    path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False, left_out: list[str] | None = None
 ) -> Iterator[tuple[SystemDisk, dict[TopicPartition, LogReader]]]:
     """As :func:`readers`, with the disk that they read from."""
     disk = SystemDisk()
     found: dict[TopicPartition, LogReader] = {}
     try:
         check_path(path)
-        finder = Finder(disk, path)
-        folders = finder.folders()
+        finder = Finder(disk, path, partial=left_out is not None)
+        finder.folders(topic)  # refuses what cannot be read
+        folders = {} if finder.log is None else finder.log.partitions()
         if not folders and not find_roots(disk, path):
-            raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
+            raise no_log(path)
         if (why := absent(disk, path, folders, topic)) is not None:
             raise why
+        if left_out is not None:
+            left_out += finder.left_out(topic)
         open_chosen(finder, _chosen(folders, path, topic, partition), found, forced=progress)
-        if refusal := distrusted(disk, found.values()):
-            say(f"replog: {refusal}; it is read all the same")
+        tell_distrust(disk, found.values())
         yield disk, found
     finally:
         for reader in found.values():
             reader.close()
         disk.close()
+
+
+def no_log(path: str) -> StorageError:
+    """There is no log in the folder ``path``; with what to do next."""
+    return StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
+
+
+def tell_distrust(disk: Disk, found: Iterable[LogReader]) -> None:
+    """Say which of the folders that ``found`` read others may write to. A folder that holds many is told of once."""
+    if refusal := distrusted(disk, found):
+        say(f"replog: {refusal}; it is read all the same")
 
 
 def open_chosen(finder: Finder, chosen: list[TopicPartition], found: dict[TopicPartition, LogReader], *, forced: bool) -> None:

@@ -1,13 +1,21 @@
-"""List the topics in a folder, with their partitions and how many offsets each spans, up to the high watermark and above it."""
+"""List the topics in a folder, with their partitions and how many offsets each spans, up to the high watermark and above it.
+
+It also says which logs the folder holds, and why: one log, the nodes of one cluster, or several independent logs; folders that cannot be
+read together (a copy); folders of other programs; and folders that may not be looked into. The rule is on the page "Folders" of the guide.
+
+Exit code 1: a topic or a folder cannot be read; the others are listed."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress
-from pyreplog.cli.output import counted, json_line, printable
-from pyreplog.cli.reading import readers
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path, add_progress
+from pyreplog.cli.output import counted, json_line, printable, say
+from pyreplog.cli.reading import check_path, no_log, open_chosen, tell_distrust
+from pyreplog.log import Finder, Found, FoundLog, LogReader, find_logs
+from pyreplog.system import SystemDisk
+from pyreplog.values import TopicPartition
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -18,24 +26,98 @@ HELP: Final = "list the topics in a folder"
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog topics``."""
     add_path(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object per topic")
+    parser.add_argument("--json", action="store_true", help="one JSON object per topic, then one for each other thing that was found")
     add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one line per topic."""
-    with readers(arguments.path, progress=arguments.progress) as found:
-        topics: dict[str, list[int]] = {}
-        for key, reader in found.items():
-            entry = topics.setdefault(key.topic, [0, 0, 0])
-            entry[0] += 1
-            entry[1] += reader.end_offset - reader.start_offset
-            entry[2] += reader.above_high_watermark
-    width = max((len(printable(name)) for name in topics), default=0)
-    for name, (partitions, count, above) in topics.items():
-        if arguments.json:
-            print(json_line({"topic": name, "partitions": partitions, "offsets": count, "above_high_watermark": above}))
-        else:
+    """Print one line per topic, then what else was found."""
+    check_path(arguments.path)
+    disk = SystemDisk()
+    readers: dict[TopicPartition, LogReader] = {}
+    rows: list[dict[str, Any]] = []
+    try:
+        found = find_logs(disk, arguments.path)
+        if not found.logs and not found.unreadable:
+            raise no_log(arguments.path)
+        held = [log for log in found.logs if log.has_partitions()]
+        for log in held:
+            refused = {conflict.topic for conflict in log.conflicts()}
+            chosen = [key for key in log.partitions() if key.topic not in refused]
+            readers = {}
+            try:
+                open_chosen(Finder.of(disk, found, log, partial=True), chosen, readers, forced=arguments.progress)
+                tell_distrust(disk, readers.values())
+                rows += _topics(readers, log.name if len(held) > 1 else None)
+            finally:
+                for reader in readers.values():
+                    reader.close()
+        rows += _surroundings(found, held)
+    finally:
+        disk.close()
+    _show(rows, as_json=arguments.json)
+    failed = any("conflict" in row or "unreadable" in row for row in rows)
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def _topics(readers: dict[TopicPartition, LogReader], log: str | None) -> list[dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = {}
+    named = {} if log is None else {"log": log}
+    for key, reader in readers.items():
+        row = topics.setdefault(key.topic, {**named, "topic": key.topic, "partitions": 0, "offsets": 0, "above_high_watermark": 0})
+        row["partitions"] += 1
+        row["offsets"] += reader.end_offset - reader.start_offset
+        row["above_high_watermark"] += reader.above_high_watermark
+    return list(topics.values())
+
+
+def _surroundings(found: Found, held: list[FoundLog]) -> list[dict[str, Any]]:
+    """What is there besides the topics of one plain root."""
+    rows: list[dict[str, Any]] = []
+    for log in held:
+        if len(held) > 1 or len(log.roots) > 1:
+            kind = "cluster" if len(log.roots) > 1 else "log"
+            rows.append({kind: log.name, "cluster_id": log.cluster_id, "nodes": log.node_ids, "folders": [one.path for one in log.roots]})
+        rows += ({"conflict": one.topic, "folders": one.folders, "why": one.why} for one in log.conflicts())
+        rows += ({"earlier_topic": folder} for folder in log.stale)
+    foreign = [*found.foreign, *(folder for log in found.logs for folder in log.foreign())]
+    rows += ({"foreign": folder} for folder in foreign)
+    refused = {**found.unreadable, **{folder: error for log in found.logs for folder, error in log.unreadable.items()}}
+    rows += ({"unreadable": folder, "why": error.strerror} for folder, error in refused.items())
+    return rows
+
+
+def _show(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    topics = [row for row in rows if "topic" in row]
+    width = max((len(printable(row["topic"])) for row in topics), default=0)
+    names = max((len(printable(row["log"])) for row in topics if "log" in row), default=0)
+    count = sum(("log" in row and "topic" not in row) or "cluster" in row for row in rows)
+    if count > 1 and not as_json:
+        print(f"{count} independent logs: no two of them have the same cluster id and the same topic id")
+    for row in rows:
+        if as_json:
+            print(json_line(row))
+        elif "topic" in row:
+            above = row["above_high_watermark"]
             more = f", {above:,} above the high watermark" if above else ""
-            print(f"{printable(name):{width}}  {counted(partitions, 'partition')}, {counted(count, 'offset')}{more}")
-    return EXIT_OK
+            log = f"{printable(row['log']):{names}}  " if "log" in row else ""
+            size = f"{counted(row['partitions'], 'partition')}, {counted(row['offsets'], 'offset')}"
+            print(f"{log}{printable(row['topic']):{width}}  {size}{more}")
+        elif text := _words(row):
+            (say if "conflict" in row or "unreadable" in row else print)(printable(text))
+
+
+def _words(row: dict[str, Any]) -> str:
+    """A row that is no topic's, for people."""
+    if "cluster" in row or "log" in row:
+        name = row.get("cluster", row.get("log"))
+        nodes = ", ".join(map(str, row["nodes"])) or "unknown"
+        what = f"one cluster in {len(row['folders'])} folders" if "cluster" in row else "one log"
+        return f"{name}: {what}, cluster id {row['cluster_id'] or 'unknown'}, node{'' if len(row['nodes']) == 1 else 's'} {nodes}"
+    if "conflict" in row:
+        return f"topic {row['conflict']} is not read: {row['why']} ({' and '.join(row['folders'])})"
+    if "earlier_topic" in row:
+        return f"{row['earlier_topic']}: of an earlier topic of that name, not read"
+    if "foreign" in row:
+        return f"{row['foreign']}: no log, left alone"
+    return f"{row['unreadable']}: it may hold a log, and cannot be looked into: {row['why']}"

@@ -355,6 +355,25 @@ class Finder:
         log.check(topic, partial=self._partial)
         return {key: folders for key, folders in log.partitions().items() if topic in (None, key.topic)}
 
+    def claimed(self) -> dict[TopicPartition, list[str]]:
+        """As :meth:`folders`, with the partitions that cannot be read: :meth:`open` raises the reason for these alone."""
+        log = self.log
+        if log is None:
+            return {}
+        found = dict(log.partitions())
+        for folder in log.unreadable:
+            parsed = parse_directory_name(name_of(folder))
+            if parsed is not None:
+                found.setdefault(parsed.topic_partition, []).append(folder)
+        return {key: found[key] for key in sorted(found)}
+
+    def left_out(self, topic: str | None = None) -> list[str]:
+        """The folders that may hold a part of ``topic``, or of any topic, and that may not be looked into."""
+        inside = [] if self.log is None else list(self.log.unreadable)
+        parsed = {folder: parse_directory_name(name_of(folder)) for folder in inside}
+        mine = [folder for folder, name in parsed.items() if name is not None and topic in (None, name.topic_partition.topic)]
+        return [*self.found.unreadable, *mine]
+
     def open(self, partition: TopicPartition) -> LogReader | None:
         """A reader of one partition, without a look at the others; None if it has no folder."""
         log = self._finished()

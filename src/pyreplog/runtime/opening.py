@@ -142,7 +142,7 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
     if not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     finder = Finder(disk, folder)
-    found = [key for key in finder.folders() if topic is None or key.topic == topic]
+    found = list(finder.folders(topic))
     if missing_nodes(disk, folder):
         _check_all_there(disk, folder, found, topic)
     if not found and topic is not None:

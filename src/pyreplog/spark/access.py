@@ -107,7 +107,7 @@ class FileAccess:
         """Every partition that has a folder now, sorted. :class:`ConfigError` where the path is no folder of a log, StorageError if a
         cluster has more of them, on a node's disk that is not mounted."""
         self._finder = None
-        folders = self._steady(lambda: self._find().folders())
+        folders = self._steady(lambda: self._find().claimed())
         if (why := absent(self._disk, self._path, folders)) is not None:
             raise why
         for partition in [known for known, reader in self._readers.items() if reader.replicas != folders.get(known)]:
