@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyreplog
+from pyreplog.log.identity import id_for_name
 from tests.golden.units import unit
 
 CLUSTER = "cluster-4.3.1"
@@ -127,6 +128,14 @@ def two_controllers(path: Path) -> None:
         shutil.copytree(unit(name) / "data" / "__cluster_metadata-0", path / f"c{number}" / "__cluster_metadata-0")
 
 
+def adopted(path: Path) -> None:
+    """Folders of two old brokers without ids, which each got a topic id that is made of the topic's name when they were opened."""
+    for name in ("a", "b"):
+        (path / name).mkdir(parents=True)
+        shutil.copytree(unit("old-format-2.8.2") / "data" / "magic2-none-0", path / name / "magic2-none-0")
+        (path / name / "magic2-none-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_for_name('magic2-none')}")
+
+
 def bare(path: Path) -> None:
     """One partition's folder under another name."""
     shutil.copytree(unit("clean-4.3.1") / "data" / "plain-0", path)
@@ -177,6 +186,7 @@ LAYOUTS = {
     "a node without cluster id": Layout(one_id_missing, ["n2", "n3"], 6, "2 independent logs"),
     "brokers and a controller": Layout(controllers, ["."], 7),
     "controllers without ids": Layout(two_controllers, ["c0", "c1"], 2, "2 independent logs"),
+    "topic ids made of the name": Layout(adopted, ["a", "b"], 2, "2 independent logs"),
     "a bare partition": Layout(bare, ["."], 1),
     "bare partitions": Layout(bare_partitions, ["."], 3),
 }

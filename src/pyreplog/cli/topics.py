@@ -14,6 +14,7 @@ from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path, add_pro
 from pyreplog.cli.output import counted, json_line, printable, say
 from pyreplog.cli.reading import check_path, no_log, open_chosen, tell_distrust
 from pyreplog.log import Finder, Found, FoundLog, LogReader, find_logs
+from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -53,10 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
                 for reader in readers.values():
                     reader.close()
         rows += _surroundings(found, held)
+        here = {key for log in held for key in log.partitions()}
+        why = absent(disk, arguments.path, here)
     finally:
         disk.close()
     _show(rows, as_json=arguments.json)
-    failed = any("conflict" in row or "unreadable" in row for row in rows)
+    if why is not None:
+        say(f"replog topics: {why}")
+    failed = why is not None or any("conflict" in row or "unreadable" in row for row in rows)
     return EXIT_FAILED if failed else EXIT_OK
 
 

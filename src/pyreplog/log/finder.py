@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log.controller_file import controller_body
 from pyreplog.log.copy import PartitionCopy, RootView
+from pyreplog.log.identity import id_for_name
 from pyreplog.log.layout import directory_name, join, name_of, parent_of, parse_directory_name
 from pyreplog.log.places import (
     DEPTH_MAX,
@@ -263,7 +264,7 @@ def _of_shared_topics(disk: Disk, groups: Sequence[list[FoundRoot]]) -> list[lis
     for group in groups:
         partitions = FoundLog(disk, "", group).partitions()
         ids = {(key.topic, topic_id_of(disk, folder)) for key, folders in partitions.items() for folder in folders}
-        ids = {(topic, topic_id) for topic, topic_id in ids if proves_topic(topic_id)}
+        ids = {(topic, topic_id) for topic, topic_id in ids if proves_topic(topic_id) and topic_id != id_for_name(topic)}
         roots = list(group)
         apart = []
         for others, other_roots in united:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -244,9 +245,15 @@ def _topics_of(disk: Disk, root: Root) -> set[object]:
         key = partition_of(name)
         if key is not None and _entered(disk, f"{root.path}/{name}"):
             topic_id = _topic_id(disk, f"{root.path}/{name}")
-            if topic_id and int.from_bytes(base64.urlsafe_b64decode(topic_id + "=="), "big") >= _KAFKAS_OWN_BELOW:
+            if topic_id and _proves(key[0], base64.urlsafe_b64decode(topic_id + "==")):
                 found.add((key[0], topic_id))
     return found
+
+
+def _proves(topic: str, topic_id: bytes) -> bool:
+    """Whether a topic id belongs to one topic alone: it is not reserved by Kafka, nor made of the topic's name."""
+    of_name = hashlib.sha256(b"topic " + topic.encode()).digest()[:16]
+    return int.from_bytes(topic_id, "big") >= _KAFKAS_OWN_BELOW and topic_id != bytes((of_name[0] & 0x7F,)) + of_name[1:]
 
 
 def _topic_id(disk: Disk, folder: str) -> str:
