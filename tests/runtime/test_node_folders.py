@@ -198,6 +198,18 @@ def test_a_nodes_folder_is_no_log_of_its_own(tmp_path: Path, disks: list[str]) -
         assert len(list(log)) == 1
 
 
+def test_a_copy_of_the_clusters_folder_takes_no_nodes(tmp_path: Path, disks: list[str]) -> None:
+    """A copy of the cluster's folder lists the same nodes, and its controller may be older: it is refused while the original is there."""
+    path = _spread(tmp_path, disks)
+    shutil.copytree(path, tmp_path / "copy")
+    with pytest.raises(pyreplog.ConfigError, match=rf"disk1/n1 belongs to the cluster in {path}, which is still there"):
+        Cluster(tmp_path / "copy")
+    Cluster(path).close()
+    shutil.move(path, tmp_path / "away")
+    with Cluster(tmp_path / "copy") as cluster:
+        assert [node.failure for node in cluster.nodes] == [None, None]
+
+
 def test_a_damaged_list_is_told_and_written_again(tmp_path: Path, disks: list[str]) -> None:
     """A list that lost a bit is an error that says what to do, and is replaced by the one that the caller gives."""
     path = _spread(tmp_path, disks)

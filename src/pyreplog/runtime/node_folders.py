@@ -84,6 +84,7 @@ class NodeFolders:
         for number, folder in folders.items():
             before = self._kept.get(number, f"{self._path}/node-{number}")
             found = self._identify(number, folder, cluster_id)
+            self._check_owner(folder)
             if folder != before and number in brokers and found is None and self._is_outside(folder):
                 raise ConfigError(
                     f"node {number} keeps its log in {before}, and {folder} does not hold it: move the node's folder there first, "
@@ -126,6 +127,18 @@ class NodeFolders:
                 if is_interruption(error):
                     raise
                 # The node runs without it, and the next start tries again: only the refusal of open_log(folder) depends on it.
+
+    def _check_owner(self, folder: str) -> None:
+        """Raise :class:`ConfigError` if a node outside is of a cluster in another folder that is still there: this one may be a copy of
+        it, whose controller knows less than the node."""
+        owner = _cluster_in(self._disk, folder) if self._is_outside(folder) else ""
+        theirs = self._disk.stat(f"{owner}/{STATE_FILE}") if owner not in ("", self._path) else None
+        mine = self._disk.stat(f"{self._path}/{STATE_FILE}")
+        if theirs is not None and (mine is None or theirs.identity != mine.identity):
+            raise ConfigError(
+                f"{folder} belongs to the cluster in {owner}, which is still there, and {self._path} may be a copy of it: open that one, "
+                f"or, if this one takes its place, move {owner} away first"
+            )
 
     def _is_outside(self, folder: str) -> bool:
         return not f"{folder}/".startswith(f"{self._path}/")
