@@ -32,12 +32,14 @@ from kernels cimport (
     STATUS_ORDER,
     STATUS_TRAILING,
     batch_check_crc,
+    batch_check_part,
     batch_check_records,
     batch_find_timestamp,
     batch_header,
     batch_header_write,
     batch_is_timeless,
     batch_last_offset,
+    batch_part,
     batch_read,
     batch_record,
     batch_record_timestamp,
@@ -560,8 +562,9 @@ cdef class RecordBatch:
         int32_t partition=-1,
         int64_t start_offset=0,
         int64_t end_offset=0x7FFFFFFFFFFFFFFF,
+        int32_t record_count=-1,
     ):
-        """The records with ``start_offset`` <= offset < ``end_offset``, in order."""
+        """The records with ``start_offset`` <= offset < ``end_offset``, in order. ``record_count``: those in ``payload``, a part of them."""
         cdef _Source source = self._source(payload)
         cdef cursor c
         cdef Record record = None
@@ -572,7 +575,7 @@ cdef class RecordBatch:
         source.partition = partition
         c.p = source.p
         c.end = source.end
-        for _ in range(self.header.record_count):
+        for _ in range(self.header.record_count if record_count < 0 else record_count):
             if c.p == c.end:
                 check(STATUS_COUNT, c.p - source.p)
             if record is None:
@@ -592,9 +595,30 @@ cdef class RecordBatch:
             check(STATUS_TRAILING, c.p - source.p)
         return records
 
-    def find_timestamp(self, int64_t timestamp, int64_t start_offset=0, payload=None):
-        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least ``timestamp``."""
+    def whole_records(self, payload, int32_t left, int32_t previous, *, bint last):
+        """(bytes, count, offset delta of the last) of the records that lie whole in ``payload``, a part of the uncompressed records.
+
+        ``left``: records of the batch from there on; ``previous``: offset delta of the one before, -1 for none; ``last``: nothing follows.
+        Raises CorruptError where they are wrong. Releases the GIL.
+        """
         cdef _Source source = self._source(payload)
+        cdef batch_part part
+        cdef int64_t position = 0
+        cdef int status
+        part.left = left
+        part.previous = previous
+        part.size = 0
+        with nogil:
+            status = batch_check_part(&source.header, source.p, source.end, last, &part, &position)
+        check(status, position)
+        return part.size, part.count, part.previous
+
+    def find_timestamp(self, int64_t timestamp, int64_t start_offset=0, payload=None, int32_t record_count=-1):
+        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least ``timestamp``. ``record_count``:
+        of the records in ``payload``, a part of them."""
+        cdef _Source source = self._source(payload)
+        if record_count >= 0:
+            source.header.record_count = record_count
         cdef int64_t offset = 0
         cdef int64_t found = 0
         cdef int64_t position = 0

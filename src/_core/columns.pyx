@@ -550,7 +550,7 @@ cdef class ColumnsBuilder:
         return self.reached
 
     def append(self, batch, payload=None, *, int32_t partition=-1, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
-               start_timestamp=None, end_timestamp=None):
+               start_timestamp=None, end_timestamp=None, int32_t record_count=-1):
         cdef columns_selection selection
         cdef columns_progress progress
         cdef batch_header header
@@ -564,6 +564,7 @@ cdef class ColumnsBuilder:
         try:
             p = <const uint8_t *>whole.buf
             check(batch_read(p, p + whole.len, &header), 0)
+            header.record_count = record_count if record_count >= 0 else header.record_count
             if header.attributes & ATTRIBUTE_CONTROL:
                 added = 0
             elif payload is None:

@@ -102,6 +102,12 @@ cdef extern from "batch.h" nogil:
     int record_read(cursor *c, batch_record *out)
     int header_read(cursor *c, record_header *out)
     int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp)
+    ctypedef struct batch_part:
+        int64_t size
+        int32_t count
+        int32_t left
+        int32_t previous
+    int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bint last, batch_part *part, int64_t *position)
     int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
                              int64_t *offset, int64_t *found, int64_t *position)
     int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size, int32_t header_count,

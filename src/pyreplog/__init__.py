@@ -15,6 +15,7 @@ from pyreplog.client import Acks
 from pyreplog.config import LogConfig, NodeConfig
 from pyreplog.errors import (
     BackupDivergedError,
+    BatchTooLargeError,
     BrokerNotAvailableError,
     BufferExhaustedError,
     ClosedError,
@@ -22,6 +23,7 @@ from pyreplog.errors import (
     ConfigError,
     CorruptError,
     CorruptLogError,
+    DamagedRecordsWarning,
     DataLossError,
     DuplicateSequenceError,
     EligibleLeadersNotAvailableError,
@@ -107,6 +109,7 @@ __all__ = [
     "BackupDivergedError",
     "BackupProgress",
     "BackupReport",
+    "BatchTooLargeError",
     "BrokerNotAvailableError",
     "Buffer",
     "BufferExhaustedError",
@@ -119,6 +122,7 @@ __all__ = [
     "Consumer",
     "CorruptError",
     "CorruptLogError",
+    "DamagedRecordsWarning",
     "DataLossError",
     "DuplicateSequenceError",
     "EligibleLeadersNotAvailableError",

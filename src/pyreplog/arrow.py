@@ -16,7 +16,7 @@ from pyreplog.config import INT64_MAX, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
 from pyreplog.moments import datetime_ms
 from pyreplog.ports import Buffer
-from pyreplog.record import RecordBatch, payload_of
+from pyreplog.record import Part, RecordBatch, parts_of
 
 __all__ = [
     "COLUMNS",
@@ -75,6 +75,11 @@ class BatchSource(Protocol):
         """The offset behind the last one a reader may see."""
         ...
 
+    @property
+    def max_batch_bytes(self) -> int:
+        """The most bytes that a scan unpacks of one compressed batch, in parts."""
+        ...
+
     def refresh(self) -> None:
         """Take notice of what was appended since."""
         ...
@@ -86,6 +91,10 @@ class BatchSource(Protocol):
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at least ``timestamp``; None where there is none."""
+        ...
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
         ...
 
 
@@ -284,7 +293,7 @@ class Scan:
             while offset < end:
                 data = memoryview(source.read(offset, asked))
                 asked = _next_size(asked, len(data))
-                if not len(data) or (yield from self._chunk(builder, log, partition, data, start, end)):
+                if not len(data) or (yield from self._chunk(builder, log, partition, source, data, start, end)):
                     return
                 del data  # before the next is read: two of them in turn cost new memory each
                 if builder.next_offset <= offset:
@@ -293,11 +302,10 @@ class Scan:
         except CorruptLogError:
             raise  # says where already
         except CorruptError as error:
-            at = offset if builder.next_offset == before else max(offset, builder.next_offset)
-            raise CorruptError(f"{error.reason} in {where}, in or behind the batch at offset {at}", file=error.file) from error
+            raise source.damage(offset if builder.next_offset == before else max(offset, builder.next_offset), error.reason) from error
 
     def _chunk(
-        self, builder: ColumnsBuilder, log: str, partition: int, data: memoryview, start: int, end: int
+        self, builder: ColumnsBuilder, log: str, partition: int, source: BatchSource, data: memoryview, start: int, end: int
     ) -> Generator[ArrowBatch, None, bool]:
         """Add the batches of ``data``, handing out what becomes full; returns whether ``end`` was reached."""
         selection = _Selection(
@@ -320,14 +328,29 @@ class Scan:
             if not batch.codec and not batch.is_control:
                 yield from _finished(builder, log)
                 continue
-            if not self._checked:
-                batch.check_crc()
-            payload = None if batch.is_control else payload_of(batch)
-            size = 0 if payload is None else memoryview(payload).nbytes
-            if builder.row_count and (builder.row_count + batch.record_count > BATCH_ROWS_MAX or builder.size + size > BATCH_SIZE):
-                yield from _finished(builder, log)
-            builder.append(batch, payload, **selection)
+            try:
+                if not self._checked:
+                    batch.check_crc()
+                if batch.is_control:
+                    builder.append(batch, None, **selection)
+                else:
+                    parts = parts_of(batch, source.max_batch_bytes, partition=self._where(log, partition))
+                    yield from _unpacked(builder, log, batch, parts, selection)
+            except CorruptError as error:
+                raise source.damage(max(start, batch.base_offset), error.reason) from error
             position += batch.size
+
+
+def _unpacked(builder: ColumnsBuilder, log: str, batch: RecordBatch, parts: Iterator[Part], selection: _Selection) -> Iterator[ArrowBatch]:
+    """Add the records of a compressed batch, handing out what becomes full."""
+    for payload, count, last_offset in parts:
+        size = 0 if payload is None else memoryview(payload).nbytes
+        if builder.row_count and (builder.row_count + count > BATCH_ROWS_MAX or builder.size + size > BATCH_SIZE):
+            yield from _finished(builder, log)
+        if last_offset >= selection["start_offset"]:
+            builder.append(batch, payload, record_count=count, **selection)
+        if last_offset >= selection["end_offset"] - 1:
+            break
 
 
 def _next_size(asked: int, got: int) -> int:

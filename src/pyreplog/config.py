@@ -24,6 +24,7 @@ __all__ = [
     "INT64_MAX",
     "LogConfig",
     "NodeConfig",
+    "MAX_BATCH_BYTES",
     "PERMISSIONS",
     "Permissions",
     "RECORDS_SIZE_MAX",
@@ -48,7 +49,9 @@ FOREVER_S: Final = float("inf")
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
 RECORDS_SIZE_MAX: Final = 64 << 20
-"""Most bytes that the records of a compressed batch may have uncompressed: readers take no more, whatever it claims."""
+"""Most bytes that the records of a compressed batch may have uncompressed when it is appended here."""
+MAX_BATCH_BYTES: Final = 1 << 30
+"""Default of ``max_batch_bytes``: the most bytes that a reader unpacks of one compressed batch, in parts of a few MiB."""
 
 T = TypeVar("T")
 Durability = Literal["sync", "os"]

@@ -18,6 +18,7 @@ from pyreplog.interruptions import is_interruption
 
 __all__ = [
     "BackupDivergedError",
+    "BatchTooLargeError",
     "BrokerNotAvailableError",
     "BufferExhaustedError",
     "ClosedError",
@@ -25,6 +26,7 @@ __all__ = [
     "ConfigError",
     "CorruptError",
     "CorruptLogError",
+    "DamagedRecordsWarning",
     "DataLossError",
     "DuplicateSequenceError",
     "EligibleLeadersNotAvailableError",
@@ -84,6 +86,7 @@ __all__ = [
 ]
 
 EXCERPT_SIZE_MAX: Final = 64
+_SEGMENT_DIGITS: Final = 20
 
 
 class PyreplogError(Exception):
@@ -104,16 +107,38 @@ def _remade(kind: type[PyreplogError], arguments: tuple[object, ...]) -> Pyreplo
 class CorruptError(PyreplogError, ValueError):
     """Bytes are wrong: checksum, magic, length, count or order.
 
-    ``file`` is the path where known, ``position`` the byte in it (or in the buffer) where the bad structure starts.
+    ``file`` is the path where known, ``position`` the byte in it (or in the buffer) where the bad structure starts. If the file is one of
+    a partition's segments, ``partition`` is the partition (``"orders-0"``) and ``offset`` the first offset in doubt; else they are None.
     """
 
-    def __init__(self, reason: str, *, file: str | None = None, position: int | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        file: str | None = None,
+        position: int | None = None,
+        partition: str | None = None,
+        offset: int | None = None,
+    ) -> None:
         self.reason = reason
         self.file = file
         self.position = position
+        self.partition = partition or (_partition_of(file) if file is not None else None)
+        self.offset = offset
         where = "" if file is None else f" in {file}"
         at = "" if position is None else f" at byte {position}"
-        super().__init__(f"{reason}{where}{at}")
+        place = [self.partition] if self.partition is not None else []
+        if offset is not None:
+            place.append(f"offset {offset}")
+        of = f" ({', '.join(place)})" if place else ""
+        super().__init__(f"{reason}{where}{at}{of}")
+
+
+def _partition_of(file: str) -> str | None:
+    """The partition of a segment's file, which is named by 20 digits: the name of its folder."""
+    folder, _, name = file.rpartition("/")
+    digits, dot, _ = name.partition(".")
+    return folder.rpartition("/")[2] or None if dot and len(digits) == _SEGMENT_DIGITS and digits.isdigit() else None
 
 
 _RESTORE: Final = (
@@ -129,15 +154,23 @@ _CUT_SHORT: Final = (
 class CorruptLogError(CorruptError):
     """Rot below the durable mark: records that were acknowledged can no longer be read from this copy.
 
-    ``start`` and ``end`` are the offsets (half-open) that are damaged; everything outside them is intact. ``ends``: the log ends at
-    ``start``, before what its mark promises, so nothing behind the damage can be read.
+    ``start`` and ``end`` are the offsets (half-open) that are damaged; everything outside them is intact. ``offset`` is ``start``.
+    ``ends``: the log ends at ``start``, before what its mark promises, so nothing behind the damage can be read.
     """
 
     def __init__(
-        self, reason: str, *, start: int, end: int, file: str | None = None, position: int | None = None, ends: bool = False
+        self,
+        reason: str,
+        *,
+        start: int,
+        end: int,
+        file: str | None = None,
+        position: int | None = None,
+        partition: str | None = None,
+        ends: bool = False,
     ) -> None:
-        super().__init__(reason, file=file, position=position)
-        self.start = start
+        super().__init__(reason, file=file, position=position, partition=partition)
+        self.start = self.offset = start
         self.end = end
         self.args = (f"{self.args[0]}: offsets {start} to {end - 1} are damaged; nothing was cut. {_CUT_SHORT if ends else _RESTORE}",)
 
@@ -168,6 +201,35 @@ class BackupDivergedError(PyreplogError):
         super().__init__(
             f"the backup of {partition} in {backup} is not the beginning of {source}: {why}. Keep this backup, which may be the only copy "
             "of these records, and make another one into a new folder"
+        )
+
+
+class DamagedRecordsWarning(UserWarning):
+    """A reader with ``skip_damaged=True`` left out a range of damaged records. ``error`` is the :class:`CorruptLogError` of the range."""
+
+    def __init__(self, error: CorruptLogError) -> None:
+        self.error = error
+        super().__init__(f"left out: {error}")
+
+
+class BatchTooLargeError(PyreplogError, ValueError):
+    """A compressed batch unpacks to more bytes than a reader takes. Nothing is known to be wrong with it.
+
+    ``offset`` is its first offset, ``limit`` the bytes that the reader takes, ``setting`` the setting that raises the limit, ``partition``
+    the partition (``"orders-0"``) where known.
+    """
+
+    setting: Final = "max_batch_bytes"
+
+    def __init__(self, offset: int | None, limit: int, *, partition: str | None = None) -> None:
+        self.offset = offset
+        self.limit = limit
+        self.partition = partition
+        at = "" if offset is None else f" at offset {offset}"
+        of = "" if partition is None else f" of {partition}"
+        super().__init__(
+            f"the batch{at}{of} takes more than {limit} bytes when it is unpacked, the limit {self.setting}: "
+            f"raise {self.setting} to read the batch"
         )
 
 

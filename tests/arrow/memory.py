@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from typing_extensions import Buffer
 
+from pyreplog.config import MAX_BATCH_BYTES
+from pyreplog.errors import CorruptLogError
 from pyreplog.record import BatchBuilder, RecordBatch, compress
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -82,6 +84,7 @@ class MemorySource:
             offset += len(stored.events)
         self.end_offset = offset
         self.reads = 0
+        self.max_batch_bytes = MAX_BATCH_BYTES
 
     def refresh(self) -> None:
         """Nothing to notice."""
@@ -96,6 +99,10 @@ class MemorySource:
             elif taken:
                 break
         return taken
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for a batch of this source."""
+        return CorruptLogError(reason, start=offset, end=offset + 1, file="memory", position=0, partition="memory-0")
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """The first row that late."""

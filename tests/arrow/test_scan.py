@@ -267,7 +267,7 @@ def test_offsets_that_are_gone_are_refused() -> None:
 
 
 def test_rot_is_an_error_that_says_where() -> None:
-    """A flipped byte ends the pass with a CorruptError naming the partition and an offset; importers see its text."""
+    """A flipped byte ends the pass with the error of its source for that offset, which has the place; importers see its text."""
     source = MemorySource([Stored([Event(b"abc")] * 4), Stored([Event(b"def")] * 4), Stored([Event(b"ghi")] * 4, codec=1)])
     whole = [bytearray(chunk) for chunk in source.chunks]
     for number, (batch, offset) in enumerate(((1, 4), (2, 8))):
@@ -276,9 +276,10 @@ def test_rot_is_an_error_that_says_where() -> None:
         rotten[-1] ^= 1
         source.chunks[batch] = bytes(rotten)
         scan = Scan([(number, source)], name="orders")
-        with pytest.raises(CorruptError, match=rf"checksum mismatch \(CRC-32C\) in orders, in or behind the batch at offset {offset}"):
+        text = rf"checksum mismatch \(CRC-32C\) in memory at byte 0 \(memory-0\): offsets {offset} to {offset}"
+        with pytest.raises(CorruptError, match=text):
             list(scan.batches())
-        with pytest.raises(OSError, match="CorruptError: checksum mismatch"):
+        with pytest.raises(OSError, match=f"CorruptLogError: {text}"):
             pa.table(scan)
 
 

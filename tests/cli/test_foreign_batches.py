@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import pyreplog
 from tests.cli.support import Replog
@@ -30,3 +31,129 @@ def test_header_names_that_are_not_utf8_are_shown_with_replacements(replog: Repl
     assert (done.code, "not UTF-8; readers show U+FFFD" in done.out) == (0, True)
     assert replog("repair", folder, "--to", tmp_path / "saved", "--yes").code == 0
     assert [path.read_bytes() for path in (tmp_path / "saved").rglob(f"{0:020}.log")] == [b"".join(data)]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_that_is_large_when_unpacked_is_read_in_parts(replog: Replog, tmp_path: Path, codec: str) -> None:
+    """``read``, scan, ``cat``, ``export`` and a search by time give all of its records, and ``verify`` and ``repair`` call it sound."""
+    count, value = 9_000, b"x" * 2_000
+    large = bare.batch(1, [bare.record(delta, value) for delta in range(count)], codec=codec)
+    folder = bare.folder(tmp_path, [bare.batch(0, [bare.record(0, b"before")]), large, bare.batch(count + 1, [bare.record(0, b"behind")])])
+    with pyreplog.open_log(folder, "r") as log:
+        assert [record.offset for record in log.read()] == list(range(count + 2))
+        assert [record.value for record in log.read(count, count + 2)] == [value, b"behind"]
+        assert log.seek(timestamp=bare.TIME) == 0
+        for part in log.scan(["offset"]).batches():
+            assert part.row_count <= 32768
+        assert pa.table(log.scan(["offset"], start=5000, end=5003)).to_pydict() == {"offset": [5000, 5001, 5002]}
+        assert pa.table(log.scan(["offset"], start_timestamp=bare.TIME))["offset"].to_pylist() == list(range(count + 2))
+    assert len(replog("cat", "--values", "--start", count - 10, folder).out.splitlines()) == 12
+    assert replog("export", folder, tmp_path / "out.parquet").code == 0
+    assert replog("verify", folder).code == 0
+    assert replog("repair", folder, "--to", tmp_path / "saved", "--yes").code == 0
+
+
+def test_a_batch_above_the_limit_is_refused_and_is_no_damage(replog: Replog, tmp_path: Path) -> None:
+    """Above ``max_batch_bytes`` each face names offset, limit and setting; ``verify`` says that it did not look into it, and exits 0."""
+    folder = bare.folder(tmp_path, [bare.batch(0, [bare.record(0, b"before")]), bare.batch(1, [bare.record(0, bytes(5000))], codec="zstd")])
+    text = "the batch at offset 1 .*4000.*max_batch_bytes"
+    with pyreplog.open_log(folder, "r", max_batch_bytes=4000) as log:
+        for look in (
+            lambda: list(log.read()),
+            lambda: list(log),
+            lambda: list(log.scan().batches()),
+            lambda: list(log.read(skip_damaged=True)),
+        ):
+            with pytest.raises(pyreplog.BatchTooLargeError, match=text) as caught:
+                look()
+            assert not isinstance(caught.value, pyreplog.CorruptError)
+            assert (caught.value.offset, caught.value.limit) == (1, 4000)
+    for command in (["cat"], ["tail"], ["export", folder, "-"]):
+        done = replog(command[0], "--max-batch-bytes", 4000, *(command[1:] or [folder]))
+        assert (done.code, "the batch at offset 1" in done.err) == (1, True)
+        assert "before" in done.out or command == ["tail"]
+    done = replog("verify", "--max-batch-bytes", 4000, folder)
+    assert (done.code, "not looked into: it takes more than 4000 bytes" in done.out) == (0, True)
+    with pytest.raises(pyreplog.ConfigError, match="max_batch_bytes is 0"):
+        pyreplog.open_log(folder, "r", max_batch_bytes=0)
+
+
+def damaged(tmp_path: Path) -> tuple[Path, list[int], list[str]]:
+    """A broker's folder with six batches of two records, of which the third has a wrong checksum and the fifth a wrong record count; the
+    offsets that can be read, and the lines about those that cannot."""
+    batches = [bytearray(bare.batch(2 * number, [bare.record(0, b"%d" % number), bare.record(1, b"-")])) for number in range(6)]
+    batches[2][-1] ^= 1
+    batches[4] = bytearray(bare.batch(8, [bare.record(0, b"4")], count=2))
+    root = tmp_path / "broker"
+    folder = bare.folder(root, map(bytes, batches))
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (root / name).write_text("0\n1\norders 0 12\n")
+    size = len(batches[0])
+    place = f"in {folder}/{0:020}.log at byte"
+    return (
+        root,
+        [0, 1, 2, 3, 6, 7, 10, 11],
+        [
+            f"left out offsets 4 to 5 of orders-0: checksum mismatch (CRC-32C) {place} {2 * size}",
+            f"left out offsets 8 to 9 of orders-0: record count contradicts the records {place} {4 * size}",
+        ],
+    )
+
+
+def test_damage_is_skipped_only_if_asked_for_and_never_in_silence(replog: Replog, tmp_path: Path) -> None:
+    """Without the flag ``cat`` and ``export`` end at the damage; with it they give what is behind, tell each range, and exit with 3."""
+    folder, offsets, told = damaged(tmp_path)
+    assert (done := replog("cat", folder)).code == 3
+    assert [line["offset"] for line in done.objects()] == offsets[:4]
+    done = replog("cat", "--skip-damaged", folder)
+    assert ([line["offset"] for line in done.objects()], done.code) == (offsets, 3)
+    for text in told:
+        assert f"replog cat: {text}\n" in done.err
+    assert len(replog("cat", "--skip-damaged", "-n", 5, folder).objects()) == 5
+    assert [line["offset"] for line in replog("cat", "--skip-damaged", "--start-timestamp", bare.TIME, folder).objects()] == offsets
+    for name in ("out.ndjson", "out.parquet"):
+        assert replog("export", folder, tmp_path / name).code == 3
+        assert not (tmp_path / name).exists()
+        done = replog("export", "--skip-damaged", "--json", folder, tmp_path / name)
+        assert (done.code, done.objects()[0]["left_out"], done.objects()[0]["records"]) == (3, [[4, 6], [8, 10]], 8)
+        assert told[0] in done.err
+        assert (tmp_path / name).exists()
+    sound = bare.folder(tmp_path / "sound", [bare.batch(0, [bare.record(0, b"v")])])
+    assert replog("cat", "--skip-damaged", sound).code == 0
+
+
+def test_iteration_skips_damage_and_tells_each_range(tmp_path: Path) -> None:
+    """``read``, ``scan`` and ``follow`` warn of each range that ``skip_damaged=True`` leaves out, or call the function given instead."""
+    folder, offsets, _ = damaged(tmp_path)
+    with pyreplog.open_log(folder, "r") as log:
+        for isolation in ("read_uncommitted", "read_committed"):
+            with pyreplog.open_log(folder, "r", isolation=isolation) as same:
+                ranges: list[pyreplog.CorruptLogError] = []
+                assert [record.offset for record in same.read(skip_damaged=ranges.append)] == offsets
+                assert [(error.start, error.end) for error in ranges] == [(4, 6), (8, 10)]
+        with pytest.warns(pyreplog.DamagedRecordsWarning, match="left out: .*offsets [48] to [59]") as warned:
+            assert [record.offset for record in log.read(skip_damaged=True)] == offsets
+        assert [one.message.error.offset for one in warned] == [4, 8]  # type: ignore[union-attr]
+        ranges = []
+        assert pa.table(log.scan(["offset"], skip_damaged=ranges.append))["offset"].to_pylist() == offsets
+        assert [record.offset for record in log.follow(timeout=0, skip_damaged=ranges.append)] == offsets
+        assert [record.offset for record in log.read(5, 9, start_timestamp=0, skip_damaged=ranges.append)] == [6, 7]
+        assert len(ranges) == 6
+        with pytest.raises(pyreplog.CorruptLogError):
+            list(log.read())
+        with pytest.raises(pyreplog.ConfigError, match="skip_damaged is 1"):
+            log.read(skip_damaged=1)  # type: ignore[arg-type]
+
+
+def test_whole_batches_behind_damage_at_the_end_are_read(replog: Replog, tmp_path: Path) -> None:
+    """In a folder without marks readers see what lies before the last damage; with ``skip_damaged`` also what lies behind it."""
+    batches = [bytearray(bare.batch(number, [bare.record(0, b"%d" % number)])) for number in range(4)]
+    batches[2][-1] ^= 1
+    folder = bare.folder(tmp_path, map(bytes, batches))
+    done = replog("cat", "--skip-damaged", folder)
+    assert ([line["offset"] for line in done.objects()], done.code) == ([0, 1, 3], 3)
+    with pyreplog.open_log(folder, "r") as log:
+        ranges: list[pyreplog.CorruptLogError] = []
+        assert [record.offset for record in log.read(skip_damaged=ranges.append)] == [0, 1, 3]
+        assert pa.table(log.scan(["offset"], skip_damaged=ranges.append))["offset"].to_pylist() == [0, 1, 3]
+        assert [(error.start, error.end) for error in ranges] == [(2, 3)] * 2

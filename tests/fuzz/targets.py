@@ -72,6 +72,11 @@ def _run_batch(data: bytes) -> object:
     one = RecordBatch(_edge(data))
     one.check_crc()
     one.check_records(None if one.codec == 0 else decompress_payload(one.codec, one.payload, SIZE_MAX))
+    payload = one.payload if one.codec == 0 else decompress_payload(one.codec, one.payload, SIZE_MAX)
+    for cut in (len(payload) // 3, len(payload)):  # in two parts, as a large one comes
+        size, count, last = one.whole_records(payload[:cut], one.record_count, -1, last=False)
+        rest = one.whole_records(payload[size:], one.record_count - count, last, last=True)
+        assert (size + rest[0], count + rest[1]) == (len(payload), one.record_count)
     records = records_of(one, "t", 0, 0, 2**63 - 1)
     total = 0
     for record in records:

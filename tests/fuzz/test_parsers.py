@@ -26,7 +26,7 @@ FED: Final = {
     "batch": ["_core.RecordBatch", "_core.crc32c"],
     "checkpoint": ["log/epochs.EpochCache.parse", "log/snapshot.parse_entries", "log/snapshot.parse_offsets"],
     "client": ["_core.stamp", "record/batch.set_append_time"],
-    "compression": ["record/compression._snappy_decompress"],
+    "compression": ["record/compression._snappy_blocks"],
     "control": ["record/control.control_records"],
     "controller": ["quorum/state.decode"],
     "folder": [
@@ -41,7 +41,7 @@ FED: Final = {
         "log/segment.Segment._whole_size",
         "log/segment.Segment.check_batch",
         "log/segment.Segment.header_at",
-        "log/segment.resume_offset",
+        "log/segment.resume",
         "log/segments.Segments._own_batches",
         "log/segments.Segments.read",
         "repair/survey._lose_moved",

@@ -11,8 +11,7 @@ from pyreplog.ports import File
 from pyreplog.record import compress, records_of, split
 from pyreplog.record.compression import SIZE_MAX, decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
-from pyreplog.verify import Broken, Malformed, PlainRecord, Undecodable, Window, batch_at, decompress, old_records_of
-from pyreplog.verify import records_of as plain_records_of
+from pyreplog.verify import Broken, Malformed, PlainRecord, Undecodable, Window, batch_at, batch_records, decompress, old_records_of
 from tests.fuzz.mutate import seal_batch, seal_old
 from tests.fuzz.target import Target
 from tests.golden.units import unit
@@ -90,14 +89,14 @@ def _library(kind: int, data: bytes) -> object:
 def _verifier(kind: int, data: bytes) -> object:
     """What the verifier makes of it. Raises :class:`Malformed`, :class:`Undecodable` or :class:`Broken`."""
     if kind == _STREAM:
-        return decompress(1 + data[0] % 4, data[1:])
+        return b"".join(decompress(1 + data[0] % 4, data[1:], limit=SIZE_MAX))
     one = batch_at(window(data), 0)
     if one is None or one.checksum() != one.crc or (one.magic == 2) != (kind == _BATCH) or (kind == _OLD and one.size != len(data)):
         raise Malformed("not one batch alone")
     if kind == _OLD:
         return old_records_of(one.data)
     found, before = [], one.base_offset - 1
-    for record in plain_records_of(decompress(one.codec, one.data[61:]), one.record_count, one.base_offset, one.base_timestamp):
+    for record in batch_records(one.codec, one.data[61:], one.record_count, one.base_offset, one.base_timestamp, SIZE_MAX):
         if not before < record.offset <= one.last_offset:
             raise Malformed("out of order")
         before = record.offset

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from pyreplog.config import MAX_BATCH_BYTES
+from pyreplog.errors import CorruptLogError
 from pyreplog.log import CommittedSource, Log
 from pyreplog.record import BatchBuilder, records_of, split
 from tests.log.support import batch
@@ -92,6 +94,16 @@ class Live:
     def __init__(self, log: Log) -> None:
         self._log = log
         self.start_offset = log.start_offset
+        self.max_batch_bytes = MAX_BATCH_BYTES
+
+    @property
+    def end_offset(self) -> int:
+        """The high watermark."""
+        return self._log.high_watermark
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """Of the log."""
+        return self._log.damage(offset, self._log.high_watermark, reason)
 
     @property
     def last_stable_offset(self) -> int:

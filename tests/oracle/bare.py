@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import cramjam
+import crc32c
 
 from tests.oracle import batch as oracle
 
@@ -42,7 +43,11 @@ def whole(base: int, payload: bytes, count: int, *, codec: str = "none") -> byte
         max_timestamp=TIME,
         record_count=count,
     )
-    return oracle.encode_header(head, payload)
+    data = bytearray(oracle.encode_header(head, b""))
+    data += payload
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[17:21] = crc32c.crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
 
 
 def folder(place: Path, batches: Iterable[bytes], name: str = "orders-0") -> Path:

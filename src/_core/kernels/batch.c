@@ -195,6 +195,38 @@ int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *
     return dense && previous == h->last_offset_delta;
 }
 
+/* Whether the bytes of a part end inside the record at the cursor. */
+static bool record_is_cut(cursor c) {
+    int32_t length;
+    const int status = varint_read(&c, &length);
+    return status == STATUS_CUT || (status == STATUS_OK && length >= 0 && (size_t)length > cursor_left(&c));
+}
+
+int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bool last, batch_part *part, int64_t *position) {
+    cursor c = {p, end};
+    batch_record record;
+    part->count = 0;
+    while (part->left > 0 && (last || !record_is_cut(c))) {
+        *position = c.p - p;
+        if (c.p == c.end) {
+            return STATUS_COUNT;
+        }
+        const int status = record_read(&c, &record);
+        if (status < 0) {
+            return status;
+        }
+        if (record.offset_delta <= part->previous || record.offset_delta > h->last_offset_delta) {
+            return STATUS_ORDER;
+        }
+        part->previous = record.offset_delta;
+        part->left--;
+        part->count++;
+    }
+    *position = c.p - p;
+    part->size = c.p - p;
+    return part->left == 0 && c.p != c.end ? STATUS_TRAILING : STATUS_OK;
+}
+
 int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
                          int64_t *offset, int64_t *found, int64_t *position) {
     cursor c = {p, end};

@@ -109,6 +109,18 @@ int header_read(cursor *c, record_header *out);
  * is none, `*max_timestamp` is the greatest of their timestamps as readers see them, -1 where none has one. */
 int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp);
 
+/* Where a walk over the records of a batch is whose bytes come in parts. */
+typedef struct {
+    int64_t size;      /* bytes of the whole records in this part */
+    int32_t count;     /* of them */
+    int32_t left;      /* records of the batch that come behind them */
+    int32_t previous;  /* offset delta of the last record so far; -1 before the first */
+} batch_part;
+
+/* Walk the records that lie whole in [p, end), checked as batch_check_records does; `left` and `previous` say where the walk is, and move.
+ * `last`: nothing comes behind `end`. Returns STATUS_OK, or a status with the bad record's `*position`. */
+int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bool last, batch_part *part, int64_t *position);
+
 /* Find the first record at or after start_offset with a timestamp of at least `timestamp`.
  * Returns 1 with its offset and timestamp, 0 when there is none, or a status with the bad record's `*position`. Of the records that are
  * older only lengths and timestamps are looked at. */

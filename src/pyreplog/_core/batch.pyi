@@ -151,7 +151,18 @@ class RecordBatch:
         partition: int = -1,
         start_offset: int = 0,
         end_offset: int = 0x7FFFFFFFFFFFFFFF,
+        record_count: int = -1,
     ) -> list[Record]:
-        """The records with ``start_offset`` <= offset < ``end_offset``, in order; ``payload`` as for :meth:`check_records`."""
-    def find_timestamp(self, timestamp: int, start_offset: int = 0, payload: Buffer | None = None) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least ``timestamp``."""
+        """The records with ``start_offset`` <= offset < ``end_offset``, in order; ``payload`` as for :meth:`check_records`.
+
+        ``record_count``: ``payload`` is a part of the records and holds so many (see :meth:`whole_records`)."""
+    def whole_records(self, payload: Buffer, left: int, previous: int, *, last: bool) -> tuple[int, int, int]:
+        """(bytes, count, offset delta of the last) of the records that lie whole in ``payload``, a part of the uncompressed records.
+
+        ``left``: records of the batch from there on; ``previous``: offset delta of the one before, -1 for none; ``last``: nothing follows.
+        Raises CorruptError where they are wrong. Releases the GIL."""
+    def find_timestamp(
+        self, timestamp: int, start_offset: int = 0, payload: Buffer | None = None, record_count: int = -1
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least ``timestamp``. ``record_count``:
+        as for :meth:`records`."""

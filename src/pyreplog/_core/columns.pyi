@@ -51,9 +51,10 @@ class ColumnsBuilder:
         end_offset: int = 0x7FFFFFFFFFFFFFFF,
         start_timestamp: int | None = None,
         end_timestamp: int | None = None,
+        record_count: int = -1,
     ) -> int:
         """Add one batch, whose CRC the caller has checked; rows added (0 for a control batch). ``payload`` is its decompressed records
-        where it has a codec. Releases the GIL above 5 KiB."""
+        where it has a codec, or a part of them that holds ``record_count``. Releases the GIL above 5 KiB."""
     def extend(
         self,
         data: Buffer,

@@ -22,8 +22,8 @@ from pyreplog.aio.opening import Opening
 from pyreplog.aio.records import Records
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
-from pyreplog.config import LogConfig, Permissions
-from pyreplog.errors import ClosedError, PyreplogError
+from pyreplog.config import MAX_BATCH_BYTES, LogConfig, Permissions
+from pyreplog.errors import ClosedError, CorruptLogError, PyreplogError
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.values import LogStats, RecoveryProgress
@@ -46,6 +46,7 @@ def open_log(
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     above_high_watermark: bool = False,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
     progress: Callable[[RecoveryProgress], None] | None = None,
     permissions: Permissions = "owner",
     lock_timeout: float | None = 0,
@@ -66,6 +67,7 @@ def open_log(
         max_block_ms=max_block_ms,
         isolation=isolation,
         above_high_watermark=above_high_watermark,
+        max_batch_bytes=max_batch_bytes,
         progress=progress,
         permissions=permissions,
         lock_timeout=0 if mode == "a" else lock_timeout,
@@ -294,23 +296,34 @@ class Log:
         *,
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
+        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Records:
         """The records of a range of offsets and timestamps. See :meth:`pyreplog.Log.read`; its errors come when the loop begins."""
-        return Records(self._chunks(partial(self._log.read, start, end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)))
+        read = partial(self._log.read, start, end, start_timestamp=start_timestamp, end_timestamp=end_timestamp, skip_damaged=skip_damaged)
+        return Records(self._chunks(read))
 
     async def _chunks(self, read: Callable[[], Iterator[Record]]) -> AsyncGenerator[list[Record], None]:
         self._check()
         async for chunk in in_chunks(self._calls, await self._calls.read(read)):
             yield chunk
 
-    def follow(self, start: int | None = None, *, timeout: float | None = None) -> Records:
+    def follow(
+        self,
+        start: int | None = None,
+        *,
+        timeout: float | None = None,
+        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
+    ) -> Records:
         """The records from ``start`` on, and then each new one as soon as it may be read. See :meth:`pyreplog.Log.follow`."""
-        return Records(self._follow(start, timeout))
+        return Records(self._follow(start, timeout, skip_damaged))
 
-    async def _follow(self, start: int | None, timeout: float | None) -> AsyncGenerator[list[Record], None]:
+    async def _follow(
+        self, start: int | None, timeout: float | None, skip_damaged: bool | Callable[[CorruptLogError], object]
+    ) -> AsyncGenerator[list[Record], None]:
         self._check()
         begin, patience = await self._calls.read(self._log._follow_from, start, timeout)
-        async for chunk in follow(self._calls, self._log._view, begin, patience, lambda: self.closed):
+        view = self._log._looking(skip_damaged)
+        async for chunk in follow(self._calls, view, begin, patience, lambda: self.closed):
             yield chunk
 
     async def scan(
@@ -321,10 +334,17 @@ class Log:
         end: int | None = None,
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
+        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Scan:
         """The same ranges as Arrow columns. Who imports it reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``."""
         return await self._calls.read(
-            self._log.scan, columns, start=start, end=end, start_timestamp=start_timestamp, end_timestamp=end_timestamp
+            self._log.scan,
+            columns,
+            start=start,
+            end=end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+            skip_damaged=skip_damaged,
         )
 
     async def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:

@@ -14,24 +14,27 @@ from contextlib import contextmanager
 from typing import Final
 
 from pyreplog.cli.options import (
+    EXIT_DAMAGED,
     EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
     Parser,
+    add_limit,
     add_path,
     add_progress,
     add_range,
     add_selection,
     add_shape,
+    add_skipping,
     is_reversed,
     number,
 )
 from pyreplog.cli.output import Progress, json_line, printable, record_fields, say
-from pyreplog.cli.reading import include_above, readers, tell_above
+from pyreplog.cli.reading import include_above, readers, source_of, tell_above
 from pyreplog.cli.several import Named, SeveralLogs, readers_of_several
 from pyreplog.config import INT64_MAX
-from pyreplog.log import LogReader
-from pyreplog.record import Record, records_of
+from pyreplog.log import LogReader, placed_lists
+from pyreplog.record import Record
 
 __all__ = ["HELP", "NAME", "add_arguments", "chosen", "run", "write_records"]
 
@@ -49,6 +52,8 @@ def add_arguments(parser: Parser) -> None:
     add_range(parser)
     parser.add_argument("-n", "--count", metavar="N", type=number, help="stop after N records in all")
     add_shape(parser)
+    add_skipping(parser)
+    add_limit(parser)
     add_progress(parser)
 
 
@@ -59,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(arguments.path) > 1 and not arguments.all:
         say("replog cat: several folders are read by --all: add it, or name one folder")
         return EXIT_USAGE
+    arguments.left_out = []
     with _opened(arguments) as logs:
         found = [reader for _, reader in logs.named]
         include_above(arguments, found)
@@ -73,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             for log, reader in logs.named:
                 for records in chosen(reader, arguments):
                     if left <= 0:
-                        return EXIT_OK
+                        return EXIT_DAMAGED if arguments.left_out else EXIT_OK
                     records = records[:left]  # noqa: PLW2901
                     left -= len(records)
                     write_records(records, values=arguments.values, log=log)
@@ -81,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             progress.close()
         tell_above(arguments, found)
+    if arguments.left_out:
+        return EXIT_DAMAGED
     return EXIT_FAILED if logs.is_partial else EXIT_OK
 
 
@@ -98,7 +106,7 @@ def _opened(arguments: argparse.Namespace) -> Iterator[SeveralLogs]:
 
 def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Record]]:
     """The records of one partition that the arguments select, batch by batch. Indexes only skip: each record is checked."""
-    source = reader.isolated(arguments.isolation)
+    source = source_of(reader, arguments)
     start, end = max(arguments.start, reader.start_offset), min(arguments.end, source.end_offset)
     since, until = arguments.start_timestamp, arguments.end_timestamp
     if since is not None:
@@ -109,13 +117,13 @@ def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Re
     if start >= end:
         return
     for batch in source.batches(start, end):
-        records = records_of(batch, reader.topic, reader.partition, start, end)
-        if since is not None or until is not None:
-            # A record without a time, -1, is in no range of times.
-            low, high = max(since or 0, 0), INT64_MAX + 1 if until is None else until
-            records = [record for record in records if low <= record.timestamp < high]
-        if records:
-            yield records
+        for records in placed_lists(source, batch, reader.topic, reader.partition, start, end):
+            if since is not None or until is not None:
+                # A record without a time, -1, is in no range of times.
+                low, high = max(since or 0, 0), INT64_MAX + 1 if until is None else until
+                records = [record for record in records if low <= record.timestamp < high]  # noqa: PLW2901
+            if records:
+                yield records
 
 
 def write_records(records: list[Record], *, values: bool, log: str = "") -> None:

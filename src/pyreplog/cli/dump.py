@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress, place
@@ -21,20 +21,21 @@ from pyreplog.system import SystemDisk
 from pyreplog.verify import (
     CODEC_NAMES,
     CONTROL_NAMES,
+    SIZE_MAX,
     Batch,
     Broken,
     Malformed,
     PlainRecord,
+    TooLarge,
     Unavailable,
     Undecodable,
     Window,
     batch_at,
+    batch_records,
     control_type,
     could_be_ours,
-    decompress,
     listed,
     old_records_of,
-    records_of,
     resume,
     small_file,
     total_size,
@@ -216,15 +217,16 @@ def _batch(batch: Batch) -> Row:
 def _records(batch: Batch) -> Iterator[Row]:
     try:
         if batch.magic < 2:
-            found = old_records_of(batch.data)
+            found: Iterable[PlainRecord] = old_records_of(batch.data)
         else:
-            payload = decompress(batch.codec, batch.data[61:])
-            found = list(records_of(payload, batch.record_count, batch.base_offset, batch.base_timestamp))
+            stored = batch.data[61:]
+            found = batch_records(batch.codec, stored, batch.record_count, batch.base_offset, batch.base_timestamp, SIZE_MAX)
+        for record in found:
+            yield _record(batch, record)
     except (Malformed, Undecodable, Unavailable) as error:
         yield {"position": batch.position, "damage": f"the records of this batch: {error}"}
-        return
-    for record in found:
-        yield _record(batch, record)
+    except TooLarge as error:
+        yield {"position": batch.position, "note": f"the records of this batch: {error}"}
 
 
 def _record(batch: Batch, record: PlainRecord) -> Row:

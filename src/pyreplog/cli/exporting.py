@@ -14,7 +14,20 @@ from secrets import token_hex
 from typing import IO, Any, Final
 
 from pyreplog.cli.cat import chosen
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_range, add_selection, is_reversed
+from pyreplog.cli.options import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    Parser,
+    add_limit,
+    add_path,
+    add_progress,
+    add_range,
+    add_selection,
+    add_skipping,
+    is_reversed,
+)
 from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields, say, tell
 from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import include_above, readers, tell_above
@@ -39,6 +52,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="replace FILE where it is there already")
     add_selection(parser)
     add_range(parser)
+    add_skipping(parser)
+    add_limit(parser)
     parser.add_argument("--json", action="store_true", help="print what was written as one JSON object")
     add_progress(parser)
 
@@ -60,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = os.path.dirname(target)
     if folder and not os.path.isdir(folder):
         raise ConfigError(f"there is no folder {folder} to make {os.path.basename(target)} in")
+    arguments.left_out = []
     # Of everything, the rest is exported; a topic that was asked for must be whole.
     left_out: list[str] | None = [] if arguments.topic is None and arguments.partition is None else None
     selection = {"topic": arguments.topic, "partition": arguments.partition, "progress": arguments.progress, "left_out": left_out}
@@ -78,12 +94,15 @@ def run(arguments: argparse.Namespace) -> int:
             progress.close()
         tell_above(arguments, found.values())
     if arguments.json:
-        text = json_line({"file": target, "format": form, "records": progress.count, "partitions": len(found)})
+        ranges = [[error.start, error.end] for error in arguments.left_out]
+        text = json_line({"file": target, "format": form, "records": progress.count, "partitions": len(found), "left_out": ranges})
     else:
         text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
     (say if target == "-" else tell)(text)
     for name in left_out or ():
         say(printable(f"replog export: {name} may hold a log, may not be looked into, and is not among these records"))
+    if arguments.left_out:
+        return EXIT_DAMAGED
     return EXIT_FAILED if left_out else EXIT_OK
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from pyreplog.cli.output import printable, say
-from pyreplog.config import INT64_MAX, PERMISSIONS, meant, suggestion
+from pyreplog.config import INT64_MAX, MAX_BATCH_BYTES, PERMISSIONS, meant, suggestion
 from pyreplog.log import ISOLATIONS, READ_UNCOMMITTED
 
 __all__ = [
@@ -178,6 +178,26 @@ def add_range(parser: argparse.ArgumentParser) -> None:
         "--above-high-watermark",
         action="store_true",
         help="read up to the last whole batch: records above a stale high watermark too, which no acknowledgement vouches for",
+    )
+
+
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    """``--max-batch-bytes``."""
+    parser.add_argument(
+        "--max-batch-bytes",
+        metavar="N",
+        type=number,
+        default=MAX_BATCH_BYTES,
+        help="unpack at most N bytes of one compressed batch, in parts (default: 1 GiB); a larger batch is refused",
+    )
+
+
+def add_skipping(parser: argparse.ArgumentParser) -> None:
+    """``--skip-damaged``."""
+    parser.add_argument(
+        "--skip-damaged",
+        action="store_true",
+        help="leave out damaged batches, tell their offsets, go on behind them, and end with exit code 3",
     )
 
 

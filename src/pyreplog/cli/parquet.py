@@ -9,6 +9,7 @@ from typing import IO, Any, Final, cast
 
 from pyreplog.arrow import BatchSource, Scan
 from pyreplog.cli.output import Progress
+from pyreplog.cli.reading import source_of
 from pyreplog.cli.rows import Fields, Place, Row, RowError, map_rows
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ConfigError, UnknownTopicError, excerpt
@@ -148,7 +149,7 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
     with parquet.ParquetWriter(file, schema, compression="zstd", write_batch_size=_PAGE_ROWS) as writer:
         group = _Group(writer, schema)
         for reader in found:
-            source = reader.isolated(arguments.isolation)
+            source = source_of(reader, arguments)
             end = min(arguments.end, source.end_offset)
             if end < max(arguments.start, reader.start_offset):
                 continue

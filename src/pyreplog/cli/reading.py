@@ -12,14 +12,24 @@ from typing import Final
 
 from pyreplog.cli.output import Progress, counted, say
 from pyreplog.config import nearest, suggestion
-from pyreplog.errors import PyreplogError, StorageError, UnknownTopicError
-from pyreplog.log import Finder, LogReader, distrusted, find_roots
+from pyreplog.errors import CorruptLogError, PyreplogError, StorageError, UnknownTopicError
+from pyreplog.log import READ_COMMITTED, CommittedSource, Finder, LogReader, SkippingSource, distrusted, find_roots
 from pyreplog.ports import Disk
 from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
-__all__ = ["check_path", "include_above", "no_log", "open_chosen", "readers", "reading_disk", "tell_above", "tell_distrust"]
+__all__ = [
+    "check_path",
+    "include_above",
+    "no_log",
+    "open_chosen",
+    "readers",
+    "reading_disk",
+    "source_of",
+    "tell_above",
+    "tell_distrust",
+]
 
 _NAMED_MAX: Final = 5
 _SYNC_S: Final = 0.1
@@ -128,6 +138,22 @@ def _still_above(reader: LogReader, end: int) -> bool:
     except PyreplogError:
         return False
     return reader.end_offset < end
+
+
+def source_of(reader: LogReader, arguments: argparse.Namespace) -> LogReader | CommittedSource | SkippingSource:
+    """Where a command reads the records of ``reader``, by ``--isolation``, ``--max-batch-bytes`` and ``--skip-damaged``. Each range that
+    is left out is told, and added to ``arguments.left_out``."""
+    reader.max_batch_bytes = arguments.max_batch_bytes
+    if not arguments.skip_damaged:
+        return reader.isolated(arguments.isolation)
+
+    def tell(error: CorruptLogError) -> None:
+        arguments.left_out.append(error)
+        where = f"{reader.topic_partition}: {error.reason} in {error.file} at byte {error.position}"
+        say(f"replog {arguments.command}: left out offsets {error.start} to {error.end - 1} of {where}")
+
+    skipping = SkippingSource(reader, tell)
+    return CommittedSource(skipping) if arguments.isolation == READ_COMMITTED else skipping
 
 
 def check_path(path: str, what: str = "folder") -> None:

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from pyreplog.cli.cat import write_records
-from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_selection, add_shape, number, seconds
+from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_limit, add_path, add_progress, add_selection, add_shape, number, seconds
 from pyreplog.cli.output import Progress, say
 from pyreplog.cli.reading import reading_disk
 from pyreplog.errors import OffsetOutOfRangeError
-from pyreplog.log import LogReader
+from pyreplog.log import LogReader, placed_lists
 from pyreplog.ports import Watch
-from pyreplog.record import Record, records_of
+from pyreplog.record import Record
 from pyreplog.system import SystemDisk
 
 __all__ = ["HELP", "NAME", "add_arguments", "last_records", "run"]
@@ -44,6 +44,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on with each new record, until Ctrl-C")
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds, help="with --follow: stop when nothing came for so long")
     add_shape(parser)
+    add_limit(parser)
     add_progress(parser)
 
 
@@ -54,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
     with reading_disk(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as (disk, found):
         readers = list(found.values())
+        for reader in readers:
+            reader.max_batch_bytes = arguments.max_batch_bytes
         total = sum(min(reader.end_offset - reader.start_offset, arguments.lines) for reader in readers)
         progress = Progress("read", total=total, forced=arguments.progress, beside=True)
         try:
@@ -82,9 +85,9 @@ def last_records(reader: LogReader, count: int, progress: Progress) -> list[Reco
 
 def _records(reader: LogReader, start: int, end: int, progress: Progress) -> Iterable[Record]:
     for batch in reader.batches(start, end):
-        records = records_of(batch, reader.topic, reader.partition, start, end)
-        yield from records
-        progress.add(len(records))
+        for records in placed_lists(reader, batch, reader.topic, reader.partition, start, end):
+            yield from records
+            progress.add(len(records))
 
 
 def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Namespace) -> None:
@@ -118,7 +121,8 @@ def _write_new(reader: LogReader, start: int, *, values: bool) -> int:
     end = reader.end_offset
     try:
         for batch in reader.batches(start, end):
-            write_records(records_of(batch, reader.topic, reader.partition, start, end), values=values)
+            for records in placed_lists(reader, batch, reader.topic, reader.partition, start, end):
+                write_records(records, values=values)
             start = batch.next_offset
     except OffsetOutOfRangeError:
         reader.refresh()

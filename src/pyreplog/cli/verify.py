@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_WARNED, Parser, add_path, add_progress
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_WARNED, Parser, add_limit, add_path, add_progress
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.log import untrusted
@@ -33,6 +33,7 @@ def add_arguments(parser: Parser) -> None:
     add_path(parser)
     parser.add_argument("--quick", action="store_true", help="check headers and checksums, and do not decode each record")
     parser.add_argument("--json", action="store_true", help="one JSON object per finding, then one with the totals")
+    add_limit(parser)
     add_progress(parser)
 
 
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         progress = Progress("verified", total=total_size(disk, arguments.path.rstrip("/") or "/"), forced=arguments.progress, sized=True)
         try:
-            book = verify(disk, arguments.path, deep=not arguments.quick, progress=progress.add)
+            book = verify(disk, arguments.path, deep=not arguments.quick, progress=progress.add, max_batch_bytes=arguments.max_batch_bytes)
         finally:
             progress.close()
         if refusal := untrusted(disk, book.folders):

@@ -54,6 +54,7 @@ from pyreplog.log.reader import LogReader
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot, make_folder
 from pyreplog.log.settings import read_config
+from pyreplog.log.skipping import SkippingSource, placed_lists
 from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.snapshot import format_state, parse_state, read_state, read_whole, replace_file, write_state
 from pyreplog.log.together import Together, cluster_id_of, log_names, printable_name, twice
@@ -94,6 +95,7 @@ __all__ = [
     "RecoveryReport",
     "RootView",
     "SPOOL_PREFIX",
+    "SkippingSource",
     "Sleeping",
     "StableSource",
     "SyncPlan",
@@ -124,6 +126,7 @@ __all__ = [
     "parent_of",
     "parse_directory_name",
     "parse_state",
+    "placed_lists",
     "printable_name",
     "random_uuid",
     "read_backup_note",

@@ -14,6 +14,7 @@ from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD, SegmentScanner, TimeSearch
 from pyreplog.errors import CorruptLogError
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.layout import DELTA_POSITION, INT64_MAX, LOOKUP_CHUNK_SIZE
+from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment import Segment
 from pyreplog.values import NO_EPOCH
 
@@ -85,6 +86,10 @@ class Chain:
             walked, expected = self._walk(segment, position, data, expected, end_offset)
             if walked <= 0:
                 raise _broken(segment, position, expected, end_offset, "the batch of this offset is not in its segment")
+            if position + walked > segment.size:
+                scan = scan_segment(segment.file, segment.size, segment.base_offset, position=position, check_crc=False)
+                start = scan.next_offset if scan.batch_count else offset
+                raise _broken(segment, scan.position, start, start + 1, "a batch's length contradicts the file")
             position += walked
 
     def _reach(self, segment: Segment, position: int, offset: int) -> int:

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import Final, NamedTuple, TypeVar
 
 from pyreplog._core import LOG_OVERHEAD, OffsetIndex, SegmentScanner
-from pyreplog.config import Durability
+from pyreplog.config import MAX_BATCH_BYTES, Durability
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import EpochCache, read_epochs
@@ -37,7 +37,7 @@ from pyreplog.log.overflow import find_parts, may_overflow
 from pyreplog.log.producer_state import newest_table, producer_batches
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.scan import scan_segment, sound_batches
-from pyreplog.log.segment import Segment, SegmentNames
+from pyreplog.log.segment import Segment, SegmentNames, resume
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import read_offsets
 from pyreplog.ports import Disk, Stat
@@ -164,6 +164,8 @@ class PartitionCopy:
         self._index_cache = IndexCache()
         self._mark: MarkState | None = None
         self._closed = False
+        #: How far readers may see, as a checkpoint has it.
+        self._promised_end = INT64_MAX
         self._chain: Chain | None = None
         self._producers: ProducerTable | None = None
         self._root = root
@@ -340,6 +342,7 @@ class PartitionCopy:
         """The same without a mark, from the root's checkpoints and the segments, which begin at ``first``."""
         self.start_offset = max(root.offset(LOG_START_NAME, self.topic_partition) or 0, first)
         promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
+        self._promised_end = INT64_MAX if promised_end is None else promised_end
         self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
         if promised_end is not None:
             # What was flushed is there, or is missed: it was readable once, and no kill or power loss takes it.
@@ -482,9 +485,23 @@ class PartitionCopy:
             if scan.position < segment.size:
                 reason = segment.describe_damage(scan.position, "")
                 if reason:
-                    raise CorruptError(reason, file=segment.path, position=segment.in_file(scan.position))
+                    raise CorruptError(reason, file=segment.path, position=segment.in_file(scan.position), offset=end)
             return min(end, limit)
         return 0
+
+    def see_behind(self) -> None:
+        """Raise the high watermark of a folder without a mark to the last whole batch that a checkpoint allows, if damage hides batches
+        behind the last one that a walk from the start finds."""
+        self._again(self._see_behind)
+
+    def _see_behind(self) -> None:
+        last = None if self._segments is None else self._segments.last
+        if self._mark is not None or last is None or not self.unreadable_size:
+            return
+        scan = _scan_end(last)
+        while (found := resume(last, scan.position, scan.next_offset)) is not None:
+            scan = scan_segment(last.file, last.size, last.base_offset, position=found[1])
+            self.high_watermark = max(self.high_watermark, min(scan.next_offset, self._promised_end))
 
     # -- reading --
 
@@ -531,13 +548,25 @@ class PartitionCopy:
         if offset >= end_offset or size_max <= 0:
             return memoryview(b"")
         if offset < self._lost_end:
-            end = min(self._lost_end, end_offset)
-            raise CorruptLogError("segments are missing", start=offset, end=end, file=self.directory)
+            raise self._missing(offset, min(self._lost_end, end_offset), "segments are missing")
         data = self._again(lambda: self._read(offset, size_max, end_offset))
         if data is None:
             self._check_missing(offset, end_offset)
             return memoryview(b"")
-        return sound_batches(data, offset, end_offset, self.directory)
+        return sound_batches(data, partial(self.damage, offset, end_offset))
+
+    def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged, with its place."""
+        return self._again(lambda: self._damage(offset, end_offset, reason))
+
+    def _damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
+        segments = self._open_segments
+        return self._missing(offset, end_offset, reason) if segments is None else segments.damage(offset, end_offset, reason)
+
+    def _missing(self, start: int, end: int, reason: str, *, ends: bool = False) -> CorruptLogError:
+        """The error for records before the first segment, or of a folder without any: the file is the one that would hold them."""
+        path = join(self.directory, SegmentNames(start).log)
+        return CorruptLogError(reason, start=start, end=end, file=path, position=0, ends=ends)
 
     def _check_missing(self, offset: int, end_offset: int) -> None:
         """Nothing is there from ``offset`` to below ``end_offset``, which may be a gap that compaction left, but not at the log's end."""
@@ -545,21 +574,22 @@ class PartitionCopy:
         last = None if segments is None else segments.last
         if last is None or (last.base_offset < end_offset and last.position_of(offset) is None):
             reason = "the log ends before what its mark promises: its end is missing"
-            file, position = (self.directory, None) if last is None else (last.path, last.size)
-            raise CorruptLogError(reason, start=offset, end=end_offset, file=file, position=position, ends=True)
+            if last is None:
+                raise self._missing(offset, end_offset, reason, ends=True)
+            raise CorruptLogError(reason, start=offset, end=end_offset, file=last.path, position=last.size, ends=True)
 
     def _read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
         if offset < self.start_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=str(self.topic_partition))
         return None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset, self._chain)
 
-    def find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
+    def find_timestamp(self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record from the start to below ``end_offset`` that is not older than ``timestamp``."""
-        return self._again(lambda: self._find_timestamp(timestamp, end_offset))
+        return self._again(lambda: self._find_timestamp(timestamp, end_offset, size_max))
 
-    def _find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
+    def _find_timestamp(self, timestamp: int, end_offset: int, size_max: int) -> tuple[int, int] | None:
         segments = self._open_segments
-        return None if segments is None else segments.find_timestamp(timestamp, self.start_offset, end_offset, self._chain)
+        return None if segments is None else segments.find_timestamp(timestamp, self.start_offset, end_offset, self._chain, size_max)
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from pyreplog._core import RecordBatch, find_producers, whole_batches
 from pyreplog.config import suggestion
-from pyreplog.errors import ConfigError
+from pyreplog.errors import ConfigError, CorruptLogError
 from pyreplog.ports import Buffer
 from pyreplog.record import ABORT, end_marker, end_of, split
 
@@ -39,8 +39,18 @@ class StableSource(Protocol):
         ...
 
     @property
+    def end_offset(self) -> int:
+        """The high watermark."""
+        ...
+
+    @property
     def last_stable_offset(self) -> int:
         """No transaction that is open begins below; not above the high watermark."""
+        ...
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The most bytes that users of this source unpack of one compressed batch, in parts."""
         ...
 
     def refresh(self) -> None:
@@ -53,6 +63,10 @@ class StableSource(Protocol):
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""
+        ...
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
         ...
 
 
@@ -73,6 +87,11 @@ class CommittedSource:
     def end_offset(self) -> int:
         """The last stable offset."""
         return self._source.last_stable_offset
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The most bytes that users of this source unpack of one compressed batch, in parts."""
+        return self._source.max_batch_bytes
 
     def refresh(self) -> None:
         """Take notice of what was appended since."""
@@ -114,6 +133,10 @@ class CommittedSource:
         it may be an aborted one or a marker."""
         found = self._source.find_timestamp(timestamp)
         return found if found is not None and found[0] < self.end_offset else None
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        return self._source.damage(offset, reason)
 
 
 class _Fates:

@@ -139,7 +139,8 @@ class LegacyPrefix:
         if first >= end:
             return found, None
         reason = f"the message at byte {group.position + sound} is not what was written"
-        return found, CorruptLogError(reason, start=first, end=min(self._last_offsets[slot] + 1, end), file=self._file().path)
+        last = min(self._last_offsets[slot] + 1, end)
+        return found, CorruptLogError(reason, start=first, end=last, file=self._file().path, position=group.position + sound)
 
     def _bytes(self, group: _Group) -> memoryview:
         return self._file().read_at(group.position, group.size)

@@ -398,7 +398,8 @@ class Loader:
             if offset < self.durable_end and epoch != known != NO_EPOCH:
                 # The checksum of a batch does not cover its epoch, that of the mark does.
                 reason = f"a batch has leader epoch {epoch}, and its offsets belong to epoch {known}"
-                raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path)
+                position = segment.position_of(offset)
+                raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=position)
 
     def _check_claim(self, segment: Segment, scan: SegmentScanner, position: int, end: int) -> None:
         """Where offsets may have gaps nothing but the next batch tells that the last good one claims too much, for no checksum covers where
@@ -418,7 +419,7 @@ class Loader:
     def _refuse_old_format(self, segment: Segment, position: int) -> None:
         reason = segment.describe_damage(position, "")
         if reason:
-            raise CorruptError(reason, file=segment.path, position=position)
+            raise CorruptError(reason, file=segment.path, position=position, offset=segment.offset_at(position))
 
     def _note_harm(self) -> None:
         """What is to be cut is not the mere beginning of a write, which the end of a process may leave at the end of the last segment. An
@@ -526,7 +527,8 @@ class Loader:
     def _first_segment(self) -> Segment:
         base = self.state.start_offset if self.state is not None else max(self.origin.log_start_offset, 0)
         if base < self.durable_end:
-            raise CorruptLogError("the log's files are gone", start=base, end=self.durable_end, file=self.directory)
+            path = join(self.directory, segment_name(base, LOG_SUFFIX))
+            raise CorruptLogError("the log's files are gone", start=base, end=self.durable_end, file=path, position=0)
         segment = Segment.create(
             self.disk, self.directory, base, index_interval=self.config.index_interval_bytes, wall_ms=self.clock.wall_ms()
         )
@@ -541,7 +543,8 @@ class Loader:
         # In what was a broker's, one that wrote here since may have moved the start, and noted it.
         start = max(state.start_offset, self.origin.log_start_offset) if state.adopted else state.start_offset
         if first > start and start < self.durable_end:
-            raise CorruptLogError("the beginning of the log is missing", start=start, end=first, file=self.directory)
+            path = join(self.directory, segment_name(start, LOG_SUFFIX))
+            raise CorruptLogError("the beginning of the log is missing", start=start, end=first, file=path, position=0)
 
     def _trusted_epochs(self) -> EpochCache | None:
         """The history in the file, where the mark vouches for it."""

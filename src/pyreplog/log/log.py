@@ -15,9 +15,10 @@ from functools import partial
 from typing import Final, NamedTuple, Self
 
 from pyreplog._core import LogSlice, RecordBatch, TailCache, TailRoom, stamp
-from pyreplog.config import LogConfig
+from pyreplog.config import MAX_BATCH_BYTES, LogConfig
 from pyreplog.errors import (
     ConfigError,
+    CorruptLogError,
     InternalError,
     InvalidRequestError,
     MessageTooLargeError,
@@ -370,16 +371,22 @@ class Log(LogState):
         if data is None:
             return LogSlice(self, offset, (), 0)
         if checked:
-            data = sound_batches(data, offset, end_offset, self.directory)
+            data = sound_batches(data, partial(self._segments.damage, offset, end_offset))
         return LogSlice(self, offset, (data,), data.nbytes)
 
-    def find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
+    def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged, with its place."""
+        self._check_open()
+        return self._segments.damage(offset, end_offset, reason)
+
+    def find_timestamp(self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least ``timestamp`` (ms); None where there
         is none."""
         self._check_open()
         if self._poisoned:
             end_offset = min(end_offset, self.flushed_offset)
-        return self._segments.find_timestamp(timestamp, self.start_offset, min(end_offset, self.end_offset), self._chain)
+        end = min(end_offset, self.end_offset)
+        return self._segments.find_timestamp(timestamp, self.start_offset, end, self._chain, size_max)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What a reader of committed records must leave out of the half-open range: the aborted transactions that reach into it, by the

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from pyreplog._core import RecordBatch
-from pyreplog.config import LogConfig
+from pyreplog.config import MAX_BATCH_BYTES, LogConfig
 from pyreplog.errors import (
     ConfigError,
     CorruptError,
@@ -43,6 +43,8 @@ class LogReader:
         """``roots``: the folders that may hold replicas that are created later, with their node ids as far as they are known."""
         self.topic_partition = topic_partition
         self.topic, self.partition = topic_partition
+        #: The most bytes that users of this reader unpack of one compressed batch, in parts.
+        self.max_batch_bytes = MAX_BATCH_BYTES
         self._copies = list(copies)
         self._roots = roots or {}
         self._chosen = self._copies[0]
@@ -208,6 +210,12 @@ class LogReader:
                     "is a copy. Move one of them away, or open the folder that is meant"
                 )
 
+    def see_behind(self) -> None:
+        """For a reader that leaves damage out: see also the whole batches behind damage at the end of a lone folder without a mark."""
+        if len(self._copies) == 1:
+            self._look(self._chosen.see_behind)
+            self.end_offset = max(self.end_offset, self._chosen.high_watermark)
+
     def release(self) -> None:
         """Close the files until they are needed again: for whoever has many readers."""
         for copy in self._copies:
@@ -251,7 +259,11 @@ class LogReader:
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""
-        return self._look(lambda: self._chosen.find_timestamp(timestamp, self.end_offset))
+        return self._look(lambda: self._chosen.find_timestamp(timestamp, self.end_offset, self.max_batch_bytes))
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        return self._look(lambda: self._chosen.damage(offset, self.end_offset, reason))
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Rising offsets from ``start`` to ``end`` that cut the range into pieces of about ``size_target`` bytes, along index entries."""
@@ -299,7 +311,8 @@ class LogReader:
         rest, damaged = self._rest
         if offset >= rest:
             reason = "the only copy that had this is damaged"
-            raise CorruptLogError(reason, start=offset, end=self.end_offset, file=damaged.directory)
+            place = damaged.damage(rest, self.end_offset, reason)
+            raise CorruptLogError(reason, start=offset, end=self.end_offset, file=place.file, position=place.position)
         return rest
 
     def _check(self, offset: int) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Callable
 from typing import Final
 
-from pyreplog._core import LOG_OVERHEAD, RecordBatch, SegmentScanner
+from pyreplog._core import LOG_OVERHEAD, SegmentScanner
 from pyreplog.errors import CorruptError, CorruptLogError, raise_for_status
 from pyreplog.log.layout import HEADER_UP_TO_MAGIC, LENGTH_POSITION, MAGIC, MAGIC_POSITION, SCAN_CHUNK_SIZE
 from pyreplog.ports import File
@@ -39,18 +38,14 @@ def describe_damage(file: File, position: int, size: int, newer: int, reason: st
     return reason
 
 
-def sound_batches(data: memoryview, offset: int, end_offset: int, directory: str) -> memoryview:
-    """What of ``data``, whole batches from the one of ``offset`` on, lies before the first that its checksum does not fit. That one is the
-    next reader's. Raises :class:`CorruptLogError` with its offsets, as far as they are below ``end_offset``, where ``data`` begins with it.
-    """
+def sound_batches(data: memoryview, damage: Callable[[str], CorruptLogError]) -> memoryview:
+    """Return the part of ``data``, whole batches, before the first with a wrong checksum; the next read meets that one. Raises the error
+    that ``damage`` makes of the reason if ``data`` begins with it."""
     scan = SegmentScanner(int.from_bytes(data[:LENGTH_POSITION], "big"))
     taken = scan.feed(data)
-    if taken:
-        return data[:taken]
-    end = end_offset
-    with contextlib.suppress(CorruptError):  # a header that says nothing of its end: then all that was asked for is in doubt
-        end = min(end, RecordBatch(data).next_offset)
-    raise CorruptLogError(why_ended(scan), start=offset, end=max(end, offset + 1), file=directory)
+    if not taken:
+        raise damage(why_ended(scan))
+    return data[:taken]
 
 
 def why_ended(scan: SegmentScanner) -> str:

@@ -25,6 +25,7 @@ from pyreplog._core import (
     find_timestamp,
     whole_batches,
 )
+from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
@@ -49,7 +50,7 @@ from pyreplog.log.part import FilePart
 from pyreplog.log.scan import describe_damage, scan_segment
 from pyreplog.log.transaction_index import TransactionIndex
 from pyreplog.ports import OUT_OF_ROOM, Buffer, Disk, File
-from pyreplog.record import payload_of
+from pyreplog.record import parts_of
 
 RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
@@ -191,6 +192,23 @@ class Segment(SegmentEnd):
                 file = FilePart(file, self.origin, self.size)
             self._file = file
         return file
+
+    def holds(self, error: CorruptError) -> bool:
+        """Whether ``error`` names a byte of this segment."""
+        start = self.in_file(0)
+        return error.file == self.path and error.position is not None and start <= error.position <= start + self.size
+
+    def offset_at(self, position: int) -> int:
+        """The offset behind the batches that lie before ``position``, by their headers alone."""
+        offsets = self.indexes.offsets
+        start = 0 if self.legacy is None else self.legacy.end
+        for slot in range(offsets.count - 1, -1, -1):
+            entry = offsets.entry(slot)[1]
+            if start < entry < position:
+                start = entry
+                break
+        scan = scan_segment(self.file, position, self.base_offset, position=start, check_crc=False)
+        return scan.next_offset if scan.batch_count or self.legacy is None else self.legacy.next_offset
 
     def in_file(self, position: int) -> int:
         """``position``, one of the segment, as one of its log file: for who tells a person where to look."""
@@ -540,13 +558,13 @@ class Segment(SegmentEnd):
         """As :meth:`locate`, for the batch that begins at ``position``. ``data``: what was read from there already."""
         if len(data) < size_max and position + len(data) < self.size:
             data = self.file.read_at(position, min(size_max, self.size - position))
-        size = whole_batches(data, end_offset, size_max)
+        size = self._whole(data, position, end_offset, size_max)
         if size == 0:
             whole = self._whole_size(data, position)
             if whole <= len(data):
                 return None
             data = self.file.read_at(position, whole)
-            size = whole_batches(data, end_offset, whole)
+            size = self._whole(data, position, end_offset, whole)
             if size == 0:
                 return None
         return position, data[:size]
@@ -571,21 +589,27 @@ class Segment(SegmentEnd):
         return max(self._time_bound(timestamp), start_offset)
 
     def find_timestamp(
-        self, timestamp: int, start_offset: int, end_offset: int, check: Callable[[int, memoryview, int], object] | None = None
+        self,
+        timestamp: int,
+        start_offset: int,
+        end_offset: int,
+        check: Callable[[int, memoryview, int], object] | None = None,
+        size_max: int = MAX_BATCH_BYTES,
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not older than ``timestamp``.
 
         ``check`` gets position, bytes and base offset of each batch that is looked into. What lies behind ``end_offset`` may be torn.
+        ``size_max``: bytes that a compressed batch may take unpacked (:class:`BatchTooLargeError`).
         """
         try:
-            return self._find_timestamp(timestamp, start_offset, end_offset, check)
+            return self._find_timestamp(timestamp, start_offset, end_offset, check, size_max)
         except CorruptError as error:
             if self._is_behind(error, end_offset):
                 return None
             raise
 
     def _find_timestamp(
-        self, timestamp: int, start_offset: int, end_offset: int, check: Callable[[int, memoryview, int], object] | None
+        self, timestamp: int, start_offset: int, end_offset: int, check: Callable[[int, memoryview, int], object] | None, size_max: int
     ) -> tuple[int, int] | None:
         search_start = self.search_start(timestamp, start_offset)
         legacy = self.legacy
@@ -614,13 +638,23 @@ class Segment(SegmentEnd):
             batch = self._batch(data, at, position)
             if check is not None:
                 check(position + at, data[at : at + batch.size], batch.base_offset)
-            hit = batch.find_timestamp(timestamp, start_offset, payload_of(batch)) if batch.record_count else None
+            hit = self._find_in(batch, timestamp, start_offset, position + at, size_max) if batch.record_count else None
             if hit is not None:
                 return hit if hit[0] < end_offset else None
             position += at + batch.size
         return None
 
     # -- inside --
+
+    def _find_in(self, batch: RecordBatch, timestamp: int, start_offset: int, position: int, size_max: int) -> tuple[int, int] | None:
+        try:
+            for payload, count, _ in parts_of(batch, size_max, partition=self.directory.rpartition("/")[2]):
+                hit = batch.find_timestamp(timestamp, start_offset, payload, count)
+                if hit is not None:
+                    return hit
+        except CorruptError as error:
+            raise CorruptError(error.reason, file=self.path, position=self.in_file(position)) from None
+        return None
 
     def _is_behind(self, error: CorruptError, end_offset: int) -> bool:
         """Whether all below ``end_offset`` lies before the damage that ``error`` tells of."""
@@ -747,9 +781,10 @@ class Segment(SegmentEnd):
             return None
         return base, last, int.from_bytes(data[35:43], "big", signed=True)
 
-    def _whole(self, data: memoryview, position: int) -> int:
+    def _whole(self, data: memoryview, position: int, end_offset: int = INT64_MAX, size_max: int = INT64_MAX) -> int:
+        """Bytes of the whole batches that ``data``, at byte ``position``, begins with, all below ``end_offset``."""
         try:
-            return whole_batches(data, INT64_MAX, len(data))
+            return whole_batches(data, end_offset, size_max)
         except CorruptError as error:
             raise self._corrupt(error, position) from None
 
@@ -793,7 +828,14 @@ def is_cut_off(segment: Segment, position: int) -> bool:
 
 
 def resume_offset(segment: Segment, position: int, start: int) -> int | None:
-    """Base offset of the first whole batch behind the damage at ``position``, which begins at offset ``start``; None where none is found.
+    """Base offset of the batch that :func:`resume` finds; None where none is found."""
+    found = resume(segment, position, start)
+    return None if found is None else found[0]
+
+
+def resume(segment: Segment, position: int, start: int) -> tuple[int, int] | None:
+    """(base offset, position) of the first whole batch behind the damage at ``position``, which begins at offset ``start``; None where none
+    is found.
 
     First where the damaged batch's own length leads, then wherever the index says that a batch begins.
     """
@@ -807,5 +849,5 @@ def resume_offset(segment: Segment, position: int, start: int) -> int | None:
         if header is not None and start < header[0]:
             with contextlib.suppress(CorruptError):
                 segment.check_batch(candidate)
-                return header[0]
+                return header[0], candidate
     return None

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner
+from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
@@ -85,7 +86,7 @@ class Segments:
             except CorruptError as error:
                 named = self._read_named(index, offset, size_max, end_offset, None)
                 if named is None:
-                    raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
+                    raise self._damaged(index, offset, end_offset, error.reason, _within(segment, error)) from None
                 return named
             if found is None:
                 self._check_end(index, offset)
@@ -228,7 +229,7 @@ class Segments:
             else:
                 found = segment.locate(offset, size_max, end_offset)
         except CorruptError as error:
-            raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
+            raise self._damaged(index, offset, end_offset, error.reason, _within(segment, error)) from None
         if found is not None:
             return found[1][: self._check(index, chain, *found, offset, end_offset, end_offset)]
         # Its batch may end above `end_offset`. But it must be there.
@@ -251,7 +252,19 @@ class Segments:
             if error.end > offset:
                 raise
             # It is before what is wanted, and so nobody can say whether that is where it belongs.
-            raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
+            raise self._damaged(index, offset, end_offset, error.reason, _within(self._segments[index], error)) from None
+
+    def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and is damaged, with its place and the offsets to leave out."""
+        for index in range(self._slot(offset), len(self._segments)):
+            segment = self._segments[index]
+            try:
+                position = segment.position_of(offset)
+            except CorruptError as error:
+                position = _within(segment, error)
+            if position is not None or index + 1 == len(self._segments):
+                return self._damaged(index, offset, end_offset, reason, position)
+        raise AssertionError("there is at least one segment")
 
     def _damaged(self, index: int, offset: int, end_offset: int, reason: str, position: int | None) -> CorruptLogError:
         """The error for damage at ``position`` of segment ``index``, met by who wanted ``offset``: up to where reading can go on."""
@@ -261,10 +274,28 @@ class Segments:
         ends = end is None and index + 1 == len(self._segments) and is_cut_off(segment, at)
         if end is None:
             end = self._following(index, end_offset)
-        return CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=segment.path, position=position, ends=ends)
+        end = max(end, offset + 1)
+        return CorruptLogError(reason, start=offset, end=end, file=segment.path, position=segment.in_file(at), ends=ends)
 
-    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
-        """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`."""
+    def find_timestamp(
+        self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None, size_max: int = MAX_BATCH_BYTES
+    ) -> tuple[int, int] | None:
+        """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`. Damage is a :class:`CorruptLogError`."""
+        try:
+            return self._find_timestamp(timestamp, start_offset, end_offset, chain, size_max)
+        except CorruptLogError:
+            raise
+        except CorruptError as error:
+            index = next((slot for slot, segment in enumerate(self._segments) if segment.holds(error)), None)
+            if index is None:
+                raise
+            segment = self._segments[index]
+            position = _within(segment, error) or 0
+            raise self._damaged(index, segment.offset_at(position), end_offset, error.reason, position) from None
+
+    def _find_timestamp(
+        self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None, size_max: int
+    ) -> tuple[int, int] | None:
         first = self._first_reaching(timestamp, self._slot(start_offset), end_offset)
         for index in range(first, len(self._segments)):
             if self._bases[index] >= end_offset:
@@ -278,7 +309,7 @@ class Segments:
                 if found is not None:
                     return found
             check = None if chain is None else partial(chain.check_one, segment)
-            found = segment.find_timestamp(timestamp, start_offset, end_offset, check)
+            found = segment.find_timestamp(timestamp, start_offset, end_offset, check, size_max)
             if chain is not None and segment.size:
                 # Every batch that was passed over must be what it says, or what was searched for may be among them.
                 behind = min(end_offset, self._following(index, end_offset))
@@ -438,3 +469,8 @@ def _remove_files(segment: Segment) -> None:
         path = join(segment.directory, segment_name(segment.base_offset, suffix))
         if segment.disk.stat(path) is not None:
             segment.disk.remove(path)
+
+
+def _within(segment: Segment, error: CorruptError) -> int | None:
+    """The position within ``segment`` of an error that tells a byte in its file."""
+    return None if error.position is None else error.position - segment.in_file(0)

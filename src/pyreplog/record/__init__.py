@@ -25,6 +25,7 @@ from pyreplog.record.batch import (
     end_of,
     payload_of,
     recompress,
+    record_lists_of,
     records_of,
     set_append_time,
     set_max_timestamp,
@@ -36,6 +37,7 @@ from pyreplog.record.compression import CODEC_NAMES, CODEC_NUMBERS, compress, de
 from pyreplog.record.control import ABORT, COMMIT, LEADER_CHANGE, ControlRecord, control_records, end_marker
 from pyreplog.record.legacy import LegacyMessage, convert_legacy, legacy_batches, shallow_messages
 from pyreplog.record.partitioner import partition_for_key
+from pyreplog.record.unpacking import Part, parts_of
 
 __all__ = [
     "ABORT",
@@ -50,6 +52,7 @@ __all__ = [
     "ControlRecord",
     "Gathering",
     "LegacyMessage",
+    "Part",
     "Record",
     "RecordBatch",
     "RowEncoder",
@@ -65,7 +68,9 @@ __all__ = [
     "murmur2",
     "partition_for_key",
     "payload_of",
+    "parts_of",
     "recompress",
+    "record_lists_of",
     "records_of",
     "set_append_time",
     "set_max_timestamp",

@@ -6,12 +6,15 @@ Nothing here loops over records: what does is in the core.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, SegmentScanner, crc32c
-from pyreplog.errors import CorruptError, InvalidRequestError, InvalidTimestampError
+from pyreplog.config import MAX_BATCH_BYTES
+from pyreplog.errors import BatchTooLargeError, CorruptError, InvalidRequestError, InvalidTimestampError, MessageTooLargeError
 from pyreplog.ports import Buffer
 from pyreplog.record.compression import CODEC_NAMES, SIZE_MAX, compress, decompress
+from pyreplog.record.unpacking import parts_of
 
 RECORDS_SIZE_MAX: Final = SIZE_MAX
 
@@ -32,15 +35,55 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 
 
 def payload_of(batch: RecordBatch) -> Buffer | None:
-    """What the ``payload`` arguments of :class:`RecordBatch` want: None where the batch has no codec, else its records uncompressed."""
-    return None if batch.codec == 0 else decompress(batch)
+    """What the ``payload`` arguments of :class:`RecordBatch` want: None where the batch has no codec, else its records uncompressed.
+
+    For a batch that a writer takes on: :class:`MessageTooLargeError` where its records have more than ``RECORDS_SIZE_MAX`` bytes. Readers
+    take a batch in parts: see :func:`pyreplog.record.unpacking.parts_of`."""
+    if batch.codec == 0:
+        return None
+    try:
+        return decompress(batch)
+    except BatchTooLargeError:
+        raise MessageTooLargeError(
+            f"the records of a compressed batch take more than {RECORDS_SIZE_MAX} bytes when they are unpacked: append less at a time"
+        ) from None
 
 
 def records_of(batch: RecordBatch, topic: str = "", partition: int = -1, start: int = 0, end: int = 0x7FFFFFFFFFFFFFFF) -> list[Record]:
     """The records with ``start`` <= offset < ``end``; none for a control batch, whose records are not for readers."""
+    found: list[Record] = []
+    for records in record_lists_of(batch, topic, partition, start, end):
+        found = found + records if found else records
+    return found
+
+
+def record_lists_of(
+    batch: RecordBatch,
+    topic: str = "",
+    partition: int = -1,
+    start: int = 0,
+    end: int = 0x7FFFFFFFFFFFFFFF,
+    size_max: int = MAX_BATCH_BYTES,
+) -> Iterable[list[Record]]:
+    """The same as lists, none of them empty: one list, or for a batch that is large when it is unpacked one for each part.
+
+    Raises :class:`BatchTooLargeError` for a batch that unpacks to more than ``size_max`` bytes."""
     if batch.is_control or batch.record_count == 0:
-        return []
-    return batch.records(payload_of(batch), topic=topic, partition=partition, start_offset=start, end_offset=end)
+        return ()
+    if batch.codec:
+        return _unpacked_lists(batch, topic, partition, start, end, size_max)
+    found = batch.records(None, topic=topic, partition=partition, start_offset=start, end_offset=end)
+    return (found,) if found else ()
+
+
+def _unpacked_lists(batch: RecordBatch, topic: str, partition: int, start: int, end: int, size_max: int) -> Iterator[list[Record]]:
+    for payload, count, last_offset in parts_of(batch, size_max, partition=f"{topic}-{partition}" if topic else None):
+        if last_offset >= start:
+            found = batch.records(payload, topic=topic, partition=partition, start_offset=start, end_offset=end, record_count=count)
+            if found:
+                yield found
+        if last_offset >= end - 1:
+            return
 
 
 def split(data: Buffer) -> list[RecordBatch]:
@@ -93,7 +136,9 @@ def validate_from_client(batch: RecordBatch) -> int:
 
 def recompress(batch: RecordBatch, codec: int) -> bytearray:
     """A copy of ``batch`` whose records are stored with ``codec`` (0 to 4); everything else stays, the checksum is new."""
-    records = decompress(batch)
+    records = payload_of(batch)
+    if records is None:
+        records = batch.payload
     stored: Buffer = records if codec == 0 else compress(codec, records)
     copy = bytearray(batch.data[:HEADER_SIZE])
     copy += stored

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import RECORDS_SIZE_MAX
-from pyreplog.errors import CorruptError, StorageError
+from pyreplog.errors import BatchTooLargeError, CorruptError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer
 
@@ -52,7 +52,7 @@ CODEC_NUMBERS: Final[dict[str, int]] = {"none": NONE, "uncompressed": NONE, "gzi
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 SIZE_MAX: Final = RECORDS_SIZE_MAX
-"""Most bytes that one batch's records may have uncompressed."""
+"""Most bytes that one batch's records may have uncompressed when they are unpacked at once."""
 
 _ZSTD_LEVEL: Final = 3
 _GZIP_LEVEL: Final = 6  # what zlib does by default, as Kafka's -1
@@ -64,6 +64,7 @@ _GROWTH: Final = 4
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_SIZE: Final = 32 << 10
+_SNAPPY_RATIO_MAX: Final = 22  # three bytes copy 64 at most
 # LZ4: magic; FLG version 01, independent blocks, no checksums, no size; BD 64 KiB; the header's checksum. On disk: never change.
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_SIZE: Final = 64 << 10
@@ -95,12 +96,15 @@ def decompress(batch: RecordBatch, size_max: int = SIZE_MAX) -> memoryview:
     """The records of ``batch``, uncompressed: the stored bytes themselves where it has no codec, else new memory of at most ``size_max``
     bytes.
 
-    Raises :class:`CorruptError` when the stream is broken, of an unknown codec, or larger than that.
+    Raises :class:`CorruptError` when the stream is broken or of an unknown codec, :class:`BatchTooLargeError` when it is larger.
     """
     codec = batch.codec
     if codec == NONE:
         return batch.payload
-    return decompress_payload(codec, batch.payload, size_max)
+    try:
+        return decompress_payload(codec, batch.payload, size_max)
+    except BatchTooLargeError:
+        raise BatchTooLargeError(batch.base_offset, size_max) from None
 
 
 def decompress_payload(codec: int, data: memoryview, size_max: int = SIZE_MAX) -> memoryview:
@@ -115,9 +119,25 @@ def decompress_payload(codec: int, data: memoryview, size_max: int = SIZE_MAX) -
                 return _decompress_bounded(cramjam.lz4.decompress_into, data, 0, size_max)
             case 4:
                 return _decompress_bounded(cramjam.zstd.decompress_into, data, 0, size_max)
+    except BatchTooLargeError:
+        raise BatchTooLargeError(None, size_max) from None
     except (cramjam.DecompressionError, OverflowError, struct.error) as error:
         raise CorruptError(f"{CODEC_NAMES[codec]} stream is broken: {error}") from error
     raise CorruptError(f"unknown compression codec {codec}")
+
+
+def decompress_to_file(codec: int, data: memoryview, path: str) -> None:
+    """Unpack a stream of gzip, lz4 or zstd into the file or pipe ``path``, in constant memory. Raises as :func:`decompress_payload`."""
+    codecs = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
+    if codec not in codecs:
+        raise CorruptError(f"unknown compression codec {codec}")
+    file = cramjam.File(path, read=False, write=True)
+    try:
+        codecs[codec].decompress_into(data, file)
+    except (cramjam.DecompressionError, OverflowError) as error:
+        raise CorruptError(f"{CODEC_NAMES[codec]} stream is broken: {error}") from error
+    finally:
+        del file  # closes it; the traceback of an error would keep it open, and the reader of a pipe waiting
 
 
 def _decompress_bounded(decompress_into: Decompress, data: memoryview, hint: int, size_max: int) -> memoryview:
@@ -131,7 +151,7 @@ def _decompress_bounded(decompress_into: Decompress, data: memoryview, hint: int
             if "whole buffer" not in str(error):
                 raise
             if size >= size_max:
-                raise CorruptError(f"records are larger than {size_max} bytes uncompressed") from None
+                raise BatchTooLargeError(None, size_max) from None
             size = min(size * _GROWTH, size_max)
             continue
         return memoryview(room)[:used]
@@ -147,12 +167,26 @@ def _snappy_compress(payload: memoryview) -> bytes:
 
 
 def _snappy_decompress(data: memoryview, size_max: int) -> memoryview:
-    """Raw snappy where the xerial magic is absent; else its blocks, and any further xerial header between them."""
+    blocks = list(_snappy_blocks(data, size_max))
+    return blocks[0] if len(blocks) == 1 else memoryview(b"".join(blocks))
+
+
+def snappy_blocks(data: memoryview, size_max: int) -> Iterator[memoryview]:
+    """The blocks of a snappy stream, unpacked one after another. Raises as :func:`decompress_payload`."""
+    try:
+        yield from _snappy_blocks(data, size_max)
+    except (cramjam.DecompressionError, OverflowError, struct.error) as error:
+        raise CorruptError(f"snappy stream is broken: {error}") from error
+
+
+def _snappy_blocks(data: memoryview, size_max: int) -> Iterator[memoryview]:
+    """Raw snappy, which is one block, where the xerial magic is absent; else its blocks, and any further xerial header between them. A
+    block takes at most ``_SNAPPY_RATIO_MAX`` times its stored bytes."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _snappy_block(data, size_max)
+        yield _snappy_block(data, size_max)
+        return
     if len(data) < len(_XERIAL_HEADER):
         raise CorruptError("snappy stream is broken: its header is cut off")
-    blocks: list[memoryview] = []
     total = 0
     position = len(_XERIAL_HEADER)
     while position < len(data):
@@ -166,14 +200,15 @@ def _snappy_decompress(data: memoryview, size_max: int) -> memoryview:
         block = _snappy_block(data[position : position + size], size_max - total)
         total += len(block)
         position += size
-        blocks.append(block)
-    return blocks[0] if len(blocks) == 1 else memoryview(b"".join(blocks))
+        yield block
 
 
 def _snappy_block(block: memoryview, size_max: int) -> memoryview:
     size = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_RATIO_MAX * len(block):
+        raise CorruptError(f"snappy stream is broken: a block of {len(block)} bytes claims to hold {size}")
     if size > size_max:
-        raise CorruptError(f"records are larger than {size_max} bytes uncompressed")
+        raise BatchTooLargeError(None, size_max)
     room = bytearray(size)
     used = cramjam.snappy.decompress_raw_into(block, room)
     return memoryview(room)[:used]

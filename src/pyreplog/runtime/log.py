@@ -21,8 +21,8 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import Scan, check_range, rows_of, timestamp_ms
 from pyreplog.client import Acks
-from pyreplog.config import LogConfig, Permissions, check_seconds, listed, whole
-from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError, PyreplogError, ReadOnlyError
+from pyreplog.config import MAX_BATCH_BYTES, LogConfig, Permissions, check_seconds, listed, whole
+from pyreplog.errors import ClosedError, ConfigError, CorruptLogError, LockedError, OffsetOutOfRangeError, PyreplogError, ReadOnlyError
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
@@ -31,7 +31,7 @@ from pyreplog.runtime.follow import follow
 from pyreplog.runtime.locking import log_wait
 from pyreplog.runtime.lookout import Lookout
 from pyreplog.runtime.opening import Asked, check_clock, check_disk, check_progress, disk_of, folder_of, open_for_reading, open_for_writing
-from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
+from pyreplog.runtime.views import CommittedView, LogView, ReaderView, SkippingView, WriterView, record_lists, records, teller_of
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, anchored, current_process
 from pyreplog.values import LogStats, RecoveryProgress
@@ -53,6 +53,7 @@ def open_log(
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     above_high_watermark: bool = False,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
     progress: Callable[[RecoveryProgress], None] | None = None,
     permissions: Permissions = "owner",
     lock_timeout: float | None = 0,
@@ -76,6 +77,8 @@ def open_log(
     aborted transactions (which only a broker's folder has: nothing here writes any).
     ``above_high_watermark`` (``"r"`` only): read up to the last whole batch, for a log whose high watermark is stale: the copy of a
     broker's folder, or of one whose writer lost power. No acknowledgement vouches for records above it, and a leader may truncate them.
+    ``max_batch_bytes``: the bytes (default 1 GiB) that readers unpack of one compressed batch, in parts of a few MiB; a batch that takes
+    more is a BatchTooLargeError.
     ``progress`` is called while a log is recovered that was not closed cleanly, for every piece of it that was looked through; by
     several threads, one at a time, and what it raises ends the opening. A recovery of more than a second is logged besides (INFO).
     ``permissions``: ``"owner"`` writes only in folders that no other user may write to, and makes new folders 0700 and new files 0600;
@@ -92,6 +95,7 @@ def open_log(
     """
     folder = folder_of(path)
     committed = check_isolation(isolation) == READ_COMMITTED
+    max_batch_bytes = whole("max_batch_bytes", max_batch_bytes, 1)
     check_progress(progress)
     check_disk(disk)
     check_clock(clock)
@@ -108,6 +112,7 @@ def open_log(
         reader = open_for_reading(disk, place, topic, partition)
         if above_high_watermark:
             reader.include_above_high_watermark()
+        reader.max_batch_bytes = max_batch_bytes
         reading = ReaderView(reader, disk)
         return Log(folder, CommittedView(reading) if committed else reading, None)
     if above_high_watermark:
@@ -121,7 +126,7 @@ def open_log(
     try:
         writer = wait.call(partial(_open, opening, place))
         lookout = Lookout(disk, place, clock, writer) if takes_spool else None
-        writing = WriterView(writer)
+        writing = WriterView(writer, max_batch_bytes)
         return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
     except BaseException:
         if lookout is not None:
@@ -163,7 +168,9 @@ class Log:
     Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it was when the loop began.
     """
 
-    def __init__(self, path: str, view: LogView, writer: LogWriter | None, lookout: Lookout | None = None) -> None:
+    def __init__(
+        self, path: str, view: WriterView | ReaderView | CommittedView, writer: LogWriter | None, lookout: Lookout | None = None
+    ) -> None:
         """Made by :func:`open_log`."""
         self._path = path
         self._name = _name(path)
@@ -374,12 +381,17 @@ class Log:
         *,
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
+        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Iterator[Record]:
         """The records with ``start`` <= offset < ``end`` (default: all that is there now) and a timestamp in the range, if one is given.
 
         Timestamps: ms since 1970 or an aware datetime; ``end_timestamp`` is exclusive, and a record without timestamp is in no range.
         Raises OffsetOutOfRangeError at once where ``start`` is not in the log or ``end`` is below 0; the end itself is fine and reads
         nothing, and an ``end`` behind it is as far as it goes. ConfigError for a ``start`` behind ``end``, of offsets or timestamps.
+
+        Damage raises CorruptLogError with its file, position, partition and offsets. With ``skip_damaged=True`` the damaged batches are
+        left out instead, and a DamagedRecordsWarning tells each range of offsets; a function in its place gets the CorruptLogError of each
+        range (``skip_damaged=ranges.append``).
         """
         self._check()
         if start is not None:
@@ -390,6 +402,7 @@ class Log:
         high = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
         check_range(start, end, low, high)
         self._view.refresh()
+        view = self._looking(skip_damaged)
         first, last = self._view.start_offset, self._view.end_offset
         start = first if start is None else start
         if end is not None and end < 0:
@@ -398,30 +411,31 @@ class Log:
         if not first <= start <= last:
             self._check_start(start)
         if low is None and high is None:
-            return records(self._view, start, end)
-        return self._in_time(start, end, low, high)
+            return records(view, start, end)
+        return _in_time(view, start, end, low, high)
 
-    def _in_time(self, start: int, end: int, low: int | None, high: int | None) -> Iterator[Record]:
-        if low is not None:
-            found = self._view.find_timestamp(low)
-            if found is None:
-                return
-            start = max(start, found[0])
-        for record in records(self._view, start, end):
-            timestamp = record.timestamp
-            if timestamp != -1 and (low is None or timestamp >= low) and (high is None or timestamp < high):
-                yield record
+    def _looking(self, skip_damaged: bool | Callable[[CorruptLogError], object]) -> LogView | SkippingView:
+        """The view, without its damaged batches where the caller wants that."""
+        tell = teller_of(skip_damaged)
+        return self._view if tell is None else SkippingView(self._view, tell)
 
-    def follow(self, start: int | None = None, *, timeout: float | None = None) -> Iterator[Record]:
+    def follow(
+        self,
+        start: int | None = None,
+        *,
+        timeout: float | None = None,
+        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
+    ) -> Iterator[Record]:
         """The records from ``start`` on (default: the first that is there), and then each new one as soon as it may be read, for ever.
 
         Ends when none came for ``timeout`` seconds (None: never), and when the log is closed, by any thread. Waits without using the
         processor: this process's own appends wake it at once, those of another process by inotify, within a millisecond or so; where
         there is no inotify it looks every 50 ms, and on a network file system every 250 ms. Any number of threads may follow.
         Raises OffsetOutOfRangeError at once where ``start`` is not in the log, and ClosedError once a failed sync has poisoned it.
+        ``skip_damaged``: see :meth:`read`.
         """
         begin, patience = self._follow_from(start, timeout)
-        return follow(self._view, begin, patience)
+        return follow(self._looking(skip_damaged), begin, patience)
 
     def _follow_from(self, start: int | None, timeout: float | None) -> tuple[int, float | None]:
         """Where to begin, and how long to wait; the errors of :meth:`follow`."""
@@ -448,15 +462,18 @@ class Log:
         end: int | None = None,
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
+        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Scan:
-        """The same ranges as :meth:`read` as Arrow columns: give it to pyarrow, Polars, DuckDB or pandas (``pl.DataFrame(log.scan())``)."""
+        """The same ranges as :meth:`read` as Arrow columns: give it to pyarrow, Polars, DuckDB or pandas (``pl.DataFrame(log.scan())``).
+        ``skip_damaged``: see :meth:`read`."""
         self._check()
         self._view.refresh()
+        view = self._looking(skip_damaged)
         return Scan(
-            [(self._view.partition, self._view)],
+            [(view.partition, view)],
             name=self._name,
             columns=columns,
-            checked=self._view.is_checked,
+            checked=view.is_checked,
             start=start,
             end=end,
             start_timestamp=start_timestamp,
@@ -608,6 +625,18 @@ class Log:
         if self._writer is None:
             raise ReadOnlyError(f"{self._name} was opened with mode='r': open it with mode='a' to write")
         return self._writer
+
+
+def _in_time(view: LogView | SkippingView, start: int, end: int, low: int | None, high: int | None) -> Iterator[Record]:
+    if low is not None:
+        found = view.find_timestamp(low)
+        if found is None:
+            return
+        start = max(start, found[0])
+    for record in records(view, start, end):
+        timestamp = record.timestamp
+        if timestamp != -1 and (low is None or timestamp >= low) and (high is None or timestamp < high):
+            yield record
 
 
 def _close(view: LogView, writer: LogWriter | None, lookout: Lookout | None) -> None:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Final, Protocol
 
-from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError
-from pyreplog.log import CommittedSource, LogReader, StableSource
+from pyreplog.config import MAX_BATCH_BYTES, LogConfig
+from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, DamagedRecordsWarning
+from pyreplog.log import CommittedSource, LogReader, SkippingSource, StableSource
 from pyreplog.ports import Buffer, Disk
-from pyreplog.record import Record, records_of, split
+from pyreplog.record import Record, record_lists_of, split
 from pyreplog.runtime.follow import DiskNews, Followed, News
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
-__all__ = ["CommittedView", "LogView", "ReaderView", "WriterView", "record_lists", "records"]
+__all__ = ["CommittedView", "LogView", "ReaderView", "SkippingView", "WriterView", "record_lists", "records", "teller_of"]
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
@@ -27,6 +28,28 @@ FIRST_READ_SIZE: Final = 16 << 10
 """And the first time: who looks up one record does not wait for thousands of batches."""
 _readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
 """For a fork."""
+
+
+class RecordView(Protocol):
+    """Where the records of one partition are read from."""
+
+    topic: str
+    partition: int
+    is_checked: bool
+    """Whether what :meth:`read` returns had its checksums verified on the way."""
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The most bytes that are unpacked of one compressed batch, in parts."""
+        ...
+
+    def read(self, offset: int, size_max: int) -> Buffer:
+        """Whole batches from the one that holds ``offset`` on; empty at the end."""
+        ...
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        ...
 
 
 class LogView(Followed, StableSource, Protocol):
@@ -64,8 +87,9 @@ class LogView(Followed, StableSource, Protocol):
 class WriterView:
     """The log that this process writes. Any thread: positions are looked up under the writer's lock, bytes are read without it."""
 
-    def __init__(self, writer: LogWriter) -> None:
+    def __init__(self, writer: LogWriter, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
         self._writer = writer
+        self.max_batch_bytes = max_batch_bytes
         self._closed = False
         self.topic, self.partition = writer.log.topic_partition
         self.is_checked = False
@@ -107,7 +131,14 @@ class WriterView:
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
-        return self._writer.find_timestamp(timestamp)
+        return self._writer.find_timestamp(timestamp, self.max_batch_bytes)
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        return self._writer.damage(offset, reason)
+
+    def see_behind(self) -> None:
+        """Nothing: a log that is being written says how far readers may see."""
 
     def stats(self) -> LogStats:
         """Numbers of the log."""
@@ -166,6 +197,11 @@ class ReaderView:
         return self._reader.directory
 
     @property
+    def max_batch_bytes(self) -> int:
+        """The most bytes that are unpacked of one compressed batch, in parts."""
+        return self._reader.max_batch_bytes
+
+    @property
     def start_offset(self) -> int:
         """The first offset that is there."""
         return self._reader.start_offset
@@ -206,6 +242,16 @@ class ReaderView:
         """(offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
         with self._lock:
             return self._reader.find_timestamp(timestamp)
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        with self._lock:
+            return self._reader.damage(offset, reason)
+
+    def see_behind(self) -> None:
+        """See also the whole batches behind damage at the end of a lone folder without a mark."""
+        with self._lock:
+            self._reader.see_behind()
 
     def stats(self) -> LogStats:
         """What a reader can tell: what is there and how far it may be seen. It appended and synced nothing."""
@@ -275,6 +321,7 @@ class CommittedView:
 
     def __init__(self, view: WriterView | ReaderView) -> None:
         self._view = view
+        self.stable = view
         self._source = CommittedSource(view)
         self.topic, self.partition = view.topic, view.partition
         self.is_checked = view.is_checked
@@ -283,6 +330,11 @@ class CommittedView:
     def directory(self) -> str:
         """Of the view."""
         return self._view.directory
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """Of the view."""
+        return self._view.max_batch_bytes
 
     @property
     def start_offset(self) -> int:
@@ -316,6 +368,10 @@ class CommittedView:
         """(offset, timestamp) of the first record at or after ``timestamp`` (ms), which may be an aborted one."""
         return self._source.find_timestamp(timestamp)
 
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        return self._view.damage(offset, reason)
+
     def stats(self) -> LogStats:
         """Of the view."""
         return self._view.stats()
@@ -347,29 +403,101 @@ class CommittedView:
         self._view.close()
 
 
-def records(view: LogView, start: int, end: int) -> Iterator[Record]:
+class SkippingView:
+    """``view`` without its damaged batches: ``tell`` gets the error of each range that is left out."""
+
+    def __init__(self, view: WriterView | ReaderView | CommittedView, tell: Callable[[CorruptLogError], object]) -> None:
+        self._view = view
+        self._all = view.stable if isinstance(view, CommittedView) else view
+        skipping = SkippingSource(self._all, tell)
+        self.source: CommittedSource | SkippingSource = CommittedSource(skipping) if isinstance(view, CommittedView) else skipping
+        self.topic, self.partition = view.topic, view.partition
+        self.is_checked = True
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is there."""
+        return self._view.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Of the view."""
+        return self._view.end_offset
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """Of the view."""
+        return self._view.max_batch_bytes
+
+    def refresh(self) -> None:
+        """Take notice of what was appended since."""
+        self.source.refresh()
+
+    def read(self, offset: int, size_max: int) -> Buffer:
+        """Whole sound batches from the one that holds ``offset`` or the next on; empty at the end."""
+        return self.source.read(offset, size_max)
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """An offset that no sound record of at least ``timestamp`` (ms) lies before; None if no record is so late."""
+        return self.source.find_timestamp(timestamp)
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        return self._view.damage(offset, reason)
+
+    @property
+    def closed(self) -> bool:
+        """Of the view."""
+        return self._view.closed
+
+    def look(self) -> None:
+        """Of the view."""
+        self._view.look()
+        self._all.see_behind()
+
+    def records(self, start: int, end: int) -> Iterator[Record]:
+        """The sound records of the half-open range."""
+        return records(self, start, end)
+
+    def news(self) -> News:
+        """Of the view."""
+        return self._view.news()
+
+
+def teller_of(skip_damaged: bool | Callable[[CorruptLogError], object]) -> Callable[[CorruptLogError], object] | None:
+    """What gets the error of each range that a reader leaves out: the callable that was given, a warning for True, None for False."""
+    if isinstance(skip_damaged, bool):
+        return _warn if skip_damaged else None
+    if not callable(skip_damaged):
+        raise ConfigError(f"skip_damaged is {skip_damaged!r}; it must be True, False, or a function that takes each CorruptLogError")
+    return skip_damaged
+
+
+def _warn(error: CorruptLogError) -> None:
+    warnings.warn(DamagedRecordsWarning(error), stacklevel=2)
+
+
+def records(view: RecordView, start: int, end: int) -> Iterator[Record]:
     """The records of the half-open range, each batch verified before its first one is handed out."""
     return chain.from_iterable(record_lists(view, start, end))
 
 
-def record_lists(view: LogView, start: int, end: int) -> Iterator[list[Record]]:
-    """The same, the records of one batch at a time; no list is empty."""
+def record_lists(view: RecordView, start: int, end: int) -> Iterator[list[Record]]:
+    """The same, the records of one batch at a time (of a large one, of one part at a time); no list is empty."""
     size_max = min(FIRST_READ_SIZE, READ_SIZE)
     while start < end:
         before = start
         for batch in split(view.read(start, size_max)):
-            if not view.is_checked:
-                try:
+            try:
+                if not view.is_checked:
                     batch.check_crc()
-                except CorruptError as error:
-                    raise CorruptLogError(error.reason, start=start, end=batch.next_offset, file=view.directory) from None
-            found = records_of(batch, view.topic, view.partition, start, end)
+                yield from record_lists_of(batch, view.topic, view.partition, start, end, view.max_batch_bytes)
+            except CorruptError as error:
+                raise view.damage(max(start, batch.base_offset), error.reason) from None
             start = batch.next_offset
-            if found:
-                yield found
             if start >= end:
                 return
-            del batch, found  # what they lie in is given back before more is read: two of a megabyte in turn cost new memory each
+            del batch  # what it lies in is given back before more is read: two of a megabyte in turn cost new memory each
         if start == before:
             return  # nothing more is there
         size_max = min(4 * size_max, READ_SIZE)

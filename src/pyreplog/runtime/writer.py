@@ -20,9 +20,10 @@ from typing import Any, Final
 
 from pyreplog.arrow import ArrowRows
 from pyreplog.client import Acks, Failures, Outcome, Pending
-from pyreplog.config import INT64_MAX
+from pyreplog.config import INT64_MAX, MAX_BATCH_BYTES
 from pyreplog.errors import (
     ClosedError,
+    CorruptLogError,
     ForkedError,
     OutcomeUnknownError,
     PyreplogError,
@@ -676,11 +677,16 @@ class LogWriter:
             self._mend()
             return self.log.read(offset, size_max, end_offset)
 
-    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+    def find_timestamp(self, timestamp: int, size_max: int = MAX_BATCH_BYTES) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record below the high watermark that is as late as ``timestamp`` (ms)."""
         with self.lock:
             self._mend()
-            return self.log.find_timestamp(timestamp, self.log.high_watermark)
+            return self.log.find_timestamp(timestamp, self.log.high_watermark, size_max)
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """See :meth:`pyreplog.log.Log.damage`."""
+        with self.lock:
+            return self.log.damage(offset, self.log.high_watermark, reason)
 
     def stats(self) -> LogStats:
         """Of the log as it is now."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
-from pyreplog.config import nearest
+from pyreplog.config import MAX_BATCH_BYTES, nearest
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader, cluster_id_of
 from pyreplog.quorum import absent
@@ -55,6 +55,8 @@ def _near(path: str) -> str:
 class Access(Protocol):
     """What planning and reading ask of files: those of one log (:class:`FileAccess`), or of several, whose places are other ones."""
 
+    max_batch_bytes: int
+
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
     def close(self) -> None:
@@ -75,9 +77,17 @@ class Access(Protocol):
 class FileAccess:
     """The partitions under one folder. Each is opened when first asked for; belongs to one thread; a context manager."""
 
-    def __init__(self, path: str, isolation: str = READ_UNCOMMITTED, *, above_high_watermark: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        isolation: str = READ_UNCOMMITTED,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
+        *,
+        above_high_watermark: bool = False,
+    ) -> None:
         self._isolation = isolation
         self._includes_above = above_high_watermark
+        self.max_batch_bytes = max_batch_bytes
         self._disk = SystemDisk()
         self._path = path
         self._finder: Finder | None = None
@@ -131,6 +141,7 @@ class FileAccess:
         if reader is None:
             reader = self._steady(lambda: self._open(partition))
         if reader is not None:
+            reader.max_batch_bytes = self.max_batch_bytes
             self._readers[partition] = reader
             self._used(partition)
         return reader

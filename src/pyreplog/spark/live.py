@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import DataLossError, LogTruncatedError
+from pyreplog.errors import CorruptLogError, DataLossError, LogTruncatedError
 from pyreplog.log import CommittedSource, LogReader
 from pyreplog.spark.access import CHANGES, Access, moved
 from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
@@ -34,8 +34,11 @@ class _Stable:
         self._reader = reader
         self.last_stable_offset = min(reader.end_offset, end)
         self.start_offset = reader.start_offset
+        self.end_offset = reader.end_offset
         self.refresh = reader.refresh
         self.find_timestamp = reader.find_timestamp
+        self.damage = reader.damage
+        self.max_batch_bytes = reader.max_batch_bytes
 
     def read(self, offset: int, size_max: int) -> memoryview:
         """Batches below the high watermark: what became of a transaction may stand behind the part that is read."""
@@ -78,6 +81,11 @@ class LiveRange:
         """Where the plan ends."""
         return self._wanted.end
 
+    @property
+    def max_batch_bytes(self) -> int:
+        """The most bytes that are unpacked of one compressed batch, in parts."""
+        return self._access.max_batch_bytes
+
     def refresh(self) -> None:
         """Nothing: the plan says what is read."""
 
@@ -85,6 +93,11 @@ class LiveRange:
         """(offset, timestamp) of its first record that is not older; None where there is none."""
         reader = self._reader or self._settled(self.start_offset)
         return None if reader is None else reader.find_timestamp(timestamp)
+
+    def damage(self, offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        reader = self._reader
+        return CorruptLogError(reason, start=offset, end=offset + 1) if reader is None else reader.damage(offset, reason)
 
     def read(self, offset: int, size_max: int) -> memoryview:
         """Whole, checked batches from the one that holds ``offset`` on, or the first behind it; empty where there is no more to read."""

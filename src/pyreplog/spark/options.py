@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pyreplog.config import nearest
+from pyreplog.config import MAX_BATCH_BYTES, nearest
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.log import READ_UNCOMMITTED, check_isolation
 from pyreplog.spark.offsets import (
@@ -55,6 +55,7 @@ READ_OPTIONS: Final = (
     "includeHeaders",
     "isolation",
     "aboveHighWatermark",
+    "maxBatchBytes",
     "pushdown",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
@@ -132,6 +133,8 @@ class ReadOptions:
     """Kafka's ``isolation.level``: whether records of open and aborted transactions are left out."""
     above_high_watermark: bool = False
     """Whether a batch reads up to the last whole batch of the log, for a folder whose high watermark is stale."""
+    max_batch_bytes: int = MAX_BATCH_BYTES
+    """The most bytes that one compressed batch may take unpacked."""
     pushdown: Literal["false", "true", "unsafe"] = "false"
     """Whether filters narrow what is read; ``unsafe``: also where Spark then mixes up DataFrames."""
     max_offsets_per_trigger: int | None = None
@@ -181,6 +184,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
         include_headers=_flag(given, "includeHeaders", False),
         isolation=check_isolation(given.get("isolation", READ_UNCOMMITTED).strip().lower()),
         above_high_watermark=_flag(given, "aboveHighWatermark", False),
+        max_batch_bytes=size_of(given, "maxBatchBytes", MAX_BATCH_BYTES),
         pushdown=_pushdown(given, streaming is True),
         max_offsets_per_trigger=most,
         max_bytes_per_trigger=size_of(given, "maxBytesPerTrigger", 0) or None,

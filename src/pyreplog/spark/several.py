@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Final, Self
 
+from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log import LogReader, Together
 from pyreplog.spark.access import Access, FileAccess
@@ -29,8 +30,10 @@ NEVER_A_LOG: Final = "lost+found"
 def access_of(options: ReadOptions, isolation: str) -> Access:
     """The files that ``options`` name: of one log, or of several."""
     if options.several:
-        return SeveralAccess(options.logs_in, options.path, isolation, above_high_watermark=options.above_high_watermark)
-    return FileAccess(options.path, isolation, above_high_watermark=options.above_high_watermark)
+        return SeveralAccess(
+            options.logs_in, options.path, isolation, options.max_batch_bytes, above_high_watermark=options.above_high_watermark
+        )
+    return FileAccess(options.path, isolation, options.max_batch_bytes, above_high_watermark=options.above_high_watermark)
 
 
 def matching(base: str, pattern: str) -> dict[str, str]:
@@ -75,11 +78,20 @@ class SeveralAccess:
     Two logs that hold the same partition (a copy, a replica) are refused when both are asked for, because its records would be read twice.
     """
 
-    def __init__(self, base: str, pattern: str, isolation: str, *, above_high_watermark: bool = False) -> None:
+    def __init__(
+        self,
+        base: str,
+        pattern: str,
+        isolation: str,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
+        *,
+        above_high_watermark: bool = False,
+    ) -> None:
         self._includes_above = above_high_watermark
         self._base = base
         self._pattern = pattern
         self._isolation = isolation
+        self.max_batch_bytes = max_batch_bytes
         self._disk = SystemDisk()
         self._together = Together(self._disk)
         self._logs: dict[str, FileAccess] = {}
@@ -175,7 +187,7 @@ class SeveralAccess:
         """The files of one log. The files of the log that was not used for longest are closed; they are opened again if they are needed."""
         if name not in self._logs:
             path = os.path.join(self._base, name)
-            self._logs[name] = FileAccess(path, self._isolation, above_high_watermark=self._includes_above)
+            self._logs[name] = FileAccess(path, self._isolation, self.max_batch_bytes, above_high_watermark=self._includes_above)
         self._opened.pop(name, None)
         self._opened[name] = None
         if len(self._opened) > OPEN_LOGS_MAX:

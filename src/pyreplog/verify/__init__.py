@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyreplog.verify.batches import CHUNK_SIZE, HEADER_SIZE, OVERHEAD, Batch, Broken, Window, batch_at, leads_on, look_behind, resume, walk
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
-from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
+from pyreplog.verify.codecs import SIZE_MAX, TooLarge, Unavailable, Undecodable, decompress
 from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Book, Finding, Level
 from pyreplog.verify.folder import Facts, Look, read_file, segment_files, split_deleted
@@ -17,7 +17,7 @@ from pyreplog.verify.lookup import PartitionState, find_partitions, read_identit
 from pyreplog.verify.nodes import listed, node_list
 from pyreplog.verify.partition import check_partition
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
-from pyreplog.verify.records import Malformed, PlainRecord, old_records_of, records_of
+from pyreplog.verify.records import Malformed, PlainRecord, batch_records, old_records_of, records_of
 from pyreplog.verify.root import check_root, total_size, verify
 from pyreplog.verify.show import small_file
 from pyreplog.verify.states import partition_of
@@ -39,11 +39,14 @@ __all__ = [
     "OneLog",
     "PartitionState",
     "PlainRecord",
+    "SIZE_MAX",
+    "TooLarge",
     "Surroundings",
     "Unavailable",
     "Undecodable",
     "Window",
     "batch_at",
+    "batch_records",
     "check_controller",
     "check_partition",
     "check_root",

@@ -1,13 +1,16 @@
 """Compressed records to plain ones, for a reader that shares nothing with the library's own.
 
 gzip by the standard library; the blocks of snappy, lz4 and zstd by cramjam, where it is installed; the framings by hand, from Kafka's
-description. Nothing is allocated beyond a limit, whatever a stream claims.
+description. What is unpacked comes in pieces, so that memory stays bounded whatever a stream claims.
 """
 
 from __future__ import annotations
 
+import os
 import struct
+import threading
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 try:
@@ -15,7 +18,9 @@ try:
 except ImportError:  # the payloads of these codecs then go unread, which is said
     cramjam = None  # type: ignore[assignment]
 
-SIZE_MAX: Final = 64 << 20
+SIZE_MAX: Final = 1 << 30
+"""Bytes that a batch may take unpacked, unless the caller says otherwise."""
+_PIECE_SIZE: Final = 1 << 20
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE: Final = 16
@@ -30,63 +35,96 @@ class Unavailable(ValueError):
     """No library for this codec is at hand."""
 
 
-def decompress(codec: int, data: bytes, magic: int = 2) -> bytes:
-    """``data`` uncompressed, at most 64 MiB. Raises :class:`Undecodable`, or :class:`Unavailable` where nothing here can tell."""
+class TooLarge(ValueError):
+    """A stream that takes more bytes unpacked than the caller allows; nothing is known to be wrong with it."""
+
+
+def decompress(codec: int, data: bytes, magic: int = 2, limit: int = SIZE_MAX) -> Iterator[bytes]:
+    """``data`` unpacked, in pieces that take at most ``limit`` bytes together.
+
+    Raises :class:`Undecodable`, :class:`TooLarge`, or :class:`Unavailable` where nothing here can tell.
+    """
     if codec == 0:
-        return data
-    if codec == 1:
-        return _gzip(data)
-    if cramjam is None:
+        yield data
+        return
+    left = limit
+    for piece in _pieces(codec, data, magic, limit):
+        left -= len(piece)
+        if left < 0:
+            raise TooLarge(f"it takes more than {limit} bytes unpacked")
+        yield piece
+
+
+def _pieces(codec: int, data: bytes, magic: int, limit: int) -> Iterator[bytes]:
+    if codec != 1 and cramjam is None:
         raise Unavailable(f"cramjam is not installed, so {NAMES[codec] if codec < len(NAMES) else codec} payloads were not read")
     try:
-        if codec == 2:
-            return _snappy(data)
-        if codec == 3:
-            return _lz4(data) if magic == 0 else _growing(cramjam.lz4.decompress_into, data)
-        if codec == 4:
-            return _growing(cramjam.zstd.decompress_into, data)
-    except (cramjam.DecompressionError, struct.error, OverflowError) as error:
+        if codec == 1:
+            yield from _gzip(data)
+        elif codec == 2:
+            yield from _snappy(data, limit)
+        elif codec == 3 and magic == 0:
+            yield from _lz4(data)
+        elif codec == 3:
+            yield from _piped(cramjam.lz4.decompress_into, data)
+        elif codec == 4:
+            yield from _piped(cramjam.zstd.decompress_into, data)
+        else:
+            raise Undecodable(f"unknown compression codec {codec}")
+    except (zlib.error, struct.error, OverflowError) as error:
         raise Undecodable(f"the {NAMES[codec]} stream is broken: {error}") from None
-    raise Undecodable(f"unknown compression codec {codec}")
 
 
-def _gzip(data: bytes) -> bytes:
-    out: list[bytes] = []
-    left = SIZE_MAX
-    rest = data
+def _gzip(data: bytes) -> Iterator[bytes]:
+    rest, begun = data, False
+    while rest or not begun:
+        begun = True
+        stream = zlib.decompressobj(31)
+        while not stream.eof:
+            piece = stream.decompress(rest, _PIECE_SIZE)
+            if not piece and not stream.eof and not stream.unconsumed_tail:
+                raise Undecodable("the gzip stream is cut off")
+            yield piece
+            rest = stream.unconsumed_tail
+        rest = stream.unused_data
+
+
+def _piped(into: Any, data: bytes) -> Iterator[bytes]:
+    """cramjam decodes a whole stream in one call. Small ones into memory; else a thread makes the call, into a pipe that is read here."""
+    room = bytearray(max(64 << 10, min(4 * len(data), _PIECE_SIZE)))
     try:
-        while rest or not out:
-            stream = zlib.decompressobj(31)
-            piece = stream.decompress(rest, left)
-            out.append(piece)
-            left -= len(piece)
-            if not stream.eof:
-                raise Undecodable("the gzip stream is cut off, or larger than 64 MiB uncompressed")
-            rest = stream.unused_data
-    except zlib.error as error:
-        raise Undecodable(f"the gzip stream is broken: {error}") from None
-    return b"".join(out)
+        yield bytes(memoryview(room)[: into(data, room)])
+        return
+    except cramjam.DecompressionError as error:
+        if "whole buffer" not in str(error):
+            raise Undecodable(f"the stream is broken: {error}") from None
+    source, sink = os.pipe()
+    failures: list[BaseException] = []
 
-
-def _growing(into: Any, data: bytes) -> bytes:
-    size = min(max(16 << 10, 4 * len(data)), SIZE_MAX)
-    while True:
-        room = bytearray(size)
+    def run() -> None:
         try:
-            return bytes(memoryview(room)[: into(data, room)])
-        except cramjam.DecompressionError as error:
-            if "whole buffer" not in str(error) or size == SIZE_MAX:
-                raise
-            size = min(4 * size, SIZE_MAX)
+            into(data, cramjam.File(f"/proc/self/fd/{sink}", read=False, write=True))
+        except (cramjam.DecompressionError, OSError, OverflowError) as error:
+            failures.append(error)
+        finally:
+            os.close(sink)
+
+    with open(source, "rb", buffering=0) as file:
+        thread = threading.Thread(target=run, name="verify unpacking", daemon=True)
+        thread.start()
+        while piece := file.read(_PIECE_SIZE):
+            yield piece
+        thread.join()
+    if failures:
+        raise Undecodable(f"the stream is broken: {failures[0]}")
 
 
-def _snappy(data: bytes) -> bytes:
+def _snappy(data: bytes, limit: int) -> Iterator[bytes]:
     if not data.startswith(_XERIAL):
-        return _snappy_block(data, SIZE_MAX)
+        yield _snappy_block(data, limit)
+        return
     if len(data) < _XERIAL_HEADER_SIZE:
         raise Undecodable("the snappy stream is broken: its header is cut off")
-    out: list[bytes] = []
-    left = SIZE_MAX
     at = 0
     while at < len(data):
         if data.startswith(_XERIAL, at):
@@ -96,30 +134,32 @@ def _snappy(data: bytes) -> bytes:
         at += 4
         if not 0 < size <= len(data) - at:
             raise Undecodable(f"the snappy stream is broken: a block of {size} bytes where {len(data) - at} are left")
-        block = _snappy_block(data[at : at + size], left)
-        left -= len(block)
+        yield _snappy_block(data[at : at + size], limit)
         at += size
-        out.append(block)
-    return b"".join(out)
 
 
 def _snappy_block(block: bytes, limit: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > limit:
-        raise Undecodable("the snappy stream is larger than 64 MiB uncompressed")
-    return bytes(cramjam.snappy.decompress_raw(block))
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > 22 * len(block):  # three bytes copy 64 at most
+            raise Undecodable(f"the snappy stream is broken: a block of {len(block)} bytes claims to hold {size}")
+        if size > limit:
+            raise TooLarge(f"it takes more than {limit} bytes unpacked")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise Undecodable(f"the snappy stream is broken: {error}") from None
 
 
-def _lz4(data: bytes) -> bytes:
+def _lz4(data: bytes) -> Iterator[bytes]:
     """An lz4 frame of format 0. The checksum of its header is not looked at: who wrote that format wrote a wrong one."""
     magic, flags, block_code = struct.unpack_from("<IBB", data)
     if magic != _LZ4_MAGIC or flags >> 6 != 1:
         raise Undecodable("the lz4 stream has no lz4 frame header")
     if not flags & 0x20:
-        return _growing(cramjam.lz4.decompress_into, data)
+        yield from _piped(cramjam.lz4.decompress_into, data)
+        return
     block_max = 1 << (8 + 2 * (block_code >> 4 & 7))
     at = 7 + (8 if flags & 0x08 else 0)
-    out: list[bytes] = []
-    left = SIZE_MAX
     while True:
         (size,) = struct.unpack_from("<I", data, at)
         at += 4
@@ -131,13 +171,12 @@ def _lz4(data: bytes) -> bytes:
         block = data[at : at + size]
         if not stored:
             room = bytearray(block_max)
-            block = bytes(memoryview(room)[: cramjam.lz4.decompress_block_into(block, room, output_len=block_max)])
+            try:
+                block = bytes(memoryview(room)[: cramjam.lz4.decompress_block_into(block, room, output_len=block_max)])
+            except cramjam.DecompressionError as error:
+                raise Undecodable(f"the lz4 stream is broken: {error}") from None
         at += size + (4 if flags & 0x10 else 0)
-        left -= len(block)
-        if left < 0:
-            raise Undecodable("the lz4 stream is larger than 64 MiB uncompressed")
-        out.append(block)
+        yield block
     at += 4 if flags & 0x04 else 0
     if at != len(data):
         raise Undecodable(f"the lz4 stream is broken: {len(data) - at} bytes behind its end")
-    return b"".join(out)

@@ -13,6 +13,7 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.batches import Broken, Window, batch_at
+from pyreplog.verify.codecs import SIZE_MAX
 from pyreplog.verify.findings import Book, Level
 from pyreplog.verify.states import Slot, Unreadable
 
@@ -34,6 +35,8 @@ class Look:
 
     deep: bool = True
     """Decode every record, not only headers and checksums."""
+    max_batch_bytes: int = SIZE_MAX
+    """Bytes that a compressed batch may take unpacked; the records of a larger one are not looked into."""
     clean: bool = False
     """The root was closed in order."""
     own: bool = False

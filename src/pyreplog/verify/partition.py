@@ -9,12 +9,12 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.batches import Batch, Broken, Window, batch_at, leads_on, resume
-from pyreplog.verify.codecs import NAMES, Unavailable, Undecodable, decompress
+from pyreplog.verify.codecs import NAMES, TooLarge, Unavailable, Undecodable
 from pyreplog.verify.findings import Book, Level
 from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_files, snapshots, split_deleted
 from pyreplog.verify.indexes import MENDED, OffsetIndexCheck, TimeIndexCheck
 from pyreplog.verify.producers import Producers
-from pyreplog.verify.records import Malformed, records_of
+from pyreplog.verify.records import Malformed, batch_records
 from pyreplog.verify.states import Unreadable
 
 ANOTHER_COPY: Final = "take it from another replica or a backup; where there is none, `replog repair` saves the rest"
@@ -366,10 +366,10 @@ class PartitionCheck(FolderCheck):
         if batch.magic < 2:
             return  # looked at already: how many it holds is part of where it lies
         try:
-            payload = decompress(batch.codec, batch.data[61:])
             before, greatest, count = batch.base_offset - 1, -1, 0
             odd: list[int] = []
-            for record in records_of(payload, batch.record_count, batch.base_offset, batch.base_timestamp):
+            stored, limit = batch.data[61:], self._look.max_batch_bytes
+            for record in batch_records(batch.codec, stored, batch.record_count, batch.base_offset, batch.base_timestamp, limit):
                 if not before < record.offset <= batch.last_offset:
                     raise Malformed(
                         f"a record has offset {record.offset}, in a batch of {batch.base_offset} to {batch.last_offset} after {before}"
@@ -383,6 +383,10 @@ class PartitionCheck(FolderCheck):
                     self._producers.marker(batch, record)
         except Unavailable as error:
             self._unavailable = str(error)
+            return
+        except TooLarge as error:
+            advice = "to look into it, raise max_batch_bytes (--max-batch-bytes)"
+            self._book.note(path, f"the records of a batch were not looked into: {error}", advice, **where)
             return
         except (Malformed, Undecodable) as error:
             codec = f" ({NAMES[batch.codec]})" if 0 < batch.codec < len(NAMES) else ""

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pyreplog.verify.codecs import Undecodable, decompress
+from pyreplog.verify.codecs import TooLarge, Undecodable, decompress
 
 
 class Malformed(ValueError):
@@ -30,7 +30,7 @@ _OLD: Final = struct.Struct(">qiIbb")
 """Offset, size of the rest, CRC-32, magic, attributes."""
 
 
-def _varint(data: bytes, at: int, bits: int) -> tuple[int, int]:
+def _varint(data: bytes | bytearray, at: int, bits: int) -> tuple[int, int]:
     """A zig-zag number and where it ends."""
     value = shift = 0
     while True:
@@ -100,6 +100,36 @@ def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int
         raise Malformed(f"{len(payload) - at} bytes behind the last of {count} records")
 
 
+def batch_records(codec: int, stored: bytes, count: int, base_offset: int, base_timestamp: int, limit: int) -> Iterator[PlainRecord]:
+    """As :func:`records_of` for the bytes as they are stored, which take at most ``limit`` bytes unpacked, a piece of them at a time.
+
+    Raises what :func:`~pyreplog.verify.codecs.decompress` raises, too.
+    """
+    rest = bytearray()
+    left = count
+    for piece in decompress(codec, stored, limit=limit):
+        rest += piece
+        size, whole = _whole_records(rest, left)
+        yield from records_of(bytes(rest[:size]), whole, base_offset, base_timestamp)
+        del rest[:size]
+        left -= whole
+    yield from records_of(bytes(rest), left, base_offset, base_timestamp)
+
+
+def _whole_records(data: bytearray, count: int) -> tuple[int, int]:
+    """How many bytes, and how many of ``count`` records, lie whole at the beginning of ``data``, by their lengths alone."""
+    at = found = 0
+    while found < count:
+        try:
+            size, start = _varint(data, at, 32)
+        except Malformed:
+            break  # it is cut off, or wrong: then so is the last piece
+        if size < 0 or start + size > len(data):
+            break
+        at, found = start + size, found + 1
+    return at, found
+
+
 def old_records_of(data: bytes) -> list[PlainRecord]:
     """The records of one message, or wrapper, of format 0 or 1: ``data`` is all of it, envelope included. Checks the inner checksums."""
     offset, _, _, magic, attributes = _OLD.unpack_from(data)
@@ -110,8 +140,8 @@ def old_records_of(data: bytes) -> list[PlainRecord]:
     if value is None:
         raise Malformed("a compressed wrapper without value")
     try:
-        inner = decompress(codec, value, magic)
-    except Undecodable as error:
+        inner = b"".join(decompress(codec, value, magic))
+    except (Undecodable, TooLarge) as error:
         raise Malformed(str(error)) from None
     found: list[PlainRecord] = []
     at = 0

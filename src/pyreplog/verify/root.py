@@ -12,6 +12,7 @@ from crc32c import crc32c
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
+from pyreplog.verify.codecs import SIZE_MAX
 from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import Facts, Look, read_file
@@ -28,11 +29,14 @@ FOREIGN: Final = "a folder of another program, or an empty one: not looked into 
 REWRITTEN: Final = "nothing to do: the next writer makes it anew"
 
 
-def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int], None] | None = None) -> Book:
+def verify(
+    disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int], None] | None = None, max_batch_bytes: int = SIZE_MAX
+) -> Book:
     """Look at every file under ``path``: a root, a cluster's folder, a broker's ``log.dirs`` folder, or one partition folder.
 
     Reads only, and through nothing that the writer uses: its own decoders, the ``crc32c`` package. Without ``deep`` the records inside the
-    batches are not decoded. ``progress`` is told each piece of bytes read. Raises :class:`StorageError` where there is nothing to look at.
+    batches are not decoded; the records of a compressed batch that takes more than ``max_batch_bytes`` unpacked are not either, which is a
+    note. ``progress`` is told each piece of bytes read. Raises :class:`StorageError` where there is nothing to look at.
     """
     book = Book(progress)
     path = path.rstrip("/") or "/"
@@ -43,7 +47,7 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
             return book  # a backup that had just begun
         raise StorageError(errno.ENOENT, "there is no log here: neither a root, nor a cluster's folder, nor a partition folder", path)
     if found.bare is not None:
-        check_partition(disk, path, *found.bare, Look(deep=deep), book)
+        check_partition(disk, path, *found.bare, Look(deep=deep, max_batch_bytes=max_batch_bytes), book)
         return book
     several = found.held()
     if len(several) > 1:
@@ -62,9 +66,9 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
         check_nodes(disk, home, book)
     for log in found.logs:
         if roots == [path]:
-            check_root(disk, path, book, deep=deep)
+            check_root(disk, path, book, deep=deep, max_batch_bytes=max_batch_bytes)
         else:
-            _check_log(disk, log, book, deep=deep)
+            _check_log(disk, log, book, deep=deep, max_batch_bytes=max_batch_bytes)
     return book
 
 
@@ -103,17 +107,20 @@ def total_size(disk: Disk, path: str, depth: int = 3) -> int:
     return size
 
 
-def check_root(disk: Disk, path: str, book: Book, *, deep: bool = True, compare: bool = False) -> list[Facts]:
+def check_root(
+    disk: Disk, path: str, book: Book, *, deep: bool = True, compare: bool = False, max_batch_bytes: int = SIZE_MAX
+) -> list[Facts]:
     """Verify the root at ``path`` and every partition in it."""
     book.folders.append(path)
-    return _Root(disk, path, book, deep=deep, compare=compare).run()
+    return _Root(disk, path, book, deep=deep, compare=compare, max_batch_bytes=max_batch_bytes).run()
 
 
 class _Root:
     """One look at one root."""
 
-    def __init__(self, disk: Disk, path: str, book: Book, *, deep: bool, compare: bool) -> None:
+    def __init__(self, disk: Disk, path: str, book: Book, *, deep: bool, compare: bool, max_batch_bytes: int) -> None:
         self._disk, self._path, self._book, self._deep, self._compare = disk, path, book, deep, compare
+        self._max_batch_bytes = max_batch_bytes
         self._own = False
         self._clean = False
         self._rebooted = False
@@ -194,6 +201,7 @@ class _Root:
         values = {name: (self._checkpoints.get(name) or {}).get(key) for name in states.OFFSET_CHECKPOINTS}
         return Look(
             deep=self._deep,
+            max_batch_bytes=self._max_batch_bytes,
             clean=self._clean,
             own=self._own,
             identified=self._identified,
@@ -356,7 +364,7 @@ class _Root:
             self._book.warn(path, f"{key} has {value} in it, and {expected} in its mark, which counts", REWRITTEN)
 
 
-def _check_log(disk: Disk, log: OneLog, book: Book, *, deep: bool) -> None:
+def _check_log(disk: Disk, log: OneLog, book: Book, *, deep: bool, max_batch_bytes: int) -> None:
     """Every root of ``log``, and its replicas against each other."""
     for clash in log.clashes:
         named = " and ".join(clash.folders)
@@ -366,7 +374,7 @@ def _check_log(disk: Disk, log: OneLog, book: Book, *, deep: bool) -> None:
     apart = {*log.earlier, *(folder for clash in log.clashes for folder in clash.folders[1:])}
     copies: dict[tuple[str, int], list[Facts]] = {}
     for root in log.roots:
-        for facts in check_root(disk, root.path, book, deep=deep, compare=True):
+        for facts in check_root(disk, root.path, book, deep=deep, compare=True, max_batch_bytes=max_batch_bytes):
             if facts.path not in apart:
                 copies.setdefault((facts.topic, facts.partition), []).append(facts)
     for facts_of_copies in copies.values():
