@@ -491,9 +491,9 @@ def test_a_cluster_folder(replog: Replog, tmp_path: Path) -> None:
             for number in range(20):
                 producer.send("orders", b"%d" % number, partition=number % 2)
             producer.flush()
-    topics, cluster = replog("topics", path).out.splitlines()
+    topics, nodes = replog("topics", path).out.splitlines()
     assert topics == "orders  2 partitions, 20 offsets"
-    assert re.fullmatch(r"\.: one cluster in 3 folders, cluster id \S{22}, nodes 1, 2, 3", cluster)
+    assert re.fullmatch(r"\.: one cluster in 3 folders, cluster id \S{22}, nodes 1, 2, 3", nodes)
     rows = replog("cat", path, "--topic", "orders").objects()
     assert [int(row["value"]) for row in rows] == [*range(0, 20, 2), *range(1, 20, 2)]
     assert [row["partition"] for row in replog("describe", path, "--json").objects()] == [0, 1]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import pyreplog
-from pyreplog.errors import ConfigError
+from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log import Finder, find_logs, find_roots, open_readers
+from pyreplog.ports import Stat
 from pyreplog.record import records_of
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
-from pyreplog.verify import Level, verify
+from pyreplog.verify import Level, find_partitions, verify
 from tests.golden.units import hash_of, manifest, unit
 
 
@@ -114,3 +116,70 @@ def test_what_only_lies_near_is_left_alone(disk: SystemDisk, tmp_path: Path) -> 
     assert roots(disk, tmp_path / "hidden") == []
     (tmp_path / "copied" / "t-0" / "00000000000000000000.log").touch()
     assert find_roots(disk, str(tmp_path / "copied")) == []
+
+
+def test_a_folder_of_an_earlier_topic_is_left_out(disk: SystemDisk, tmp_path: Path) -> None:
+    """A node that was down while a topic was deleted and created again keeps the earlier one: the controller's file tells them apart, and
+    without it both are refused."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=2) as cluster:
+        cluster.admin.create_topic("t", replication_factor=2, config={"durability": "os"})
+    earlier = tmp_path / "data" / "node-2" / "t-0"
+    (earlier / "partition.metadata").write_text("version: 0\ntopic_id: AbCdEfGhIjKlMnOpQrStUw")
+    path = str(tmp_path / "data")
+    (log,) = find_logs(disk, path).logs
+    assert log.partitions() == {TopicPartition("t", 0): [f"{path}/node-1/t-0"]}
+    assert log.stale == [str(earlier)]
+    assert find_partitions(disk, path) == {("t", 0): [f"{path}/node-1/t-0"]}
+    (tmp_path / "data" / "replog.controller").unlink()
+    with pytest.raises(ConfigError, match="they are of different topics called t"):
+        open_readers(disk, path)
+    with pytest.raises(ConfigError, match="several topics of that name"):
+        find_partitions(disk, path)
+
+
+class Refusing(SystemDisk):
+    """A disk that lets no process look into some folders."""
+
+    closed: tuple[str, ...] = ()
+
+    def _check(self, path: str, *, inside: bool) -> None:
+        if any(path.startswith(f"{folder}/") or (not inside and path == folder) for folder in self.closed):
+            raise StorageError(errno.EACCES, "Permission denied", path)
+
+    def list(self, directory: str) -> Sequence[str]:
+        self._check(directory, inside=False)
+        return super().list(directory)
+
+    def stat(self, path: str) -> Stat | None:
+        self._check(path, inside=True)
+        return super().stat(path)
+
+
+def test_folders_that_may_not_be_looked_into(tmp_path: Path) -> None:
+    """One whose name cannot be ours is passed over; one that may be a partition's fails that topic alone; one that may be a node's fails
+    the cluster. With ``partial`` the rest is read, and it is named."""
+    path = tmp_path / "data"
+    for topic in ("ours", "theirs"):
+        with pyreplog.open_log(path, topic=topic, durability="os") as log:
+            log.append(b"x")
+    (path / "lost+found").mkdir()
+    disk = Refusing()
+    disk.closed = (str(path / "lost+found"), str(path / "theirs-0"))
+    open_readers(disk, str(path), "ours")[TopicPartition("ours", 0)].close()
+    for topic in ("theirs", None):
+        with pytest.raises(StorageError, match=r"it may be the folder of theirs-0"):
+            open_readers(disk, str(path), topic)
+    finder = Finder(disk, str(path), partial=True)
+    assert list(finder.folders()) == [TopicPartition("ours", 0)]
+    assert finder.left_out() == [str(path / "theirs-0")]
+    book = verify(disk, str(path))
+    assert (book.unseen, book.partition_count, book.worst) == ([str(path / "theirs-0")], 1, Level.WARNING)
+    for number in (1, 2):
+        (tmp_path / "nodes").mkdir(exist_ok=True)
+        shutil.copytree(unit(f"cluster-4.1.0/n{number}") / "data", tmp_path / "nodes" / f"node-{number}")
+    disk.closed = (str(tmp_path / "nodes" / "node-2"),)
+    with pytest.raises(StorageError, match="this process may not look into it.*node-2"):
+        open_readers(disk, str(tmp_path / "nodes"))
+    with pytest.raises(StorageError, match="may not enter the folder"):
+        find_partitions(disk, str(tmp_path / "nodes"))
+    disk.close()
