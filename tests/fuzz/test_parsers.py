@@ -75,7 +75,7 @@ FED: Final = {
         "verify/states.partition_of",
         "verify/states.taken_for",
     ],
-    "rows": ["cli/options.timestamp_of", "cli/rows._bytes"],
+    "rows": ["cli/options.timestamp_of", "cli/rows._bytes", "cli/rows._whole"],
     "search": ["_core.TimeSearch"],
     "segment": [
         "_core.ColumnsBuilder",
