@@ -14,7 +14,7 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
-from pyreplog.errors import ConfigError, CorruptError, StorageNotFoundError, UnknownTopicError
+from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, StorageNotFoundError, UnknownTopicError
 from pyreplog.log.identity import id_for_name
 
 
@@ -172,6 +172,18 @@ def test_damage_in_one_log_is_never_part_of_the_rows(workers: list[Path]) -> Non
         list(pyreplog.scan(workers).batches())
     with pytest.raises(Exception, match="worker-1"):
         pa.table(pyreplog.scan(workers))
+
+
+def test_damaged_batches_of_one_log_are_left_out_on_demand(workers: list[Path]) -> None:
+    """skip_damaged gives the sound rows of all logs, and the function gets the range that is left out, with the log's file."""
+    segment = workers[1] / "events-0" / f"{0:020}.log"
+    data = bytearray(segment.read_bytes())
+    data[80] ^= 0xFF
+    segment.write_bytes(data)
+    left_out: list[CorruptLogError] = []
+    found = rows(pyreplog.scan(workers, ["log"], skip_damaged=left_out.append), "log")
+    assert found == [("worker-0",)] * 3 + [("worker-2",)] * 3
+    assert [(error.start, error.end, "worker-1" in str(error)) for error in left_out] == [(0, 3, True)]
 
 
 def test_later_records_are_in_the_next_pass(workers: list[Path]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.arrow import Scan
+from pyreplog.config import MAX_BATCH_BYTES
+from pyreplog.errors import CorruptLogError
 
 __all__ = ["scan"]
 
@@ -26,6 +28,8 @@ async def scan(
     end_timestamp: int | datetime | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     above_high_watermark: bool = False,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
+    skip_damaged: bool | Callable[[CorruptLogError], object] = False,
 ) -> Scan:
     """Open several logs as one Arrow stream, as :func:`pyreplog.scan` does. Its importer reads the disk:
     ``await asyncio.to_thread(pyarrow.table, scan)``."""
@@ -43,6 +47,8 @@ async def scan(
             end_timestamp=end_timestamp,
             isolation=isolation,
             above_high_watermark=above_high_watermark,
+            max_batch_bytes=max_batch_bytes,
+            skip_damaged=skip_damaged,
         )
     finally:
         calls.stop()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
 from pyreplog.arrow import LOGS_COLUMNS, BatchSource, Scan
-from pyreplog.errors import ConfigError
+from pyreplog.config import MAX_BATCH_BYTES, whole
+from pyreplog.errors import ConfigError, CorruptLogError
 from pyreplog.log import READ_COMMITTED, LogReader, Together, check_isolation, log_names, printable_name
 from pyreplog.runtime.opening import folder_of, open_all_for_reading
-from pyreplog.runtime.views import CommittedView, ReaderView
+from pyreplog.runtime.views import CommittedView, ReaderView, SkippingView, teller_of
 from pyreplog.system import SystemDisk
 
 __all__ = ["scan"]
@@ -29,14 +30,16 @@ def scan(
     end_timestamp: int | datetime | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     above_high_watermark: bool = False,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
+    skip_damaged: bool | Callable[[CorruptLogError], object] = False,
 ) -> Scan:
     """Read several independent logs as one Arrow stream: one after another in the order of ``paths``, each partition in offset order.
 
     Each path is a folder that ``open_log(path, "r")`` takes, and each folder is one log. The column ``log`` says which log a row is from:
     its folder, relative to the deepest folder that holds all of them. ``topic``: default the only topic of each log, or the one with its
     folder's name. ``partition``: default all. The other arguments are those of :meth:`pyreplog.Log.scan`; ``start`` and ``end`` are
-    offsets of each partition, so a partition that ends before ``start`` has no rows. ``isolation`` and ``above_high_watermark`` are those
-    of :func:`pyreplog.open_log`. No lock is taken, and the files stay open until the
+    offsets of each partition, so a partition that ends before ``start`` has no rows. ``isolation``, ``above_high_watermark`` and
+    ``max_batch_bytes`` are those of :func:`pyreplog.open_log`. No lock is taken, and the files stay open until the
     scan is garbage.
 
     Raises ConfigError for an empty list, for a path that is named twice, for two paths that lead to the same records (a copy, a replica, a
@@ -52,6 +55,8 @@ def scan(
         if folder in folders[:position]:
             raise ConfigError(f"{folder} is named twice in paths, and its records would be read twice: name it once")
     committed = check_isolation(isolation) == READ_COMMITTED
+    max_batch_bytes = whole("max_batch_bytes", max_batch_bytes, 1)
+    tell = teller_of(skip_damaged)
     disk = SystemDisk()
     together = Together(disk)
     sources: list[tuple[int, BatchSource]] = []
@@ -59,9 +64,11 @@ def scan(
     for folder, name in zip(folders, log_names(folders), strict=True):
         readers = open_all_for_reading(disk, folder, topic, partition)
         together.add(folder, readers)
-        for reader in readers if above_high_watermark else ():
-            reader.include_above_high_watermark()
-        sources += [(reader.partition, _source(reader, disk, committed=committed)) for reader in readers]
+        for reader in readers:
+            reader.max_batch_bytes = max_batch_bytes
+            if above_high_watermark:
+                reader.include_above_high_watermark()
+        sources += [(reader.partition, _source(reader, disk, committed, tell)) for reader in readers]
         names += [printable_name(name)] * len(readers)
     return Scan(
         sources,
@@ -78,6 +85,7 @@ def scan(
     )
 
 
-def _source(reader: LogReader, disk: SystemDisk, *, committed: bool) -> BatchSource:
-    view = ReaderView(reader, disk)
-    return CommittedView(view) if committed else view
+def _source(reader: LogReader, disk: SystemDisk, committed: bool, tell: Callable[[CorruptLogError], object] | None) -> BatchSource:
+    reading = ReaderView(reader, disk)
+    view = CommittedView(reading) if committed else reading
+    return view if tell is None else SkippingView(view, tell)
