@@ -250,3 +250,13 @@ def test_nodes_are_a_tuple_in_all_else(cluster: pyreplog.Cluster) -> None:
     assert nodes == cluster.nodes
     with pytest.raises(TypeError, match="not str"):
         nodes["1"]  # type: ignore[call-overload]
+
+
+def test_an_empty_folder_is_no_node(tmp_path: Path) -> None:
+    """A folder node-9 that holds no node does not make a cluster of nine, and stays empty."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=1):
+        pass
+    (tmp_path / "data" / "node-9").mkdir()
+    with pyreplog.Cluster(tmp_path / "data") as cluster:
+        assert len(cluster.nodes) == 1
+    assert list((tmp_path / "data" / "node-9").iterdir()) == []
