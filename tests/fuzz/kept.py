@@ -10,10 +10,14 @@ from random import Random
 from typing import Final
 
 from pyreplog._core import crc32c
+from pyreplog.backups.making import make
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, ProtocolError, PyreplogError
-from pyreplog.log import Log, LogRoot
+from pyreplog.log import CONTROLLER_NAME, Log, LogRoot, find_logs, frame_controller
+from pyreplog.log.controller_file import controller_body
+from pyreplog.log.identity import format_topic_id, id_for_name
 from pyreplog.log.layout import check_topic, directory_name, parse_base_offset, parse_directory_name, segment_name
+from pyreplog.log.places import may_be_partition
 from pyreplog.log.snapshot import format_state, parse_number, parse_state
 from pyreplog.log.summary import Summary, checked, decode_body, decode_key, due_ms, encode_body, encode_key
 from pyreplog.quorum import ControllerState, MetadataImage, decode, encode
@@ -28,9 +32,9 @@ from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.staged import StagedFile, parse_footer
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
-from pyreplog.verify import Level, verify
+from pyreplog.verify import Level, could_be_ours, look_around, verify
 from pyreplog.verify.spool import applied as applied_of
-from pyreplog.verify.states import Unreadable, partition_of, taken_for
+from pyreplog.verify.states import Unreadable, identity, partition_of, taken_for
 from pyreplog.wire import Conversation, MetadataRequest, MetadataResponse, Request, Response
 from tests.flips.golden import KEY, ROOT, files, golden, served
 from tests.fuzz.mutate import seal_batch, seal_state
@@ -117,6 +121,60 @@ def _run_controller(data: bytes) -> object:
     found = decode(data, "x")
     encode(found)
     return (min(len(found.image.brokers), 2), min(len(found.image.topics), 2), bool(found.suspects))
+
+
+def put(disk: SimDisk, path: str, content: bytes) -> None:
+    """Make the file ``path`` with this content."""
+    file = disk.create(path)
+    file.write_at(0, [content])
+    file.close()
+
+
+def _homes() -> list[bytes]:
+    ids = [TOPIC_ID, "AAAAAAAAAAAAAAAAAAAAAQ", id_for_name("t")]
+    files = [bytes([number % 2]) + format_topic_id(one) for number, one in enumerate([*ids, *ids])]
+    body = json.dumps({"cluster_id": TOPIC_ID, "topics": [{"name": "t", "id": TOPIC_ID}]}).encode()
+    names = [b"lost+found", b"t-0", b"node-1", b"t-0.0123456789abcdef0123456789abcdef-delete", b"a-b.Q-JpxQ6Wr_x-delete", b".git"]
+    return [*files, b"\x02" + body, *(b"\x03" + name for name in names)]
+
+
+def _run_home(data: bytes) -> object:
+    """Two folders side by side, a controller's file, or the name of a folder: the finder and the verifier judge alike, and nothing that
+    is not ours goes."""
+    if not data:
+        return None
+    kind, content = data[0] % 4, data[1:]
+    disk = SimDisk(Random(1))
+    if kind == 2:
+        disk.make_directory("w")
+        put(disk, f"w/{CONTROLLER_NAME}", frame_controller(content))
+        found = controller_body(disk, "w")
+        return found is None or len(found.topic_ids) > 0
+    if kind == 3:
+        name = content.decode("utf-8", "replace").replace("/", "").replace("\0", "")[:200]
+        if could_be_ours(name):
+            may_be_partition(name)
+        root = LogRoot.open(disk, "w", clock=CLOCK, random=Random(5))
+        root.close(clean=True)
+        if not name or name in (".", "..") or name in disk.list("w"):
+            return None
+        disk.make_directory(f"w/{name}")
+        LogRoot.open(disk, "w", clock=CLOCK, random=Random(5)).close(clean=True)
+        parsed = parse_directory_name(name)
+        assert name in disk.list("w") or (parsed is not None and parsed.kind == "delete"), "a folder of another program was removed"
+        return parsed is None
+    for folder in ("a", "b"):
+        disk.make_directory(f"w/{folder}/t-0")
+        put(disk, f"w/{folder}/t-0/partition.metadata", content if kind == 0 or folder == "a" else format_topic_id(TOPIC_ID))
+        put(disk, f"w/{folder}/t-0/{segment_name(0, '.log')}", b"")
+    try:
+        identity(content)
+    except Unreadable:  # the verifier takes only the form that Kafka writes
+        return None
+    groups = sorted(sorted(root.path for root in log.roots) for log in find_logs(disk, "w").logs)
+    seen = sorted(sorted(root.path for root in log.roots) for log in look_around(disk, "w").logs)
+    assert groups == seen, f"the finder sees {groups}, the verifier {seen}"
+    return len(groups)
 
 
 def _spools() -> list[bytes]:
@@ -300,6 +358,7 @@ def _run_folder(data: bytes) -> object:
     plans = survey(disk, ROOT)
     seen.append(str(sum(bool(plan.lost) for plan in plans)))
     _save(disk, plans)
+    seen.append(_back_up(disk))
     try:
         root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(5))
     except PyreplogError as error:
@@ -319,6 +378,16 @@ def _run_folder(data: bytes) -> object:
         return (*seen, False, log.end_offset > log.start_offset)
     finally:
         root.close(clean=False)
+
+
+def _back_up(disk: SimDisk) -> str:
+    """A backup of the root is sound, or refused by a typed error."""
+    try:
+        report = make(disk, ROOT, "kept", random=Random(4))
+    except PyreplogError as error:
+        return type(error).__name__
+    assert verify(disk, "kept").worst is not Level.DAMAGE
+    return str(bool(report))
 
 
 def _seal_appended(data: bytes, chance: Random) -> bytes:
@@ -383,6 +452,7 @@ KEPT: Final = (
     Target("control", _controls, _run_control, (CorruptError,), 2, seal_batch),
     Target("summary", _summaries, _run_summary, (CorruptError,), 2),
     Target("names", _names, _run_names, (), 2),
+    Target("home", _homes, _run_home, (PyreplogError,), 2),
     Target("controller", _controllers, _run_controller, (CorruptError,), 2, _seal_controller),
     Target("spool", _spools, _run_spool, (), 2, seal_state),
     Target("frame", _frames, _run_frame, (ProtocolError,), 3),

@@ -18,6 +18,7 @@ from pyreplog.errors import CorruptLogError, StorageError
 from pyreplog.log import LogRoot
 from pyreplog.log.mark import MarkFile, MarkState
 from pyreplog.ports import File
+from pyreplog.record import BatchBuilder
 from pyreplog.repair import survey
 from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
@@ -641,9 +642,16 @@ def test_a_mark_that_lost_its_end_vouches_for_nothing() -> None:
 def test_timestamps_far_apart_are_no_finding(tmp_path: Path, timestamps: list[int]) -> None:
     """What lies between two timestamps may not fit 64 bits; it wraps, in Java too, and each record has the timestamp it was given."""
     path = tmp_path / "log"
-    with pyreplog.open_log(path) as log:
-        log.append_many([b"x"] * len(timestamps), timestamps=timestamps)
-        assert [record.timestamp for record in log.read()] == timestamps
+    builder = BatchBuilder()  # a broker's: no append of ours takes such times
+    for timestamp in timestamps:
+        assert builder.append(b"x", None, [], timestamp)
+    root = LogRoot.open(SystemDisk(), str(path), clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(durability="os"))
+    log.append_as_follower([builder.finish(base_offset=0, leader_epoch=0)])
+    log.advance_high_watermark(len(timestamps))
+    root.close()
+    with pyreplog.open_log(path, "r") as reader:
+        assert [record.timestamp for record in reader.read()] == timestamps
     disk = SystemDisk()
     book = verify(disk, str(path))
     disk.close()
