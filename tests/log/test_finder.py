@@ -166,9 +166,9 @@ def test_folders_that_may_not_be_looked_into(tmp_path: Path) -> None:
     disk = Refusing()
     disk.closed = (str(path / "lost+found"), str(path / "theirs-0"))
     open_readers(disk, str(path), "ours")[TopicPartition("ours", 0)].close()
-    for topic in ("theirs", None):
+    for asked in ("theirs", None):
         with pytest.raises(StorageError, match=r"it may be the folder of theirs-0"):
-            open_readers(disk, str(path), topic)
+            open_readers(disk, str(path), asked)
     finder = Finder(disk, str(path), partial=True)
     assert list(finder.folders()) == [TopicPartition("ours", 0)]
     assert finder.left_out() == [str(path / "theirs-0")]
