@@ -33,7 +33,7 @@ from kernels cimport (
 from lend cimport borrow, check_lent
 
 from pyreplog.errors import ConfigError
-from pyreplog.moments import TIMESTAMP_MAX, beyond_last, record_ms
+from pyreplog.moments import TIMESTAMP_MAX as _TIMESTAMP_MAX, beyond_last, record_ms
 
 
 cdef extern from "Python.h":
@@ -261,7 +261,7 @@ cdef object _as_list(sequence, Py_ssize_t count, str what):
     return items
 
 
-cdef int64_t LATEST = TIMESTAMP_MAX
+cdef int64_t LATEST = _TIMESTAMP_MAX
 
 
 def find_too_large(values, keys, headers, timestamps, Py_ssize_t size_max):
