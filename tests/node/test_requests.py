@@ -151,7 +151,7 @@ def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs
     answer = caller.ask("controller", ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])]))
     (part,) = answer.replica_election_results[0].partition_result
     assert part.error_code == 0
-    assert part.error_message == f"node {near} leads in epoch {partition(world).leader_epoch}; what was at offset 2 and above is lost"
+    assert part.error_message == f"node {near} leads in epoch {partition(world).leader_epoch}; all records from offset 2 on are lost"
     assert partition(world).leader == near
     world.start(leader)
     until(world, in_sync(world, 1, 2, 3), "everybody follows")
@@ -188,4 +188,4 @@ def test_how_far_a_copy_reaches_is_told_though_an_older_heartbeat_is_answered() 
     answer = caller.ask("controller", ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])]))
     (part,) = answer.replica_election_results[0].partition_result
     assert (part.error_code, partition(world).leader) == (0, near)
-    assert part.error_message.endswith("what was at offset 2 and above is lost")
+    assert part.error_message.endswith("all records from offset 2 on are lost")

@@ -545,7 +545,7 @@ def test_an_unclean_election_asks_the_living_how_far_they_reach() -> None:
     assert house.controller.ends_are_known(request)
     ((result,),) = [topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results]
     assert (result.error_code, house[key].leader) == (0, 3)
-    assert result.error_message == f"node 3 leads in epoch {house[key].leader_epoch}; what was at offset 9 and above is lost"
+    assert result.error_message == f"node 3 leads in epoch {house[key].leader_epoch}; all records from offset 9 on are lost"
     ((result,),) = [topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results]
     assert result.error_code == ErrorCode.ELECTION_NOT_NEEDED
 

@@ -1,4 +1,5 @@
-"""Who decides: metadata as a value, the controller's rules over it, and the authority that runs them in one process.
+"""The controller: metadata as a value, the rules that decide it, and the authority that runs them
+in one process.
 
 Sans-IO except for one small state file, which goes through the ``Disk`` port.
 """
@@ -104,7 +105,8 @@ _LATER: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """What is here is loaded when somebody asks for it: it takes longer to load than a log to open."""
+    """Import a name on first use, because this package takes longer to import than a log to
+    open."""
     room = _LATER.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Partitions that a cluster has, and that no folder holds while the disk of a node is not mounted."""
+"""Find partitions of a cluster that no folder holds while the disk of a node is not mounted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ __all__ = ["absent"]
 
 
 def absent(disk: Disk, path: str, found: Collection[TopicPartition], topic: str | None = None) -> StorageError | None:
-    """Why ``found``, the partitions of ``topic`` (None: of all topics) under ``path``, are not all that the cluster has; None if they are.
+    """Return the error to report if ``found`` lacks partitions of the cluster under ``path``, else
+    None.
 
-    Only a cluster with nodes on other disks is asked, and only while one of their folders is missing. What is read then would be a part,
-    and would look like the whole.
+    ``found``: the partitions of ``topic`` (None: of all topics). Partitions can be absent only if
+    the cluster has nodes on other disks and one of their folders is missing. A reader would then
+    read some of the partitions as if they were all.
     """
     missing = missing_nodes(disk, path)
     state = load(disk, path) if missing else None
@@ -38,4 +40,4 @@ def absent(disk: Disk, path: str, found: Collection[TopicPartition], topic: str 
     folders = ", ".join(folder for number, folder in missing.items() if number in replicas) or ", ".join(missing.values())
     nodes = ", ".join(map(str, replicas))
     why = f"{first}{more} no folder: its copies are on node {nodes}, and the node's folder {folders} is missing or empty"
-    return StorageError(errno.ENOENT, f"{why}. Perhaps its disk is not mounted; what is left is not the whole", path)
+    return StorageError(errno.ENOENT, f"{why}. Perhaps its disk is not mounted; the other folders do not hold all partitions", path)

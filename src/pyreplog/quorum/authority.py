@@ -1,16 +1,18 @@
-"""The controller of a cluster in one process: one machine that decides, keeps its state in one file, and tells the nodes.
+"""The controller of a cluster in one process. It decides, keeps its state in one file, and sends
+its decisions to the nodes.
 
-It stands where the metadata quorum will stand, behind the same messages: brokers register, beat and propose to it, and fetch its
-decisions as metadata records at offsets from ``__cluster_metadata``. Nothing leaves it before its state is durable.
+It takes the place of Kafka's metadata quorum and uses the same messages: brokers register with it,
+send it heartbeats and proposals, and fetch its decisions as metadata records at offsets from
+``__cluster_metadata``. It sends no answer before its state is durable.
 
-For whoever runs one::
+How to run one::
 
     authority = Authority.open(disk, "data", config, random, now_ns=clock.monotonic_ns())
     endpoint = AuthorityEndpoint(authority, transport, clock)     # listens at CONTROLLER_ADDRESS
-    endpoint.poll()                                               # as often as anything may have happened; False: nothing had
-    endpoint.next_wake_ns                                         # and at that time at the latest
-    endpoint.fence(broker_id)                                     # a node was killed, and you know
-    endpoint.close()                                              # nothing to flush
+    endpoint.poll()                                               # whenever a message may have arrived; False: no work
+    endpoint.next_wake_ns                                         # call poll at this time at the latest
+    endpoint.fence(broker_id)                                     # if the caller knows that a node was killed
+    endpoint.close()                                              # there is nothing to flush
 """
 
 from __future__ import annotations
@@ -70,12 +72,13 @@ __all__ = ["CONTROLLER_ADDRESS", "Authority", "AuthorityEndpoint", "AuthorityRep
 
 CONTROLLER_ADDRESS: Final = "controller"
 RECORDS_KEPT_MAX: Final = 4096
-"""Records a node may be behind before it gets the whole image instead."""
+"""A node that is more records than this behind receives the whole image instead."""
 STALL_NS: Final = 250_000_000
-"""Running this much later than planned means that the process stood still."""
+"""A step that runs this much later than planned means that the process was paused."""
 _MS: Final = 1_000_000
 _ONCE: Final = frozenset({CreateTopicsRequest, DeleteTopicsRequest, ElectLeadersRequest})
-"""What a client would be told wrongly of, or what would undo what came later, were a second copy carried out."""
+"""Requests that must be carried out once only. A second copy would give the client a wrong answer
+or undo a later request."""
 
 _log = logging.getLogger("pyreplog")
 
@@ -90,7 +93,7 @@ class AuthorityReply(NamedTuple):
 
 @dataclass(slots=True)
 class _Parked:
-    """A fetch of metadata that waits for something new."""
+    """A fetch of metadata that waits for new records."""
 
     peer: Address
     correlation_id: int
@@ -99,9 +102,10 @@ class _Parked:
 
 
 class Authority:
-    """The machine: ``step(requests, now_ns)`` -> replies, durable when it returns. One owner."""
+    """The state machine: ``step(requests, now_ns)`` -> replies. Its decisions are durable when it
+    returns. One owner."""
 
-    #: The class that decides; the known-bad variants of ``pyreplog.testing`` put others in its place.
+    #: The class that decides; the known-bad variants of ``pyreplog.testing`` replace it.
     controller_class: type[Controller] = Controller
 
     def __init__(self, disk: Disk, folder: str, controller: Controller, durable: bytes) -> None:
@@ -111,28 +115,31 @@ class Authority:
         self._controller = controller
         self._durable = durable
         self._decided_offset = -1
-        """The last record of what is durable."""
+        """The offset of the last durable record."""
         self._kept: deque[tuple[int, MetadataRecord]] = deque(maxlen=RECORDS_KEPT_MAX)
         self._kept_from = controller.image.offset + 1
         self._parked: dict[Address, _Parked] = {}
         self._proposed: dict[int, tuple[int, int]] = {}
-        """Broker -> its epoch and the newest request with proposals that was decided."""
+        """Broker -> its epoch and the newest of its decided AlterPartition requests."""
         self._repeats = Repeats()
         self._planned_ns: int | None = None
         self._last_ns = 0
         self._failure: StorageError | None = None
         self._elections: list[tuple[Request, int]] = []
-        """Asked for, and until when (ns) to wait for the ends of live replicas."""
+        """(ElectLeaders request, time in ns until which it waits for the ends of live replicas)."""
 
     @classmethod
     def open(cls, disk: Disk, folder: str, config: NodeConfig, random: Random, *, now_ns: int, after: Authority | None = None) -> Authority:
-        """The authority whose state is in ``folder`` (made where missing); a folder without state begins a new cluster.
+        """Open the authority whose state is in ``folder``.
 
-        ``after``: the one that ended, whose cluster goes on. Then nothing is begun: a folder that is away for a moment, or another one in
-        its place, is refused, so that it can be tried again.
+        A missing folder is created, and a folder without state starts a new cluster. ``after``: the
+        ended authority whose cluster continues. Then no folder is created and no cluster started:
+        if the folder is missing for a moment, or is another one, opening fails and can be tried
+        again.
 
-        Every broker is fenced until it registers, and no leader goes on in its old epoch. Raises :class:`CorruptError` where the state is
-        damaged, or is not the one that was decided by ``after``; :class:`StorageError` where the disk refuses.
+        Every broker is fenced until it registers, and no leader continues in its old epoch. Raises
+        :class:`CorruptError` if the state is damaged, or is not the one that ``after`` decided;
+        :class:`StorageError` if the disk refuses.
         """
         if after is None and disk.stat(folder) is None:
             make_folder(disk, folder)
@@ -140,7 +147,7 @@ class Authority:
         if after is not None:
             after._check_state(state)
         if state is None:
-            # Also where the folder is there: whoever made it may have been killed before its name was durable.
+            # Also if the folder exists: its creator may have died before the name was durable.
             disk.sync_directory(folder.rstrip("/").rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
             state = ControllerState(new_id(random), MetadataImage(), {})
         controller = cls.controller_class(state.image, config, random, state.cluster_id, state.suspects)
@@ -152,22 +159,23 @@ class Authority:
 
     @property
     def cluster_id(self) -> str:
-        """What nodes must name when they register."""
+        """The cluster id that nodes must send when they register."""
         return self._controller.cluster_id
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as decided; to be read only."""
+        """The metadata as decided. Read-only."""
         return self._controller.image
 
     @property
     def suspects(self) -> Mapping[PartitionKey, Mapping[int, ReplicaEnd]]:
-        """The members that restarted uncleanly and are not known complete since, with how far they were then; to be read only."""
+        """Members that restarted uncleanly and are not known complete since, with their ends at
+        that time. Read-only."""
         return self._controller.suspects
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`step` is due although nothing arrived."""
+        """The time at which :meth:`step` must run even if no message arrives."""
         times = [parked.until_ns for parked in self._parked.values()]
         deadline = self._controller.next_deadline_ns()
         if deadline is not None:
@@ -176,10 +184,12 @@ class Authority:
         return min(times, default=None)
 
     def step(self, requests: Sequence[Request], now_ns: int) -> list[AuthorityReply]:
-        """Decide over ``requests`` in order, and over what is due; one write of the state serves all.
+        """Decide ``requests`` in order, then the timed work that is due, with one write of the
+        state.
 
-        A disk that is full refuses them all, and nothing has changed; one that fails to sync or rename ends this authority
-        (:class:`StorageError`, and :class:`ClosedError` ever after), because nobody knows what is on it.
+        If the disk is full, all requests are refused and the state does not change. If a sync or
+        rename fails, this authority ends, because the state on disk is unknown: this call raises
+        :class:`StorageError` and each later call :class:`ClosedError`.
         """
         self._check()
         if self._planned_ns is not None and now_ns - self._planned_ns > STALL_NS:
@@ -197,13 +207,14 @@ class Authority:
         return replies
 
     def _check_state(self, state: ControllerState | None) -> None:
-        """Whether ``state``, from the disk, has all that was answered by this authority."""
+        """Raise :class:`CorruptError` unless ``state``, read from disk, has every answered
+        decision."""
         if state is None:
             reason = "the controller's state is gone while the cluster was open"
         elif state.cluster_id != self.cluster_id:
             reason = f"the controller's state is that of another cluster, {excerpt(state.cluster_id)}"
         elif state.image.offset < self._decided_offset:
-            reason = f"the controller's state ends at {state.image.offset}, and what was decided at {self._decided_offset}"
+            reason = f"the controller's state ends at offset {state.image.offset}, before its last decision at {self._decided_offset}"
         else:
             return
         raise CorruptError(f"{reason}: put the file back, and the controller goes on", file=f"{self._folder}/{STATE_FILE}")
@@ -213,13 +224,13 @@ class Authority:
             raise ClosedError("the controller's disk failed") from self._failure
 
     def fence(self, broker_id: int, now_ns: int) -> list[AuthorityReply]:
-        """A node was killed, says who killed it: no need to wait for its session to end."""
+        """Fence a node that the caller has killed, without waiting for its session to end."""
         self._check()
         self._controller.fence(broker_id, now_ns)
         return self._finish((), [], now_ns)
 
     def _elect(self, replies: list[AuthorityReply], now_ns: int) -> list[Request]:
-        """Hold the elections that were asked for and need not wait any longer; their requests."""
+        """Hold the requested elections that need not wait any longer; return their requests."""
         held = []
         for request, until in self._elections:
             assert isinstance(request.body, ElectLeadersRequest)
@@ -230,9 +241,13 @@ class Authority:
         return held
 
     def elect_uncleanly(self, topic: str, partition: int, now_ns: int) -> tuple[UncleanElection | None, list[AuthorityReply]]:
-        """A person asks for the best log there is, whatever is lost, now (an ElectLeaders request waits a moment for what the live replicas
-        have to say). None where no replica is up, or somebody leads already. Raises :class:`StorageError` where it could not be written
-        down: then it did not happen."""
+        """Elect the live replica with the longest log now, even if acknowledged records are lost.
+
+        Only a person may ask for this. (An ElectLeaders request first waits a moment for the
+        reports of the live replicas.) Return None if no replica is up or the partition has a
+        leader. Raises :class:`StorageError` if the election could not be made durable; then it did
+        not happen.
+        """
         self._check()
         done = self._controller.elect_uncleanly(topic, partition)
         try:
@@ -277,17 +292,18 @@ class Authority:
         except Exception as error:
             if isinstance(error, InternalError) or is_interruption(error):
                 raise
-            # One client's misfortune: nothing was decided.
+            # Only this client's request is affected: nothing was decided.
             _log.error("the controller could not answer %s of %s; it goes on", type(body).__name__, request.source, exc_info=error)
             text = f"the controller met {type(error).__name__}: {excerpt(str(error))}"
             found: ResponseBody | None = refusal(body, ErrorCode.UNKNOWN_SERVER_ERROR, text)
             return found
 
     def _is_old(self, body: AlterPartitionRequest, correlation_id: int) -> bool:
-        """Whether proposals of this broker that were sent later, or these very ones, were decided already.
+        """Return whether these proposals, or later ones of the same broker, were already decided.
 
-        A transport may double a request or let an older one arrive after a newer. A leader that was refused goes on without the member it
-        proposed; nothing but its next request may put it into the set then.
+        A transport may deliver a request twice, or an older request after a newer one. A leader
+        whose proposal was refused continues without the proposed member; only its next request may
+        add that member to the set.
         """
         epoch, latest = self._proposed.get(body.broker_id, (-1, -1))
         if body.broker_epoch < epoch or (body.broker_epoch == epoch and not _is_later(correlation_id, latest)):
@@ -304,10 +320,10 @@ class Authority:
             return describe.describe_configs(self.image, body)
         if isinstance(body, DescribeClusterRequest):
             return describe.describe_cluster(self.image, body, self.cluster_id)
-        return None  # not for a controller: whoever asks will time out, as with a lost message
+        return None  # not a controller request: the caller times out, as if the message were lost
 
     def _park(self, request: Request, body: FetchRequest, now_ns: int) -> None:
-        """One waiting fetch per node; a newer one replaces it."""
+        """Keep one waiting fetch per node; a newer one replaces it."""
         if len(body.topics) != 1 or body.topics[0].topic_id != METADATA_TOPIC_ID or len(body.topics[0].partitions) != 1:
             return
         offset = body.topics[0].partitions[0].fetch_offset
@@ -323,7 +339,12 @@ class Authority:
         return served
 
     def _news(self, fetch_offset: int) -> FetchResponse:
-        """Records from ``fetch_offset`` on; for one too far behind (or ahead: of another life) the image, as records of its last offset."""
+        """Return the records from ``fetch_offset`` on, or the image for a node that needs all of
+        it.
+
+        A node needs the image if it is too far behind, or ahead (it belonged to another cluster).
+        The image is sent as records that all have the image's last offset.
+        """
         end = self.image.offset + 1
         data = PartitionData(0, high_watermark=end, log_start_offset=self._kept_from)
         if self._kept_from <= fetch_offset <= end:
@@ -350,7 +371,7 @@ class Authority:
         return replies + self._serve_parked(now_ns)
 
     def _commit(self) -> None:
-        """Make what was decided durable, then known."""
+        """Make the new decisions durable, then visible."""
         records = self._controller.take()
         controller = self._controller
         if not records and self._durable:
@@ -359,7 +380,7 @@ class Authority:
         try:
             store(self._disk, self._folder, data)
         except StorageError as error:
-            if self._durable and not is_interruption(error):  # else what is on the disk is not known
+            if self._durable and not is_interruption(error):  # else the state on disk is unknown
                 self._undo(error)
             raise
         self._durable = data
@@ -371,8 +392,11 @@ class Authority:
             self._kept.append(entry)
 
     def _undo(self, error: StorageError) -> None:
-        """Back to what is durable, where that is certain: the disk was full before the file in place was another than the one written
-        last. A disk may be full in the sync of the folder, too; then a kill would bring what was refused."""
+        """Return to the durable state, if the file in place is known to be that state; else fail.
+
+        That is so if the disk was full before the new file replaced the old one. A disk may also be
+        full in the sync of the folder; then a kill would bring back the refused decisions.
+        """
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._is_in_place():
             self._failure = error
             return
@@ -381,7 +405,7 @@ class Authority:
         self._controller.suspects = state.suspects
 
     def _is_in_place(self) -> bool:
-        """Whether the file is the one that is known to be durable."""
+        """Return whether the file holds the state that is known to be durable."""
         try:
             return read_state(self._disk, self._folder) == self._durable
         except StorageError:
@@ -389,12 +413,13 @@ class Authority:
 
 
 def _is_later(number: int, other: int) -> bool:
-    """Whether the request of that number was sent after the other: they have 31 bits, and 0 follows the last one."""
+    """Return whether request ``number`` was sent after ``other``. Numbers have 31 bits and wrap to
+    0."""
     return 0 < (number - other) & 0x7FFFFFFF < 1 << 30
 
 
 def _refusal(body: RequestBody, error: StorageError) -> ResponseBody | None:
-    """What a request gets whose decision could not be written: it did not happen."""
+    """Return the answer to a request whose decision could not be written and so did not happen."""
     code = ErrorCode.KAFKA_STORAGE_ERROR
     if isinstance(body, BrokerHeartbeatRequest):
         return BrokerHeartbeatResponse(code)
@@ -409,7 +434,10 @@ def _refusal(body: RequestBody, error: StorageError) -> ResponseBody | None:
 
 
 class AuthorityEndpoint:
-    """An authority on a transport. The caller's lock; ``poll`` never waits longer than it is told."""
+    """An authority on a transport. Call it under the caller's lock.
+
+    ``poll`` never waits longer than its timeout.
+    """
 
     def __init__(self, authority: Authority, transport: Transport, clock: Clock) -> None:
         self.authority = authority
@@ -419,11 +447,11 @@ class AuthorityEndpoint:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` is due although nothing arrived."""
+        """The time at which :meth:`poll` must run even if no message arrives."""
         return self.authority.next_wake_ns
 
     def poll(self, timeout_ns: int = 0) -> bool:
-        """Take what arrived, decide, answer. Whether anything happened."""
+        """Receive requests, decide and answer. Return whether there was work."""
         requests = [
             event.message for event in self._transport.poll(timeout_ns) if type(event) is Received and type(event.message) is Request
         ]
@@ -435,8 +463,11 @@ class AuthorityEndpoint:
         return True
 
     def fence(self, broker_id: int, address: Address | None = None) -> None:
-        """A node was killed. ``address``: where it was; what it had sent and nobody has taken is taken back, because a registration of the
-        dead would keep the living from registering for a whole session."""
+        """Fence a node that was killed.
+
+        ``address``: the address of that node. Its unreceived messages are discarded, because a
+        registration of the dead process would block the new one for a whole session timeout.
+        """
         if address is not None:
             self._transport.disconnect(address)
         self.send(self.authority.fence(broker_id, self._clock.monotonic_ns()))
@@ -448,7 +479,7 @@ class AuthorityEndpoint:
         return done
 
     def send(self, replies: Sequence[AuthorityReply]) -> None:
-        """Send what a step of the authority returned."""
+        """Send the replies that a step of the authority returned."""
         for reply in replies:
             self._transport.send(reply.peer, Response(self.address, reply.correlation_id, reply.body))
 

@@ -1,11 +1,13 @@
 """The controller's decisions: requests in, metadata records out. Sans-IO, deterministic, one owner.
 
-A decision reads the image *with everything decided before it* and writes its records through :meth:`Controller._write`, which applies
-them at once; so one request cannot see a state that another has already changed. Who runs the controller makes the records durable
-(:meth:`Controller.take`) before any answer leaves.
+A decision reads the image, which contains *every earlier decision*. It writes its records through
+:meth:`Controller._write`, which applies them at once, so no decision is based on state that an
+earlier decision has already changed. The caller must make the records durable
+(:meth:`Controller.take`) before it sends any answer.
 
-Rules: Kafka's (partition changes, AlterPartition validation in Kafka's order, KIP-903 broker epochs, KIP-966 eligible leader replicas),
-the election after unclean starts (:mod:`pyreplog.quorum.election`), and fencing by silence.
+Rules: Kafka's (partition changes, AlterPartition validation in Kafka's order, KIP-903 broker
+epochs, KIP-966 eligible leader replicas), the election after unclean starts
+(:mod:`pyreplog.quorum.election`), and fencing of brokers that are silent for too long.
 """
 
 from __future__ import annotations
@@ -57,17 +59,21 @@ from pyreplog.wire import (
 __all__ = ["ELECTION_WAIT_MS", "Controller"]
 
 ELECTION_WAIT_MS: Final = 500
-"""How long an election among replicas that restarted uncleanly waits for all of isr and elr, and one under a new controller for who led
-last."""
+"""Milliseconds that an election waits for better candidates.
+
+If replicas restarted uncleanly, it waits for all members of isr and elr. If the controller is new,
+it waits for the last leader.
+"""
 _MS: Final = 1_000_000
 
 
 @dataclass(slots=True)
 class _Session:
-    """What is known of a broker since this controller started. Soft: never written.
+    """The facts about one broker since this controller started. Soft state: never written.
 
-    ``registered``: this incarnation registered here and is not known to be dead. ``began``: it registered here first, so it never ran
-    under another controller. ``alive``: heard of within the session timeout.
+    ``registered``: this incarnation registered with this controller and is not known to be dead.
+    ``began``: its first registration was with this controller, so it never ran under another one.
+    ``alive``: its last message arrived within the session timeout.
     """
 
     contact_ns: int
@@ -76,13 +82,17 @@ class _Session:
     alive: bool = True
     metadata_offset: int = -1
     shutdown_offset: int = -1
-    """In controlled shutdown: the newest record that moved something away from it."""
+    """Offset of the newest record that moved a leadership or membership away (controlled
+    shutdown)."""
 
 
 @dataclass(slots=True)
 class Controller:
-    """Decisions over ``image``. ``suspects``: members of isr or elr that restarted uncleanly and are not known complete since, with how
-    far they reached; they are part of the state that must be made durable."""
+    """Make decisions over ``image``. One owner.
+
+    ``suspects``: members of isr or elr that restarted uncleanly and are not known complete since,
+    with their ends at registration. They are part of the state that must be made durable.
+    """
 
     image: MetadataImage
     config: NodeConfig
@@ -90,24 +100,31 @@ class Controller:
     cluster_id: str
     suspects: dict[PartitionKey, dict[int, ReplicaEnd]] = field(default_factory=dict)
     _ends: dict[int, dict[PartitionKey, ReplicaEnd]] = field(default_factory=dict)
-    """What each broker reported at its last registration. Soft."""
+    """Broker -> the ends that it reported at its last registration. Soft state."""
     _sessions: dict[int, _Session] = field(default_factory=dict)
     _waiting: dict[PartitionKey, int] = field(default_factory=dict)
-    """Elections that wait for better candidates, and until when (ns)."""
+    """Partition -> time (ns) until which its election waits for better candidates."""
     _records: list[tuple[int, MetadataRecord]] = field(default_factory=list)
     _leaderless: dict[PartitionKey, int] = field(default_factory=dict)
-    """Since which offset nobody leads. Soft: only reports made later say how far a live replica reaches."""
-    _rotten: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
-    """(Partition, broker) -> the broker epoch in which it reported that a part of its copy is damaged, or that it cannot make it as yet.
-    Soft: a read, or the next try, says it again."""
-    _producer_id: int = 1 << 62
-    """The next to hand out: beyond the written block, so that a new controller begins a new one."""
+    """Partition -> offset since which it has no leader. Soft state.
 
-    # -------------------------------------------------------------------------------------------------------------------- the outside
+    Only later reports count as the end of a live replica.
+    """
+    _rotten: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
+    """(Partition, broker) -> the broker epoch in which it reported damage in its copy, or that it
+    cannot create the copy yet. Soft state: the next read, or the next try, reports it again."""
+    _producer_id: int = 1 << 62
+    """The next id to hand out. It starts beyond the written block, so a new controller starts a new
+    block."""
+
+    # ------------------------------------------------------------------------------------------------------------------ the interface
 
     def start(self, now_ns: int) -> None:
-        """Begin to decide over an image that was at rest: nobody is known to be alive, and no leader goes on in its old epoch. The
-        in-sync sets stay: nobody can have left them while no controller was there to agree."""
+        """Start to decide over a loaded image: fence every broker and remove every leader.
+
+        No broker is known to be alive, and no leader may continue in its old epoch. The in-sync
+        sets stay, because no replica can leave one without the agreement of a controller.
+        """
         for broker in list(self.image.brokers.values()):
             if not broker.fenced:
                 self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=1))
@@ -117,19 +134,20 @@ class Controller:
                 self._change(key, partition, Settlement(partition.isr, partition.elr, NO_LEADER))
 
     def take(self) -> list[tuple[int, MetadataRecord]]:
-        """The records written since the last call, with their offsets."""
+        """Return the records written since the last call, with their offsets."""
         records, self._records = self._records, []
         return records
 
     def next_deadline_ns(self) -> int | None:
-        """When :meth:`tick` has something to do, if nothing happens before."""
+        """Return the time at which :meth:`tick` has work to do if no message arrives before."""
         session = self.config.session_timeout_ms * _MS
         times = [one.contact_ns + session for one in self._sessions.values() if one.alive]
         times.extend(self._waiting.values())
         return min(times, default=None)
 
     def tick(self, now_ns: int) -> None:
-        """Fence who was silent too long, one after the other; end elections that waited long enough."""
+        """Fence brokers whose session timed out, one by one; end elections that waited long
+        enough."""
         timeout = self.config.session_timeout_ms * _MS
         for broker_id, session in self._sessions.items():
             if session.alive and now_ns - session.contact_ns >= timeout:
@@ -140,8 +158,11 @@ class Controller:
             self._settle(key, now_ns, patient=False)
 
     def try_again(self, now_ns: int) -> None:
-        """The image is an earlier one again, because what was decided since could not be written: what only time brings about is due
-        anew."""
+        """Schedule timed decisions again after a failed write of the state.
+
+        The image was reset to the last durable state, so fencing and elections that only the clock
+        triggers must become due a second time.
+        """
         again = now_ns + ELECTION_WAIT_MS * _MS
         for broker_id, session in self._sessions.items():
             broker = self.image.brokers.get(broker_id)
@@ -153,18 +174,21 @@ class Controller:
                 self._waiting.setdefault(key, again)
 
     def forgive(self, stall_ns: int) -> None:
-        """The controller itself stood still for ``stall_ns``: that is nobody else's silence."""
+        """Add ``stall_ns`` to every session: the controller's own pause is not silence of a
+        broker."""
         for session in self._sessions.values():
             session.contact_ns += stall_ns
 
     # ------------------------------------------------------------------------------------------------------------------------- brokers
 
     def register(self, request: BrokerRegistrationRequest, now_ns: int) -> BrokerRegistrationResponse:
-        """A broker starts, fenced. Its epoch is the offset of its record; a repeated request of one incarnation gets the same one.
+        """Register a starting broker, fenced. Its epoch is the offset of its registration record.
 
-        Where it lost data (an *incomplete* partition, or one it should have and has not) it leaves isr and elr, by records before its own:
-        so an image that shows the registration and the broker as a member says that *this* incarnation was put there, or one before it
-        whose copy it still has.
+        A repeated request of one incarnation gets the same epoch. If the broker lost data (an
+        *incomplete* partition, or one that it should have and does not), it leaves isr and elr by
+        records before its registration. So if an image shows both the registration and the broker
+        as a member, then *this* incarnation became a member, or an earlier one whose copy it still
+        has.
         """
         if request.cluster_id != self.cluster_id:
             return BrokerRegistrationResponse(ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -194,18 +218,21 @@ class Controller:
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
     def _take_stock(self, request: BrokerRegistrationRequest, known: BrokerImage | None, now_ns: int, *, same: bool) -> None:
-        """Compare what the broker has with what the image believes it has, partition by partition.
+        """Compare the broker's copies with the copies that the image expects, for each partition.
 
-        Of an incarnation that is known already nothing is believed anew: it went on running, and where it calls itself incomplete although
-        it is a member, it has not heard yet that its leader vouched for it. So it is with a new one whose copy is *reported*: the
-        registration that reported it took it out of isr and elr, somebody vouched for it since, and nothing was lost since; only the
-        process died before it had heard. It stays a member, as one that calls itself complete would.
+        A known incarnation keeps its memberships: it never stopped running. If it reports an
+        incomplete copy of a partition of which it is a member, it has not yet received its leader's
+        confirmation. The same holds for a new incarnation whose copy is marked *reported*. The
+        registration that first reported the copy removed it from isr and elr. A leader confirmed it
+        since, and no data was lost since; only the process died before it received the
+        confirmation. It stays a member, as if it had reported a complete copy.
         """
         broker_id = request.broker_id
         clean = known is not None and request.previous_broker_epoch == known.epoch
         directories = _directories(request)
         same_disk = known is not None and len(directories) > 0 and directories == known.log_dirs
-        never_made = same_disk and len(directories) == len(request.log_dirs)  # what is not there: else it may be damaged
+        # Otherwise an absent copy may be a damaged one.
+        never_made = same_disk and len(directories) == len(request.log_dirs)
         reported = {(end.topic_id, end.partition): end for end in request.partition_ends}
         self._ends[broker_id] = {key: ReplicaEnd(end.last_epoch, end.end_offset) for key, end in reported.items()}
         if same:
@@ -216,7 +243,7 @@ class Controller:
             found = reported.get(key)
             led = partition.leader != NO_LEADER
             suspects = self.suspects.get(key, {})
-            # Who is a member only because it never had a copy was not vouched for with the one that it has made since.
+            # A member that never had a copy was not confirmed with the copy that it created since.
             vouched = found is not None and found.reported and same_disk and suspects.get(broker_id) != MISSING
             if (found is not None and found.incomplete and not vouched) or (found is None and not never_made):
                 self._settle(key, now_ns, lost=broker_id)
@@ -229,8 +256,11 @@ class Controller:
         self.suspects.setdefault(key, {})[broker_id] = end
 
     def heartbeat(self, request: BrokerHeartbeatRequest, now_ns: int) -> BrokerHeartbeatResponse:
-        """A broker is alive. Unfences one that has caught up with its own registration; moves everything away from one that wants to
-        stop."""
+        """Note that a broker is alive.
+
+        Unfence it if it has caught up with its own registration. If it wants to stop, move its
+        leaderships and memberships to other brokers.
+        """
         broker = self.image.brokers.get(request.broker_id)
         session = self._sessions.get(request.broker_id)
         if broker is None or session is None:
@@ -275,8 +305,11 @@ class Controller:
                 ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
 
     def _give_way(self, key: PartitionKey, broker_id: int, broker_epoch: int) -> None:
-        """A part of that copy is damaged. Somebody else in the in-sync set leads in its place, where there is one who is not known to have
-        the same trouble. It is a member as before: it has all that comes, and where the others die it is what is left."""
+        """Note damage in a part of this replica's copy, and move the leadership away from it.
+
+        Another in-sync replica without known damage becomes the leader, if there is one. The
+        replica stays in the ISR: it receives new records and may be the last copy.
+        """
         partition = self.image.partition(key)
         if partition is None or broker_id not in partition.replicas:
             return
@@ -292,10 +325,14 @@ class Controller:
         return broker is not None and self._rotten.get((key, broker_id)) == broker.epoch
 
     def _damaged(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
-        """A copy turned out to be damaged while its broker runs: it leaves isr and elr, as at a registration, and the partition has a new
-        epoch, because the broker's is the same: nothing that its leader knows of this copy counts for the one that is made in its place.
-        Not where nobody else is a member: then nobody could lead, and it may be repaired."""
-        self._rotten.pop((key, broker_id), None)  # what is made in its place is another copy
+        """Remove a copy that was found damaged while its broker runs from isr and elr.
+
+        This is the same as at a registration. The broker's epoch does not change, so the partition
+        gets a new leader epoch: then no progress that the leader noted for the damaged copy counts
+        for the copy that replaces it. The only member is kept: without it the partition could never
+        have a leader, and its copy may be repaired.
+        """
+        self._rotten.pop((key, broker_id), None)  # the report was about the copy that is replaced
         before = self.image.partition(key)
         if before is None or before.isr + before.elr == (broker_id,) or broker_id not in before.replicas:
             return
@@ -306,7 +343,8 @@ class Controller:
             self._write(PartitionChangeRecord(key[1], key[0], leader=after.leader))
 
     def fence(self, broker_id: int, now_ns: int) -> None:
-        """That incarnation is dead or done: it serves nothing any more, and only a new registration brings the broker back."""
+        """Fence an incarnation that is dead or has stopped. Only a new registration admits the
+        broker."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.alive = session.registered = False
@@ -327,8 +365,11 @@ class Controller:
                 self._settle(key, now_ns)
 
     def _move_away(self, broker_id: int, now_ns: int) -> None:
-        """``broker_id`` leaves the in-sync set of every partition that somebody leads. Where nobody does, nothing can be committed
-        without it, and it stays as good as it is."""
+        """Remove ``broker_id`` from the in-sync set of every partition that has a leader.
+
+        A partition without a leader keeps it: nothing can be committed without it, so its copy
+        stays complete.
+        """
         for key, partition in self._partitions():
             if partition.leader != NO_LEADER and broker_id in partition.isr:
                 self._settle(key, now_ns, without=broker_id)
@@ -345,7 +386,10 @@ class Controller:
     # ---------------------------------------------------------------------------------------------------------------------- partitions
 
     def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Leaders propose in-sync sets. Each proposal is decided by itself, by compare-and-swap on (leader epoch, partition epoch)."""
+        """Decide the in-sync sets that leaders propose.
+
+        Each proposal is decided separately, by compare-and-swap on (leader epoch, partition epoch).
+        """
         broker = self.image.brokers.get(request.broker_id)
         session = self._sessions.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch or session is None or not session.registered:
@@ -381,14 +425,14 @@ class Controller:
         )
 
     def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
-        """Kafka's checks, in Kafka's order."""
+        """Make Kafka's checks, in Kafka's order."""
         if key[0] not in self.image.topics:
             return ErrorCode.UNKNOWN_TOPIC_ID
         partition = self.image.partition(key)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
-            return ErrorCode.NOT_CONTROLLER  # the stale one is this controller
+            return ErrorCode.NOT_CONTROLLER  # this controller is the stale one
         if proposal.leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if sender != partition.leader:
@@ -407,7 +451,11 @@ class Controller:
         return ErrorCode.NONE
 
     def elect_uncleanly(self, topic: str, partition: int) -> UncleanElection | None:
-        """A person asks for the best log there is, whatever is lost. None where no replica is up or somebody leads."""
+        """Elect the live replica with the longest log, even if acknowledged records are lost.
+
+        Only a person may ask for this. Return None if no replica is up or the partition has a
+        leader.
+        """
         key = (self.image.topic_ids.get(topic, ""), partition)
         before = self.image.partition(key)
         if before is None or before.leader != NO_LEADER:
@@ -422,7 +470,10 @@ class Controller:
         return UncleanElection(after.leader, before.leader_epoch + 1, start, end if end > start else -1)
 
     def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Preferred leaders where they are in sync; unclean ones where nobody leads, each with what it cost."""
+        """Elect the preferred leader if it is in sync, or an unclean leader if there is no leader.
+
+        The answer for each unclean election names the lost offsets.
+        """
         results = []
         for name, numbers in self._to_elect(request).items():
             parts = []
@@ -462,7 +513,8 @@ class Controller:
         return ErrorCode.NONE
 
     def ends_are_known(self, request: ElectLeadersRequest) -> bool:
-        """Whether every live replica of the leaderless partitions that ``request`` names has said how far it reaches."""
+        """Return whether every live replica of the leaderless partitions in ``request`` reported
+        its end."""
         if request.election_type != ELECT_UNCLEAN:
             return True
         for name, numbers in self._to_elect(request).items():
@@ -476,7 +528,7 @@ class Controller:
         return True
 
     def init_producer_id(self) -> int:
-        """A producer id that nobody had before. Written down in blocks."""
+        """Return an unused producer id. The ids are reserved on disk in blocks."""
         if self._producer_id >= self.image.next_producer_id:
             self._producer_id = self.image.next_producer_id
             self._write(ProducerIdsRecord(-1, -1, self._producer_id + PRODUCER_ID_BLOCK))
@@ -485,7 +537,11 @@ class Controller:
         return found
 
     def _settle(self, key: PartitionKey, now_ns: int, *, without: int = -1, lost: int = -1, patient: bool = True) -> None:
-        """Bring a partition to its next state: without a member of the in-sync set, or one that lost records; keep or elect its leader."""
+        """Bring a partition to its next state: keep its leader or elect one.
+
+        ``without`` leaves the in-sync set. ``lost`` may lack committed records and leaves isr and
+        elr.
+        """
         partition = self.image.partition(key)
         if partition is None:
             return  # deleted while its election waited
@@ -511,8 +567,12 @@ class Controller:
         )
 
     def _still(self, key: PartitionKey, partition: PartitionImage) -> dict[int, ReplicaEnd]:
-        """How far the copies reach of those who began when nobody led any more: they had nobody to fetch from since. One that went on
-        running may have fetched more from its old leader after it said how far it reached."""
+        """Return the ends of the copies that cannot have grown since they were reported.
+
+        These are the copies of brokers that started while the partition had no leader, because they
+        had no leader to fetch from. A broker that kept running may have fetched more from the old
+        leader after its report.
+        """
         if not partition.last_known_elr:
             return {}
         began = [member for member in partition.replicas if member in self._sessions and self._sessions[member].began]
@@ -527,7 +587,7 @@ class Controller:
             for member in before.replicas:
                 session = self._sessions.get(member)
                 if session is not None and session.registered:
-                    self._ends.get(member, {}).pop(key, None)  # it went on since
+                    self._ends.get(member, {}).pop(key, None)  # its copy grew since that report
         if after.leader != NO_LEADER:
             self._leaderless.pop(key, None)
             self._waiting.pop(key, None)
@@ -546,7 +606,7 @@ class Controller:
     # -------------------------------------------------------------------------------------------------------------------------- topics
 
     def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Each topic by itself: refused with a reason, or placed and written."""
+        """Create each topic separately, or refuse it with a reason."""
         results = []
         for wanted in request.topics:
             records, result = create_topic(self.image, wanted, self.random)
@@ -557,7 +617,8 @@ class Controller:
         return CreateTopicsResponse(results)
 
     def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        """Topics go by name or by id; brokers remove their copies when they hear of it."""
+        """Delete topics by name or by id. Brokers delete their copies when they apply the
+        record."""
         results = []
         for wanted in request.topics:
             topic_id = wanted.topic_id if wanted.name is None else self.image.topic_ids.get(wanted.name, "")
@@ -591,5 +652,8 @@ class Controller:
 
 
 def _directories(request: BrokerRegistrationRequest) -> tuple[str, ...]:
-    """The broker's own: known again at its next registration, whether or not a copy there is damaged now."""
+    """Return the broker's own directory ids, by which it is recognised at its next registration.
+
+    ``LOST_DIRECTORY``, which only says that a copy is damaged now, is left out.
+    """
     return tuple(one for one in request.log_dirs if one != LOST_DIRECTORY)

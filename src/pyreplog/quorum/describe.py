@@ -1,5 +1,7 @@
-"""Answers read off an image: Metadata, DescribeTopicPartitions, DescribeConfigs, DescribeCluster. The controller and every node give them,
-each from its own image."""
+"""Build answers from an image: Metadata, DescribeTopicPartitions, DescribeConfigs, DescribeCluster.
+
+The controller and every node answer these requests, each from its own image.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ CONFIG_SOURCE_DEFAULT = 5
 
 
 def metadata(image: MetadataImage, request: MetadataRequest, cluster_id: str) -> MetadataResponse:
-    """Who leads what: brokers that are up, and the topics asked for (None: all)."""
+    """Return the live brokers and the leaders of the requested topics (None: all)."""
     brokers = [MetadataResponseBroker(one.broker_id, one.address) for one in image.brokers.values() if not one.fenced]
     if request.topics is None:
         topics = [_topic(image, topic) for topic in image.topics.values()]
@@ -76,7 +78,8 @@ def _offline(image: MetadataImage, partition: PartitionImage) -> list[int]:
 
 
 def describe_topics(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """As :func:`metadata`, with eligible leader replicas. No names: all topics."""
+    """Answer like :func:`metadata`, with eligible leader replicas. An empty list means all
+    topics."""
     topics = []
     for name in request.topics or list(image.topic_ids):
         topic = image.topic(name)
@@ -94,7 +97,7 @@ def describe_topics(image: MetadataImage, request: DescribeTopicPartitionsReques
 
 
 def describe_configs(image: MetadataImage, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Every setting of the topics asked for, given or default."""
+    """Return every setting of the requested topics, both given and default."""
     return DescribeConfigsResponse([_configs(image, wanted) for wanted in request.resources])
 
 
@@ -112,7 +115,7 @@ def _configs(image: MetadataImage, wanted: DescribeConfigsResource) -> DescribeC
 
 
 def describe_cluster(image: MetadataImage, request: DescribeClusterRequest, cluster_id: str) -> DescribeClusterResponse:
-    """The brokers, fenced ones too where asked."""
+    """Return the brokers, including fenced ones if the request asks for them."""
     brokers = [
         DescribeClusterBroker(one.broker_id, one.address, is_fenced=one.fenced)
         for one in image.brokers.values()

@@ -1,17 +1,21 @@
-"""Who may lead, and what becomes of the in-sync set: pure functions over one partition's metadata.
+"""The rules of election: which replica may lead, and the next in-sync set. Pure functions over one
+partition's metadata.
 
 The rules are Kafka's of KIP-966 (eligible leader replicas) with four of ours:
 
-* isr and elr stay within the assignment, always.
-* *A suspect* is a member that restarted uncleanly since it was last known complete. While a partition has a leader, no suspect is in its
-  in-sync set: it goes to the elr (where the set is below the minimum, so that the high watermark stands still) or out.
-* Trusted members lead before suspects. Among suspects the one that reaches furthest, by (last epoch, end), leads: whoever holds all
-  committed records reaches at least as far as any of them, and the high watermark stood still since they reported, so that no report
-  grows stale. Members whose report equals the new leader's hold the same log and stay in the set, trusted again.
-* Who led last is waited for while it is in the in-sync set, as it is where a controller began meanwhile, and leads again: with acks=1 it
-  alone may have what it acknowledged last, and to close a cluster and open it again must not cost that. Where it is a suspect because the
-  close was cut short, it leads before trusted members if it reaches at least as far as each of them that is there: then it holds all they
-  hold.
+* isr and elr always stay within the assignment.
+* A *suspect* is a member that restarted uncleanly since it was last known complete. While a
+  partition has a leader, no suspect is in its in-sync set. It moves to the elr if the set is below
+  the minimum (then the high watermark does not advance); otherwise it leaves both.
+* Trusted members lead before suspects. Among suspects the one with the greatest (last epoch, end)
+  leads. A replica that holds all committed records reaches at least as far as every other suspect.
+  The high watermark did not advance since they reported, so no report becomes stale. Members whose
+  report equals the new leader's hold the same log; they stay in the set and are trusted again.
+* The last leader is elected again if it is in the isr, and the election waits for it; this is the
+  case after a controller restart. Reason: with acks=1 it alone may hold the last acknowledged
+  records, and closing and opening a cluster must not lose them. If it is a suspect because the
+  close was interrupted, it still leads before trusted members if it reaches at least as far as each
+  live one: then it holds all their records.
 """
 
 from __future__ import annotations
@@ -26,21 +30,29 @@ __all__ = ["MISSING", "ReplicaEnd", "Settlement", "UncleanElection", "change_rec
 
 
 class ReplicaEnd(NamedTuple):
-    """How far a suspect's copy reached when it registered. Compares by (last epoch, end)."""
+    """The end of a suspect's copy when it registered. Compares by (last epoch, end)."""
 
     last_epoch: int
     end_offset: int
 
 
 MISSING = ReplicaEnd(-2, 0)
-"""On the disk it always had, a member has no copy: it never made one. Then nothing was ever committed while it was a member, or its
-copy was taken away; which of the two, only the others can tell. It leads only when every other member has none either; until then it is
-a member like other suspects, because a topic whose nodes all die before they made a copy must not be lost for ever."""
+"""A member has no copy on the disk that it always had.
+
+Either it never created one, and then nothing was committed while it was a member, or its copy was
+removed. Only the other members can tell these two cases apart. It leads only if no other member has
+a copy either. Until then it is a member like other suspects, because a topic whose nodes all die
+before they create a copy must not be lost for ever.
+"""
 
 
 class Settlement(NamedTuple):
-    """A partition's next state. ``waits``: nobody leads yet because a better candidate may come; ask again, at the latest when patience
-    ends. ``cleared``: suspects that are trusted from now on. ``recovering``: elected uncleanly; ``recovered``: that is over."""
+    """A partition's next state.
+
+    ``waits``: there is no leader yet because a better candidate may come; ask again when one comes
+    or when the wait time ends. ``cleared``: suspects that are trusted from now on. ``recovering``:
+    the leader was elected uncleanly. ``recovered``: it has recovered since.
+    """
 
     isr: tuple[int, ...]
     elr: tuple[int, ...]
@@ -52,10 +64,12 @@ class Settlement(NamedTuple):
 
 
 class UncleanElection(NamedTuple):
-    """What somebody asked for and got: ``leader`` leads in ``leader_epoch``, and acknowledged records may be lost from offset ``start`` on.
+    """The result of a requested unclean election.
 
-    ``end``: how far those that are away are known to have reached (exclusive); -1 where nobody who is away is known to have reached
-    further than ``start``. Each copy that comes back says what it has to give up (:attr:`pyreplog.node.Node.losses`).
+    ``leader`` leads in ``leader_epoch``. Acknowledged records may be lost from offset ``start`` to
+    ``end`` (exclusive), the greatest known end of an absent replica; -1 if no absent replica is
+    known to reach beyond ``start``. Each copy that returns reports the records that it must give up
+    (:attr:`pyreplog.node.Node.losses`).
     """
 
     leader: int
@@ -64,7 +78,7 @@ class UncleanElection(NamedTuple):
     end: int
 
     def __str__(self) -> str:
-        lost = f"offsets {self.start} to {self.end - 1} are lost" if self.end >= 0 else f"what was at offset {self.start} and above is lost"
+        lost = f"offsets {self.start} to {self.end - 1} are lost" if self.end >= 0 else f"all records from offset {self.start} on are lost"
         return f"node {self.leader} leads in epoch {self.leader_epoch}; {lost}"
 
 
@@ -80,12 +94,14 @@ def settle(
     flawed: tuple[int, ...] = (),
     patient: bool = False,
 ) -> Settlement:
-    """The state after the in-sync set becomes ``isr``: keeps a valid leader, else elects.
+    """Return the state after the in-sync set becomes ``isr``: keep a valid leader, else elect one.
 
-    ``lost`` members may lack committed records: they leave isr and elr. ``flawed`` ones cannot serve all of their copy, or have none yet:
-    among members that are trusted alike the others lead before them. ``patient``: suspects are compared only when all of isr and elr are
-    there, and nobody leads before the last leader is there, where that one is in the in-sync set. ``ends``: how far the copies of members
-    reach that cannot have grown since. No suspect is left in the set of a partition with a leader.
+    ``lost`` members may lack committed records, so they leave isr and elr. ``flawed`` members
+    cannot serve all of their copy, or have no copy yet: members with the same trust lead before
+    them. ``patient``: compare suspects only when all of isr and elr are present, and elect no
+    leader before the last leader is present if it is in the in-sync set. ``ends``: the ends of
+    members' copies that cannot have grown since their report. While a partition has a leader, its
+    set has no suspect.
     """
     isr = tuple(member for member in isr if member not in lost)
     elr = _eligible(partition, isr, min_isr, lost)
@@ -96,7 +112,10 @@ def settle(
 
 
 def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...]) -> tuple[int, ...]:
-    """The elr beside ``isr``, in the order of the assignment: empty at or above the minimum, else everyone who was in isr or elr."""
+    """Return the elr for ``isr``, in the order of the assignment.
+
+    It is empty if ``isr`` has at least the minimum; else it has all other members of isr and elr.
+    """
     if len(isr) >= min_isr:
         return ()
     before = partition.isr + partition.elr
@@ -141,7 +160,8 @@ def _elect(
 
 
 def _reaches(last: int, trusted: Sequence[int], suspects: Mapping[int, ReplicaEnd], ends: Mapping[int, ReplicaEnd]) -> bool:
-    """Whether ``last`` is a suspect with a copy that holds all that the ``trusted`` hold. Whose end is not known may hold more."""
+    """Whether ``last`` is a suspect with a copy that holds all that the ``trusted`` hold. Whose end
+    is not known may hold more."""
     end = suspects.get(last, MISSING)
     return end != MISSING and all(member in ends and ends[member] <= end for member in trusted)
 
@@ -154,7 +174,10 @@ def _led_by(
     min_isr: int,
     suspects: Mapping[int, ReplicaEnd],
 ) -> Settlement:
-    """``leader`` leads with ``isr``. Beside one who came back with records, who has no copy at all is no longer eligible."""
+    """Return the state in which ``leader`` leads with ``isr``.
+
+    If the leader returned with records, members without any copy are no longer eligible.
+    """
     filled = suspects.get(leader, MISSING).end_offset > 0
     none = tuple(member for member in members if filled and member not in isr and suspects.get(member) == MISSING)
     before = partition._replace(isr=members, elr=())
@@ -162,7 +185,10 @@ def _led_by(
 
 
 def settle_uncleanly(partition: PartitionImage, ends: Mapping[int, ReplicaEnd], active: Callable[[int], bool]) -> Settlement | None:
-    """A person gave up on what is committed: of all active replicas the one that reaches furthest leads alone. None: none is active."""
+    """Elect the active replica with the longest log as the only member, ignoring committed records.
+
+    A person asked for it. Return None if no replica is active.
+    """
     present = [member for member in partition.replicas if active(member)]
     if not present:
         return None
@@ -171,7 +197,10 @@ def settle_uncleanly(partition: PartitionImage, ends: Mapping[int, ReplicaEnd], 
 
 
 def change_record(key: PartitionKey, before: PartitionImage, after: Settlement) -> PartitionChangeRecord | None:
-    """What brings ``before`` to ``after``, or None where nothing changes. The one builder of partition changes."""
+    """Return the record that changes ``before`` to ``after``, or None if they are equal.
+
+    This is the only place that builds partition changes.
+    """
     record = PartitionChangeRecord(key[1], key[0])
     changed = False
     if after.isr != before.isr:
@@ -186,7 +215,7 @@ def change_record(key: PartitionKey, before: PartitionImage, after: Settlement) 
     elif before.leader != NO_LEADER:
         last_known = (before.leader,)
     elif not (after.isr or after.elr) and (before.isr or before.elr):
-        last_known = before.isr + before.elr  # the last who left, at its return without all it had: a hint for the person who has to decide
+        last_known = before.isr + before.elr  # the last members, as a hint for an operator
     if last_known != before.last_known_elr:
         record.last_known_elr = last_known
         changed = True
@@ -194,7 +223,7 @@ def change_record(key: PartitionKey, before: PartitionImage, after: Settlement) 
         record.leader = after.leader
         changed = True
     if after.recovering:
-        # Also where it was already: an unclean election after an unclean one has an epoch of its own, below which logs may be cut.
+        # Also if it recovers already: each unclean election needs its own epoch for truncation.
         record.leader_recovery_state = 1
         changed = True
     elif after.recovered:

@@ -1,8 +1,9 @@
-"""Metadata as a value: what the controller's records, applied in order, say about brokers, topics and partitions.
+"""Metadata as a value: the brokers, topics and partitions that the controller's records describe.
 
-Nothing here decides, waits or does I/O. The controller keeps one image and every node keeps its own; both come about by
-:meth:`MetadataImage.apply`, so equal offsets mean equal images. The merge rules are KRaft's: every record about a partition makes its
-partition epoch grow by one, one that names a leader (even the same) makes the leader epoch grow too.
+Nothing here decides, waits or does I/O. The controller keeps one image and every node keeps its
+own. Both are built by :meth:`MetadataImage.apply`, so equal offsets mean equal images. The merge
+rules are KRaft's: every record about a partition increases its partition epoch, and a record that
+names a leader (even the same one) also increases the leader epoch.
 """
 
 from __future__ import annotations
@@ -31,17 +32,24 @@ from pyreplog.wire import (
 __all__ = ["BrokerImage", "MetadataImage", "PartitionImage", "PartitionKey", "TopicImage", "effective_min_isr"]
 
 ALIKE_MAX: Final = 1024
-"""So many different values of partitions are kept to be shared."""
+"""Different partition values that an image keeps for sharing."""
 PartitionKey = tuple[str, int]
-"""(topic id, partition number): what names a partition for good, whatever becomes of the topic's name."""
+"""(topic id, partition number): the permanent identity of a partition; topic names may be
+reused."""
 
 
 LOST_DIRECTORY: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
-"""Kafka's id of a directory that is lost (``DirectoryId.LOST``). A broker names it beside its own while a copy there is damaged."""
+"""Kafka's id of a lost directory (``DirectoryId.LOST``).
+
+A broker adds it to its own directory ids while one of its copies is damaged.
+"""
 
 
 class BrokerImage(NamedTuple):
-    """One registered broker. ``epoch`` is the offset of its registration; ``fenced`` brokers serve nothing and cannot lead."""
+    """One registered broker.
+
+    ``epoch`` is the offset of its registration. A ``fenced`` broker serves nothing and cannot lead.
+    """
 
     broker_id: int
     epoch: int
@@ -53,29 +61,32 @@ class BrokerImage(NamedTuple):
 
     @property
     def active(self) -> bool:
-        """Whether it may lead and be in an in-sync set."""
+        """Whether the broker may lead and be in an in-sync set."""
         return not self.fenced and not self.in_controlled_shutdown
 
 
 class PartitionImage(NamedTuple):
-    """One partition. ``replicas`` in order of preference; ``isr`` and ``elr`` are subsets of it and have no member in common."""
+    """One partition. ``replicas`` is in order of preference; ``isr`` and ``elr`` are disjoint
+    subsets of it."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     elr: tuple[int, ...]
     last_known_elr: tuple[int, ...]
-    """While nobody leads: who led last; where isr and elr became empty since, who was in them."""
+    """Set while there is no leader: the last leader or, once isr and elr are empty, their last
+    members."""
     leader: int
     leader_epoch: int
     partition_epoch: int
     recovering: bool
-    """A leader was elected uncleanly and has not said yet that it recovered."""
+    """A leader was elected uncleanly and has not yet reported that it recovered."""
     unclean_epoch: int = -1
-    """The latest leader epoch that began with an unclean election; -1: none did. Below it a replica may hold what its leader has lost."""
+    """The latest leader epoch that began with an unclean election; -1 if there was none. Below it a
+    replica may hold records that its leader has lost."""
 
 
 class TopicImage:
-    """One topic: its partitions by number and its settings in Kafka's keys, as text."""
+    """One topic: its partitions by number, and its settings as text under Kafka's keys."""
 
     __slots__ = ("config", "log_config", "name", "partitions", "topic_id")
 
@@ -88,12 +99,18 @@ class TopicImage:
 
 
 def effective_min_isr(topic: TopicImage, partition: PartitionImage) -> int:
-    """``min.insync.replicas``, but never more than there are replicas: the one function that says so, for brokers and controller."""
+    """Return ``min.insync.replicas``, at most the number of replicas.
+
+    Brokers and controller both use this one function.
+    """
     return min(topic.log_config.min_insync_replicas, len(partition.replicas))
 
 
 class MetadataImage:
-    """Brokers, topics and partitions as of ``offset``, the last record applied (-1: none yet). One owner at a time."""
+    """Brokers, topics and partitions as of ``offset``, the last record applied (-1: none yet).
+
+    One owner at a time.
+    """
 
     __slots__ = ("_alike", "brokers", "next_producer_id", "offset", "topic_ids", "topics")
 
@@ -105,35 +122,41 @@ class MetadataImage:
         self.topic_ids: dict[str, str] = {}
         """Name -> topic id."""
         self.next_producer_id = 0
-        """No producer id from here on was handed out."""
+        """The first producer id that was never handed out."""
         self._alike: dict[PartitionImage, PartitionImage] = {}
 
     # ------------------------------------------------------------------------------------------------------------------------- reading
 
     def topic(self, name: str) -> TopicImage | None:
-        """The topic of that name."""
+        """Return the topic of that name, or None."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
     def partition(self, key: PartitionKey) -> PartitionImage | None:
-        """The partition, or None where there is no such topic or number."""
+        """Return the partition, or None if there is no such topic or number."""
         topic = self.topics.get(key[0])
         return None if topic is None else topic.partitions.get(key[1])
 
     def partition_count(self) -> int:
-        """Partitions of all topics."""
+        """Return the number of partitions of all topics."""
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     # ------------------------------------------------------------------------------------------------------------------------ applying
 
     def share(self, partition: PartitionImage) -> PartitionImage:
-        """``partition``, or one that says the same and is held already: of very many partitions few differ in what they say."""
+        """Return ``partition``, or an equal value that the image already holds.
+
+        This saves memory, because most partitions have one of a few values.
+        """
         if len(self._alike) >= ALIKE_MAX:
             self._alike.clear()
         return self._alike.setdefault(partition, partition)
 
     def apply(self, offset: int, record: MetadataRecord) -> None:
-        """Take in one record. REQUIRES ``offset`` above :attr:`offset` (offsets of an image's own records may repeat its end)."""
+        """Apply one record.
+
+        REQUIRES ``offset`` above :attr:`offset` (records made from an image may repeat its end).
+        """
         kind = type(record)
         if kind is PartitionChangeRecord:
             self._change_partition(record)  # type: ignore[arg-type]
@@ -156,7 +179,7 @@ class MetadataImage:
             self.brokers.pop(record.broker_id, None)
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
-        # What is left (feature levels) says nothing about brokers, topics and partitions.
+        # The other records (feature levels) do not change brokers, topics or partitions.
         self.offset = offset
 
     def _add_partition(self, record: PartitionRecord) -> None:
@@ -231,7 +254,7 @@ class MetadataImage:
     # ------------------------------------------------------------------------------------------------------------------------ restating
 
     def records(self) -> list[MetadataRecord]:
-        """Records that, applied to an empty image, give this one (its offset excepted)."""
+        """Return records that, applied to an empty image, produce this one (except its offset)."""
         found: list[MetadataRecord] = [
             RegisterBrokerRecord(
                 broker.broker_id,
@@ -269,7 +292,8 @@ class MetadataImage:
 
 
 def _address(end_points: Sequence[BrokerEndpoint]) -> str:
-    """Where a broker listens: in one process the host is the whole address and the port is 0."""
+    """Return the address of a broker. In one process the host is the whole address and the port is
+    0."""
     if not end_points:
         return ""
     first = end_points[0]

@@ -1,4 +1,4 @@
-"""Names on disk of who decides: never change."""
+"""Names of the controller's files on disk. They never change."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from pyreplog.log import CONTROLLER_NAME
 __all__ = ["STATE_FILE"]
 
 STATE_FILE: Final = CONTROLLER_NAME
-"""The controller's state, in a cluster's folder."""
+"""The controller's state file in a cluster's folder."""

@@ -1,7 +1,8 @@
-"""Which brokers hold a new partition: Kafka's striped placement, without racks.
+"""Placement of new partitions on brokers: Kafka's striped placement, without racks.
 
-Partition after partition the first replica moves on by one broker, and the others follow it round the circle, so that leaders and
-copies are spread evenly. Brokers that are up come first; fenced ones only fill up, and never lead.
+The first replica moves on by one broker from partition to partition, and the other replicas follow
+it in a circle, so that leaders and copies are spread evenly. Live brokers come first. Fenced
+brokers only fill the remaining places and never lead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ __all__ = ["place"]
 def place(
     partition_count: int, replication_factor: int, active: Sequence[int], fenced: Sequence[int], start: int = 0
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition, leader first. ``start`` turns the circle.
+    """Return the replicas of each partition, leader first. ``start`` is the first position in the
+    circle.
 
     REQUIRES ``active`` not empty and ``replication_factor`` at most the number of brokers.
     """

@@ -1,12 +1,13 @@
 """The controller's state as bytes, and the small file that holds it.
 
-One line that says what it is, then one line of JSON::
+The first line identifies the file; the second is JSON::
 
     pyreplog-controller 1 <CRC-32C of the second line, 8 hex digits>\\n
     {"cluster_id": ..., "offset": ..., "next_producer_id": ..., "brokers": [...], "topics": [...], "suspects": [...]}\\n
 
-On disk: the layout of version 1 never changes. It is replaced whole: written beside, synced, renamed, and the folder synced, so that a
-crash at any moment leaves the old one or the new one. A damaged one is reported, never taken for an empty one.
+On disk: the layout of version 1 never changes. The file is replaced as a whole: write a temporary
+file, sync it, rename it, sync the folder. A crash at any moment leaves the old file or the new one.
+A damaged file is reported; it is never read as an empty state.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["STATE_FILE", "ControllerState", "decode", "encode", "load", "store"]
 
 
 class ControllerState(NamedTuple):
-    """What a controller must find again."""
+    """The state that a controller must find again after a restart."""
 
     cluster_id: str
     image: MetadataImage
@@ -34,7 +35,7 @@ class ControllerState(NamedTuple):
 
 
 def encode(state: ControllerState) -> bytes:
-    """The whole file."""
+    """Return the content of the state file."""
     image = state.image
     body = {
         "cluster_id": state.cluster_id,
@@ -56,7 +57,7 @@ def encode(state: ControllerState) -> bytes:
 
 
 def decode(data: bytes, file: str) -> ControllerState:
-    """The state in ``data``. Raises :class:`CorruptError` naming ``file`` for anything but a whole, undamaged file."""
+    """Parse ``data``. Raises :class:`CorruptError` naming ``file`` unless the file is undamaged."""
     line = unframe_controller(data, file)
     try:
         return _state(json.loads(line))
@@ -85,7 +86,8 @@ def _state(body: dict[str, Any]) -> ControllerState:
 
 
 def load(disk: Disk, folder: str) -> ControllerState | None:
-    """The state kept in ``folder``; None where there is none yet. Raises :class:`CorruptError` where it is damaged."""
+    """Read the state in ``folder``; None if there is none yet. Raises :class:`CorruptError` if
+    damaged."""
     data = read_state(disk, folder)
     try:
         return None if data is None else decode(data, f"{folder}/{STATE_FILE}")
@@ -95,10 +97,13 @@ def load(disk: Disk, folder: str) -> ControllerState | None:
 
 
 def read_state(disk: Disk, folder: str) -> bytes | None:
-    """The file of the state as it is; None where there is none yet."""
+    """Return the content of the state file; None if there is none yet."""
     return read_controller(disk, folder)
 
 
 def store(disk: Disk, folder: str, data: bytes) -> None:
-    """Replace the state in ``folder``: durable when it returns. Raises :class:`StorageError`; then the old one or the new one is there."""
+    """Replace the state in ``folder``; it is durable when this returns.
+
+    Raises :class:`StorageError`; then the file has the old state or the new one.
+    """
     replace_file(disk, f"{folder}/{STATE_FILE}", data, reserve_in=folder)

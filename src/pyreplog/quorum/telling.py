@@ -1,4 +1,4 @@
-"""What the controller decided, for the log of the application."""
+"""Log the controller's decisions for the application."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _log = logging.getLogger("pyreplog.node")
 
 
 def tell_decisions(records: Sequence[tuple[int, MetadataRecord]], image: MetadataImage) -> None:
-    """Log elections, changes of in-sync sets and fencing at INFO. ``image`` holds the records already. They are durable."""
+    """Log elections, in-sync set changes and fencing at INFO.
+
+    REQUIRES that ``records`` are durable and applied to ``image``.
+    """
     if not _log.isEnabledFor(logging.INFO):
         return
     for _, record in records:

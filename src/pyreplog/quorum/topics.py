@@ -1,7 +1,7 @@
-"""Checking and placing a new topic: pure functions from a request to records.
+"""Check and place a new topic: pure functions from a request to records.
 
-The settings a topic is born with are written down whole where they decide what an acknowledgement means (``durability``,
-``min.insync.replicas``), so that a later change of a default changes no existing topic.
+Settings that decide the meaning of an acknowledgement (``durability``, ``min.insync.replicas``) are
+always written for a new topic, so a later change of a default does not change existing topics.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESERVED: Final = (METADATA_TOPIC,)
 
 
 class _RefusedError(Exception):
-    """Carries the error number and the text of a refusal to the one place that answers."""
+    """A refusal: its error code and text, for the one function that builds the answer."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -46,7 +46,8 @@ class _RefusedError(Exception):
 
 
 def new_id(random: Random) -> str:
-    """A fresh uuid (version 4) in Kafka's text form; like Kafka's, never one that begins with a dash."""
+    """Return a new uuid (version 4) in Kafka's text form. As in Kafka, it never begins with a
+    dash."""
     while True:
         bits = random.getrandbits(128) & ~(0xF000 << 64) & ~(0xC000 << 48) | (0x4000 << 64) | (0x8000 << 48)
         text = base64.urlsafe_b64encode(bits.to_bytes(16, "big")).decode("ascii").rstrip("=")
@@ -55,7 +56,8 @@ def new_id(random: Random) -> str:
 
 
 def create_topic(image: MetadataImage, wanted: CreatableTopic, random: Random) -> tuple[list[MetadataRecord], CreatableTopicResult]:
-    """The records that make the topic, in the order to be written, and the answer; no records where it is refused."""
+    """Return the records that create the topic, in order, and the answer. A refusal has no
+    records."""
     try:
         _check_name(image, wanted.name)
         placement = _placement(image, wanted)
@@ -104,7 +106,7 @@ def _placement(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, 
 
 
 def _assigned(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, ...]]:
-    """Placement by hand."""
+    """Return the placement that the request assigns by hand."""
     numbers = [one.partition_index for one in wanted.assignments]
     if sorted(numbers) != list(range(len(numbers))):
         raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2, ... without a gap")
