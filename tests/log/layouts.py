@@ -167,6 +167,24 @@ def two_clusters(path: Path) -> None:
     kafka("cluster-3.9.1/n2", path / "b2")
 
 
+def nested(path: Path) -> None:
+    """A log inside another log's folder: made by hand, because no log is made there."""
+    log(path)
+    log(path.parent / "other")
+    shutil.copytree(path.parent / "other", path / "tenant-1")
+
+
+def deep(path: Path) -> None:
+    """A log four folders below the path."""
+    log(path / "2025" / "11" / "26" / "events")
+
+
+def deep_beside(path: Path) -> None:
+    """The same, and a log that a reader of the path finds."""
+    deep(path)
+    log(path / "2025" / "now")
+
+
 LAYOUTS = {
     "one log": Layout(log, ["."], 1),
     "a log among foreign folders": Layout(foreign, ["."], 1),

@@ -91,6 +91,20 @@ def test_nearness_decides_nothing(disk: SystemDisk, tmp_path: Path) -> None:
     assert roots(disk, tmp_path / "a") == ["."]
 
 
+def test_no_log_is_made_inside_another(tmp_path: Path) -> None:
+    """No log and no cluster is made below a log's folder, however deep; one that is there is opened."""
+    make(tmp_path / "app", tmp_path / "other")
+    for deeper in ("tenant-1", "a/b/c"):
+        (tmp_path / "app" / deeper).parent.mkdir(parents=True, exist_ok=True)
+        with pytest.raises(ConfigError, match="lies in the folder of another log"):
+            pyreplog.open_log(tmp_path / "app" / deeper, topic="t")
+        with pytest.raises(ConfigError, match="lies in the folder of another log"):
+            pyreplog.Cluster(tmp_path / "app" / deeper)
+    shutil.copytree(tmp_path / "other", tmp_path / "app" / "tenant-2")
+    with pyreplog.open_log(tmp_path / "app" / "tenant-2") as log:
+        assert log.end_offset == 1
+
+
 def test_independent_logs_are_named_and_refused(disk: SystemDisk, tmp_path: Path) -> None:
     """Logs in sibling folders, each of its own cluster, are several logs: never replicas of one another."""
     make(*(tmp_path / f"worker-{number}" for number in range(3)))

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+import pyreplog
 from pyreplog.cli.main import main
-from pyreplog.errors import ConfigError
+from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log import find_logs, open_readers
 from pyreplog.repair import survey
 from pyreplog.spark.access import FileAccess
 from pyreplog.system import SystemDisk
 from pyreplog.verify import Level, find_partitions, look_around, verify
-from tests.log.layouts import LAYOUTS
+from pyreplog.verify.logs import passed_over
+from tests.log.layouts import LAYOUTS, deep, deep_beside, nested
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -57,3 +59,34 @@ def test_all_take_a_layout_for_the_same(name: str, tmp_path: Path, capfd: pytest
             assert access.partitions() == list(partitions)
             assert [(plan.topic, plan.partition) for plan in survey(disk, text)] == list(partitions)
     disk.close()
+
+
+HIDDEN = {
+    "a log in a log": (nested, "tenant-1"),
+    "a log too deep": (deep, "2025/11/26/events"),
+    "a log too deep beside another": (deep_beside, "2025/11/26/events"),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_log_that_readers_pass_over_is_named(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """``topics`` and ``verify`` name a log that a reader of the path passes over, and no new log hides it."""
+    make, hidden = HIDDEN[name]
+    make(path := tmp_path / "data")
+    disk, place = SystemDisk(), str(tmp_path / "data" / hidden)
+    found, seen = find_logs(disk, str(path)), look_around(disk, str(path))
+    assert found.hidden(disk) == passed_over(disk, str(path), seen) == [place]
+    disk.close()
+    assert main(["topics", str(path)]) == 1
+    assert place in (told := capfd.readouterr()).err
+    assert f"{path}/{hidden.partition('/')[0]}: no log" not in told.out
+    assert main(["verify", str(path)]) == 1
+    assert place in (told := capfd.readouterr()).out + told.err
+    assert "another program" not in told.out
+    assert main(["cat", "--all", str(path)]) != 0
+    assert place in capfd.readouterr().err
+    if not found.logs:
+        with pytest.raises(ConfigError, match="would hide them"):
+            pyreplog.open_log(path, topic="t")
+        with pytest.raises(StorageError, match="logs deeper"):
+            pyreplog.open_log(path, "r")

@@ -13,7 +13,7 @@ from typing import Final
 from pyreplog.cli.output import Progress, counted, say
 from pyreplog.config import nearest, suggestion
 from pyreplog.errors import CorruptLogError, PyreplogError, StorageError, UnknownTopicError
-from pyreplog.log import READ_COMMITTED, CommittedSource, Finder, LogReader, SkippingSource, distrusted, find_roots
+from pyreplog.log import READ_COMMITTED, CommittedSource, Finder, LogReader, SkippingSource, deeper_logs, distrusted, find_roots
 from pyreplog.ports import Disk
 from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
@@ -79,7 +79,12 @@ def reading_disk(
 
 def no_log(path: str) -> StorageError:
     """There is no log in the folder ``path``; with what to do next."""
-    return StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
+    disk = SystemDisk()
+    try:
+        deeper = deeper_logs(disk, path)
+    finally:
+        disk.close()
+    return StorageError(errno.ENOENT, f"there is no log in this folder{deeper or _logs_below(path)}", path)
 
 
 def tell_distrust(disk: Disk, found: Iterable[LogReader]) -> None:

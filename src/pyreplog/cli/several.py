@@ -80,6 +80,9 @@ def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dic
         for error in found.unreadable.values():
             say(f"replog: {error}")
             result.is_partial = True
+        for hidden in found.hidden(disk):
+            say(f"replog: {hidden}: a log inside another log's folder, or more than two folders deep, is left out: name its folder too")
+            result.is_partial = True
         for log in found.logs:
             folder = place if log.name == "." else f"{place}/{log.name}"
             if folder in finders:

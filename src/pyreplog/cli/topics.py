@@ -22,6 +22,8 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME: Final = "topics"
 HELP: Final = "list the topics in a folder"
+_FAILING: Final = frozenset(("conflict", "hidden", "unreadable"))
+"""The rows with one of these name data that is not read."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             finally:
                 for reader in readers.values():
                     reader.close()
-        rows += _surroundings(found, held)
+        rows += _surroundings(found, held, found.hidden(disk))
         here = {key for log in held for key in log.partitions()}
         why = absent(disk, arguments.path, here)
     finally:
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     _show(rows, as_json=arguments.json)
     if why is not None:
         say(f"replog topics: {why}")
-    failed = why is not None or any("conflict" in row or "unreadable" in row for row in rows)
+    failed = why is not None or any(not row.keys().isdisjoint(_FAILING) for row in rows)
     return EXIT_FAILED if failed else EXIT_OK
 
 
@@ -76,7 +78,7 @@ def _topics(readers: dict[TopicPartition, LogReader], log: str | None) -> list[d
     return list(topics.values())
 
 
-def _surroundings(found: Found, held: list[FoundLog]) -> list[dict[str, Any]]:
+def _surroundings(found: Found, held: list[FoundLog], hidden: list[str]) -> list[dict[str, Any]]:
     """What is there besides the topics of one plain root."""
     rows: list[dict[str, Any]] = []
     for log in held:
@@ -86,7 +88,8 @@ def _surroundings(found: Found, held: list[FoundLog]) -> list[dict[str, Any]]:
         rows += ({"conflict": one.topic, "folders": one.folders, "why": one.why} for one in log.conflicts())
         rows += ({"earlier_topic": folder} for folder in log.stale)
     foreign = [*found.foreign, *(folder for log in found.logs for folder in log.foreign())]
-    rows += ({"foreign": folder} for folder in foreign)
+    rows += ({"foreign": folder} for folder in foreign if not any(f"{log}/".startswith(f"{folder}/") for log in hidden))
+    rows += ({"hidden": folder} for folder in hidden)
     refused = {**found.unreadable, **{folder: error for log in found.logs for folder, error in log.unreadable.items()}}
     rows += ({"unreadable": folder, "why": error.strerror} for folder, error in refused.items())
     return rows
@@ -109,7 +112,7 @@ def _show(rows: list[dict[str, Any]], *, as_json: bool) -> None:
             size = f"{counted(row['partitions'], 'partition')}, {counted(row['offsets'], 'offset')}"
             print(f"{log}{printable(row['topic']):{width}}  {size}{more}")
         elif text := _words(row):
-            (say if "conflict" in row or "unreadable" in row else print)(printable(text))
+            (print if row.keys().isdisjoint(_FAILING) else say)(printable(text))
 
 
 def _words(row: dict[str, Any]) -> str:
@@ -125,4 +128,6 @@ def _words(row: dict[str, Any]) -> str:
         return f"{row['earlier_topic']}: of an earlier topic of that name, not read"
     if "foreign" in row:
         return f"{row['foreign']}: no log, left alone"
+    if "hidden" in row:
+        return f"{row['hidden']}: a log inside another log's folder, or more than two folders deep. Not read from here: name its folder"
     return f"{row['unreadable']}: it may hold a log, and cannot be looked into: {row['why']}"

@@ -16,6 +16,7 @@ from pyreplog.log.finder import (
     Finder,
     Found,
     FoundLog,
+    deeper_logs,
     distrusted,
     find_logs,
     find_roots,
@@ -49,7 +50,7 @@ from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.node_list import missing_nodes, read_cluster, read_nodes, write_cluster, write_nodes
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
-from pyreplog.log.places import FoundRoot, has_root_file, is_partition, is_refusal
+from pyreplog.log.places import FoundRoot, has_root_file, hidden_roots, is_partition, is_refusal, root_above
 from pyreplog.log.reader import LogReader
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot, make_folder
@@ -108,11 +109,13 @@ __all__ = [
     "distrusted",
     "duplicate",
     "encode_uuid",
+    "deeper_logs",
     "find_logs",
     "find_roots",
     "format_state",
     "frame_controller",
     "has_root_file",
+    "hidden_roots",
     "is_partition",
     "is_refusal",
     "join",
@@ -141,6 +144,7 @@ __all__ = [
     "refuse_unfinished",
     "replace_file",
     "segment_name",
+    "root_above",
     "several_logs",
     "sign_off",
     "twice",

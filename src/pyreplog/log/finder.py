@@ -22,6 +22,7 @@ from pyreplog.log.places import (
     find_places,
     foreign_in,
     has_root_file,
+    hidden_roots,
     is_partition,
     is_refusal,
     may_be_partition,
@@ -226,6 +227,21 @@ class Found:
         self.logs: list[FoundLog] = []
         self.foreign = foreign
         self.unreadable = unreadable
+
+    def hidden(self, disk: Disk) -> list[str]:
+        """The folders of logs that lie inside another log's folder, or too deep: a reader of the path passes over them."""
+        if any(log.bare is not None for log in self.logs):
+            return []
+        return hidden_roots(disk, self.path, [root.path for log in self.logs for root in log.roots])
+
+
+def deeper_logs(disk: Disk, path: str) -> str:
+    """The end of an error about a missing log: the logs that lie deeper below ``path``. "" if there are none."""
+    hidden = find_logs(disk, path).hidden(disk)
+    if not hidden:
+        return ""
+    named = ", ".join(hidden[:_NAMED_MAX]) + (f" and {len(hidden) - _NAMED_MAX} more" if len(hidden) > _NAMED_MAX else "")
+    return f": pyreplog looks {DEPTH_MAX} folders deep, and there are logs deeper ({named}). Name one of these folders"
 
 
 def find_logs(disk: Disk, path: str) -> Found:

@@ -24,6 +24,7 @@ from pyreplog.log.layout import (
     is_log_file,
     join,
     name_of,
+    parent_of,
     parse_directory_name,
 )
 from pyreplog.log.mark import read_mark
@@ -35,6 +36,9 @@ from pyreplog.values import TopicPartition
 DEPTH_MAX: Final = 2
 """Roots lie at most so many folders below a path: in it (`node-1`), or in a folder in it (`n1/data`)."""
 
+_SEARCH_DEPTH_MAX: Final = 8
+_SEARCHED_MAX: Final = 5_000
+"""The search for logs that readers of a path pass over ends after so many folders."""
 _ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME, RECOVERY_POINT_NAME)
 _PARTITION_FILES: Final = (PARTITION_METADATA_NAME, MARK_NAME)
 _REFUSED: Final = (errno.EACCES, errno.EPERM)
@@ -150,6 +154,51 @@ def _walk(
             continue
         if not any(map(is_log_file, below)):
             yield from _walk(disk, folder, below, depth - 1, level + 1, refused)
+
+
+def hidden_roots(disk: Disk, path: str, known: Sequence[str]) -> list[str]:
+    """The roots below ``path`` that a reader of ``path`` passes over: they lie in another root, or too deep. Sorted by depth, then by name.
+
+    ``known``: the roots that a reader of ``path`` takes. The search is bounded: eight folders deep, and at most 5,000 folders.
+    """
+    seen: set[tuple[int, int]] = set()
+    readers = {stat.identity for root in known if (stat := disk.stat(root)) is not None}
+    found: list[str] = []
+    level = [path]
+    for _ in range(_SEARCH_DEPTH_MAX + 1):
+        below: list[str] = []
+        for folder in level:
+            try:
+                stat = disk.stat(folder)
+                if stat is None or not stat.is_directory or stat.identity in seen or len(seen) >= _SEARCHED_MAX:
+                    continue
+                seen.add(stat.identity)
+                names = disk.list(folder)
+            except StorageError as error:
+                if error.errno not in (*_REFUSED, *_GONE):
+                    raise
+                continue
+            if any(map(is_log_file, names)) or any(name in names for name in _PARTITION_FILES):
+                continue
+            if stat.identity not in readers and any(name in names for name in _ROOT_FILES):
+                found.append(folder)
+                continue
+            below += [join(folder, name) for name in names if not name.startswith(".")]
+        level = below
+    return found
+
+
+def root_above(disk: Disk, path: str) -> str | None:
+    """The nearest folder above the absolute ``path`` that has the files of a root; None if there is none."""
+    while (parent := parent_of(path) or "/") != path:
+        path = parent
+        try:
+            if has_root_file(disk, path):
+                return path
+        except StorageError as error:
+            if error.errno not in (*_REFUSED, *_GONE):
+                raise
+    return None
 
 
 def has_root_file(disk: Disk, path: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from pyreplog.config import suggestion
 from pyreplog.errors import StorageError, UnknownTopicError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import METADATA_TOPIC, Finder, LogReader, list_topics, parent_of, read_properties, untrusted
+from pyreplog.log import METADATA_TOPIC, Finder, LogReader, deeper_logs, list_topics, parent_of, read_properties, untrusted
 from pyreplog.ports import Disk, Stat
 from pyreplog.quorum import STATE_FILE, ControllerState, describe_configs, describe_topics, load
 from pyreplog.runtime.admin import PartitionDescription, TopicDescription, description_of
@@ -43,7 +43,8 @@ class Catalog:
         if not found.is_directory:
             raise StorageError(errno.ENOTDIR, "a cluster is a folder, and this is a file", path)
         if self._controller() is None and not list_topics(disk, path):
-            raise StorageError(errno.ENOENT, "the folder holds no log and no cluster; Cluster(path) makes one", path)
+            advice = deeper_logs(disk, path) or "; Cluster(path) makes one"
+            raise StorageError(errno.ENOENT, f"the folder holds no log and no cluster{advice}", path)
 
     @property
     def cluster_id(self) -> str:

@@ -166,7 +166,7 @@ def _names(disk: Disk, path: str, *, is_known: bool) -> Sequence[str]:
     names = disk.list(path) if stat is not None else ()
     if "meta.properties" in names:
         raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")
-    if stat is not None and not is_known and STATE_FILE not in names and not any(name.startswith("node-") for name in names):
+    if not is_known and STATE_FILE not in names and not any(name.startswith("node-") for name in names):
         check_alone(disk, path, "cluster")
     return names
 

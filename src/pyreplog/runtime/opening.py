@@ -29,13 +29,17 @@ from pyreplog.log import (
     LogRoot,
     Origin,
     check_topic,
+    deeper_logs,
     distrusted,
     find_roots,
+    has_root_file,
+    hidden_roots,
     is_partition,
     list_topics,
     missing_nodes,
     random_uuid,
     read_cluster,
+    root_above,
 )
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
@@ -120,7 +124,7 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int 
     """The reader of the one partition that is meant; no other is opened. Nothing is locked or written."""
     partition = None if partition is None else whole("partition", partition)
     finder, found = _find(disk, folder, topic)
-    return _opened(disk, finder, _choose(found, folder, topic, partition))
+    return _opened(disk, finder, _choose(disk, found, folder, topic, partition))
 
 
 def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> list[LogReader]:
@@ -128,7 +132,7 @@ def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: 
     if partition is not None:
         return [open_for_reading(disk, folder, topic, partition)]
     finder, found = _find(disk, folder, topic)
-    name = _choose_topic(found, folder, topic)
+    name = _choose_topic(disk, found, folder, topic)
     return [_opened(disk, finder, key) for key in found if key.topic == name]
 
 
@@ -180,10 +184,11 @@ def _warn_of_rest(reader: LogReader) -> None:
         LOGGER.warning("%s; `replog verify` says more", said)
 
 
-def _choose_topic(found: Iterable[TopicPartition], folder: str, topic: str | None) -> str:
+def _choose_topic(disk: Disk, found: Iterable[TopicPartition], folder: str, topic: str | None) -> str:
     topics = sorted({key.topic for key in found})
     if not topics:
-        raise StorageError(errno.ENOENT, "the folder holds no log; mode='a' makes one", folder)
+        advice = deeper_logs(disk, folder) or "; mode='a' makes one"
+        raise StorageError(errno.ENOENT, f"the folder holds no log{advice}", folder)
     if topic is None:
         name = _folder_name(folder)
         if len(topics) > 1 and name not in topics:
@@ -192,8 +197,8 @@ def _choose_topic(found: Iterable[TopicPartition], folder: str, topic: str | Non
     return topic
 
 
-def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int | None) -> TopicPartition:
-    topic = _choose_topic(found, folder, topic)
+def _choose(disk: Disk, found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int | None) -> TopicPartition:
+    topic = _choose_topic(disk, found, folder, topic)
     numbers = sorted(key.partition for key in found if key.topic == topic)
     if partition is None:
         if len(numbers) > 1:
@@ -331,8 +336,7 @@ def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[i
     _check_names(folder, topic, topics)
     if is_partition(disk, folder):
         raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
-    if stat is not None:
-        check_alone(disk, folder)
+    check_alone(disk, folder)
     return topics
 
 
@@ -344,11 +348,24 @@ def _cluster_of(disk: Disk, folder: str) -> str | None:
 
 
 def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
-    """Refuse to make a log (or ``what``) that would hide others from whoever reads ``folder``, which stands for those in it."""
+    """Refuse to make a log (or ``what``) in ``folder`` if a reader of one log would then pass over another one.
+
+    A log that is there already is opened, wherever it lies.
+    """
     try:
-        roots = find_roots(disk, folder)
+        if has_root_file(disk, folder):
+            return
+        above = root_above(disk, os.path.abspath(folder))
+        roots = [] if disk.stat(folder) is None else find_roots(disk, folder)
+        roots += [] if roots or disk.stat(folder) is None else hidden_roots(disk, folder, [])
     except StoragePermissionError:  # what may not be looked into is none of ours
         return
+    if above is not None:
+        raise ConfigError(
+            f"{folder} lies in the folder of another log, {above}, whose readers would pass over a {what} in it: "
+            f"name a folder beside {above}. If {above} holds no log, move its meta.properties, replog.incarnation and "
+            "recovery-point-offset-checkpoint away"
+        )
     if roots and roots != [folder]:
         named = ", ".join(os.path.relpath(root, folder) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(

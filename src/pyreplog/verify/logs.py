@@ -23,6 +23,8 @@ from pyreplog.verify.states import Unreadable, partition_of
 
 LEVELS: Final = 2
 """Roots lie at most so many folders below the path."""
+_SEARCHED_LEVELS: Final = 8
+_SEARCHED_MAX: Final = 5_000
 _OF_A_ROOT: Final = frozenset((states.META, states.INCARNATION, states.RECOVERY_POINTS))
 _OF_A_PARTITION: Final = frozenset((states.IDENTITY, states.MARK))
 _GONE: Final = (errno.ENOENT, errno.ENOTDIR)
@@ -130,6 +132,33 @@ def look_around(disk: Disk, path: str) -> Surroundings:
             _compare(disk, log, [path, *(root.path.rpartition("/")[0] for root in group)])
         found.logs.append(log)
     return found
+
+
+def passed_over(disk: Disk, path: str, found: Surroundings) -> list[str]:
+    """The roots below ``path`` that are inside another root, or too deep, so that no reader of ``path`` takes them."""
+    taken = {stat.identity for log in found.logs for root in log.roots if (stat := disk.stat(root.path)) is not None}
+    roots: list[str] = []
+    seen: set[tuple[int, int]] = set()
+    waiting = deque([(0, path)])
+    while waiting and len(seen) < _SEARCHED_MAX:
+        level, folder = waiting.popleft()
+        try:
+            stat = disk.stat(folder)
+            if stat is None or not stat.is_directory or stat.identity in seen:
+                continue
+            names = list(disk.list(folder))
+        except StorageError as error:
+            if not may_not_enter(error) and error.errno not in _GONE:
+                raise
+            continue
+        seen.add(stat.identity)
+        if _has_partition(names):
+            continue
+        if stat.identity not in taken and not _OF_A_ROOT.isdisjoint(names):
+            roots.append(folder)
+        elif level < _SEARCHED_LEVELS:
+            waiting.extend((level + 1, f"{folder}/{name}") for name in names if not name.startswith("."))
+    return roots
 
 
 def _roots(disk: Disk, path: str, found: Surroundings) -> list[Root]:

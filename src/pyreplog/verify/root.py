@@ -16,7 +16,7 @@ from pyreplog.verify.codecs import SIZE_MAX
 from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import Facts, Look, read_file
-from pyreplog.verify.logs import OneLog, could_be_ours, is_directory, is_partition, look_around, may_not_enter
+from pyreplog.verify.logs import OneLog, could_be_ours, is_directory, is_partition, look_around, may_not_enter, passed_over
 from pyreplog.verify.lookup import APART, LET_IN, REFUSED
 from pyreplog.verify.nodes import NODES, check_nodes
 from pyreplog.verify.partition import ANOTHER_COPY, check_partition
@@ -26,6 +26,7 @@ from pyreplog.verify.states import Unreadable, partition_of
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
 METADATA_TOPIC: Final = "__cluster_metadata"
 FOREIGN: Final = "a folder of another program, or an empty one: not looked into (a Kafka broker would not start with it in its log folder)"
+HIDDEN: Final = "a log inside another log's folder, or more than two folders deep: it was not looked at"
 REWRITTEN: Final = "nothing to do: the next writer makes it anew"
 
 
@@ -45,7 +46,10 @@ def verify(
     if not found.logs and not found.refused and disk.stat(f"{path}/{NODES}") is None:
         if book.findings:
             return book  # a backup that had just begun
-        raise StorageError(errno.ENOENT, "there is no log here: neither a root, nor a cluster's folder, nor a partition folder", path)
+        deeper = passed_over(disk, path, found)
+        what = "there is no log here: neither a root, nor a cluster's folder, nor a partition folder"
+        more = f". There are logs more than two folders deep: name the folder of one ({', '.join(deeper[:5])})" if deeper else ""
+        raise StorageError(errno.ENOENT, what + more, path)
     if found.bare is not None:
         check_partition(disk, path, *found.bare, Look(deep=deep, max_batch_bytes=max_batch_bytes), book)
         return book
@@ -53,8 +57,12 @@ def verify(
     if len(several) > 1:
         named = ", ".join(log.name for log in several)
         book.note(path, f"{len(several)} independent logs ({named}): each is verified by itself, and none is compared with another")
+    hidden = passed_over(disk, path, found)
+    for folder in hidden:
+        book.pass_over(folder, HIDDEN, "verify it by the name of its folder")
     for folder in found.foreign:
-        book.note(folder, FOREIGN)
+        if not any(f"{log}/".startswith(f"{folder}/") for log in hidden):
+            book.note(folder, FOREIGN)
     for folder in found.refused:
         if not any(folder.rpartition("/")[0] == root.path for log in found.logs for root in log.roots):
             book.pass_over(folder, REFUSED, LET_IN)
@@ -160,7 +168,7 @@ class _Root:
                     self._book.pass_over(path, REFUSED, LET_IN)
                     continue
                 if not any(key in (values or {}) for values in self._checkpoints.values()):
-                    self._book.note(path, FOREIGN)
+                    self._foreign(path)
                     continue
             try:
                 found.append(check_partition(self._disk, path, *key, self._look(key), self._book))
@@ -182,11 +190,16 @@ class _Root:
                 self._refused.add(name)
             return False
 
+    def _foreign(self, path: str) -> None:
+        """Note that ``path`` is a folder of another program, unless it is the folder of a log that was passed over, or holds one."""
+        if not any(f"{folder}/".startswith(f"{path}/") for folder in self._book.unseen):
+            self._book.note(path, FOREIGN)
+
     def _stranger(self, name: str, names: list[str]) -> None:
         path = f"{self._path}/{name}"
         partition = states.taken_for(name)
         if not self._holds(name):
-            self._book.note(path, FOREIGN)
+            self._foreign(path)
         elif not partition:
             what = "it holds a partition's files and has not the name of one: no reader here reads it, and no Kafka broker starts with it"
             self._book.warn(path, what, "rename it to TOPIC-NUMBER, or move it away")
