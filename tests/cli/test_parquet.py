@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,50 @@ def test_a_time_before_1970_is_refused(replog: Replog, tmp_path: Path, value: in
     assert done.code == 1
     assert "row 2: " in done.err
     assert "before 1970" in done.err
+
+
+def test_nanoseconds_of_parquet_keep_their_digits(replog: Replog, tmp_path: Path) -> None:
+    """A time in ns keeps all nine digits in the text of an event, at any depth, and where the time itself is the key."""
+    moment = 1_700_000_000_123_456_789
+    columns: dict[str, Any] = {
+        "at": pa.array([moment, None], pa.timestamp("ns", "UTC")),
+        "local": pa.array([moment, moment + 211], pa.timestamp("ns")),
+        "clock": pa.array([1, 86_399_999_999_999], pa.time64("ns")),
+        "within": pa.array([[{"at": moment}], None], pa.list_(pa.struct([("at", pa.timestamp("ns", "Europe/Berlin"))]))),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "rows.parquet", version="2.6")
+    assert replog("import", tmp_path / "log", tmp_path / "rows.parquet", "--key-field", "clock").code == 0
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        assert [(record.key, json.loads(record.value or b"")) for record in log] == [
+            (
+                b"00:00:00.000000001",
+                {
+                    "at": "2023-11-14T22:13:20.123456789+00:00",
+                    "local": "2023-11-14T22:13:20.123456789",
+                    "clock": "00:00:00.000000001",
+                    "within": [{"at": "2023-11-14T23:13:20.123456789+01:00"}],
+                },
+            ),
+            (
+                b"23:59:59.999999999",
+                {"at": None, "local": "2023-11-14T22:13:20.123457", "clock": "23:59:59.999999999", "within": None},
+            ),
+        ]
+
+
+def test_times_that_python_lacks_do_not_stop_an_import(replog: Replog, tmp_path: Path) -> None:
+    """A date, time or duration beyond the year 9999 that is only part of an event is the number that Parquet holds, as text."""
+    columns: dict[str, Any] = {
+        "at": pa.array([0, 253_402_300_800_000], pa.timestamp("ms", "UTC")),
+        "day": pa.array([0, 10_000_000], pa.date32()),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    assert replog("import", tmp_path / "log", tmp_path / "rows.parquet").code == 0
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        assert [json.loads(record.value or b"") for record in log] == [
+            {"at": "1970-01-01T00:00:00+00:00", "day": "1970-01-01"},
+            {"at": "253402300800000", "day": "10000000"},
+        ]
 
 
 def test_minus_one_is_no_time_only_as_a_number(replog: Replog, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import IO, Any, Final, cast
 
 from pyreplog.arrow import BatchSource, Scan
@@ -94,31 +95,85 @@ def _rows_at_once(group: Any) -> int:
 
 
 def _rows(batch: Any, before: int) -> list[dict[str, Any]]:
-    """The rows of a record batch, ``before`` of which lie ahead of it, as Python's own values; times to the microsecond."""
+    """Return the rows of a record batch as Python's values. ``before`` rows of the file lie ahead of it.
+
+    Times keep all digits of their unit: those finer than a microsecond are text, because Python has no such type.
+    """
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
-    columns = []
+    columns: list[list[Any]] = []
     own = not _TYPE_NAMES.isdisjoint(batch.schema.names)
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if not pa.types.is_timestamp(field.type):
-            columns.append(column)
-        elif own and field.name == "timestamp":
-            columns.append(pa.array(_milliseconds(column, before), pa.int64()))
+        if own and field.name == "timestamp" and pa.types.is_timestamp(field.type):
+            columns.append(_milliseconds(column, before))
         else:
-            columns.append(_microseconds(column) if field.type.unit == "ns" else column)
-    try:
-        rows: list[dict[str, Any]] = type(batch).from_arrays(columns, names=batch.schema.names).to_pylist()
-    except (OverflowError, ValueError) as error:
-        raise RowError(f"rows {before + 1} to {before + batch.num_rows}: a value is none of Python's: {error}") from None
-    return rows
+            columns.append(_values(column))
+    names: list[str] = batch.schema.names
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)] if names else [{}] * batch.num_rows
 
 
-def _microseconds(column: Any) -> Any:
-    """A column of ns in us, rounded down: a cast would round towards 1970, and make a time of it that a record can have."""
+def _values(column: Any) -> list[Any]:
+    """Return a column as Python's values; see :func:`_value` for those that Python cannot hold."""
+    if not _is_fine(column.type):
+        try:
+            values: list[Any] = column.to_pylist()
+        except (OverflowError, ValueError):
+            pass  # one of them is outside Python's range
+        else:
+            return values
+    return [_value(scalar) for scalar in column]
+
+
+def _is_fine(kind: Any) -> bool:
+    """Whether a type holds nanoseconds, at any depth."""
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
-    values = [None if value is None else value // 1000 for value in column.cast("int64").to_pylist()]
-    return pa.array(values, pa.int64()).cast(pa.timestamp("us", column.type.tz))
+    if getattr(kind, "unit", None) == "ns":
+        return True
+    if pa.types.is_dictionary(kind):
+        return _is_fine(kind.value_type)
+    return any(_is_fine(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _value(scalar: Any) -> Any:
+    """Return an Arrow scalar as Python's value: nanoseconds as text with nine digits, and a date, time or duration outside Python's range
+    as the number that Parquet holds, in text."""
+    import pyarrow as pa  # noqa: PLC0415  (optional)
+
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_dictionary(kind):
+        return _value(scalar.value)
+    if pa.types.is_struct(kind):
+        return {field.name: _value(scalar[number]) for number, field in enumerate(kind)}
+    if pa.types.is_map(kind):
+        return [(_value(pair[0]), _value(pair[1])) for pair in scalar.values]
+    if pa.types.is_nested(kind):
+        return [_value(one) for one in scalar.values]
+    if getattr(kind, "unit", None) == "ns":
+        return _nanoseconds(scalar.value, kind)
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return str(scalar.value)
+
+
+def _nanoseconds(value: int, kind: Any) -> Any:
+    """Return a time, or a duration, of ``value`` ns: Python's own if it is a whole number of microseconds, else text with nine digits."""
+    import pyarrow as pa  # noqa: PLC0415  (optional)
+
+    whole, rest = divmod(value, 1000)
+    if pa.types.is_duration(kind):
+        found = str(timedelta(microseconds=whole))
+        return f"{found if '.' in found else found + '.000000'}{rest:03}" if rest else found
+    coarse = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.time64("us")
+    moment = pa.scalar(whole, coarse).as_py()
+    if not rest:
+        return moment
+    text: str = moment.isoformat(timespec="microseconds")
+    end = text.index(".") + 7
+    return f"{text[:end]}{rest:03}{text[end:]}"
 
 
 def _milliseconds(column: Any, before: int) -> list[int]:
