@@ -191,7 +191,7 @@ class UnfinishedBackupError(PyreplogError):
 class BackupDivergedError(PyreplogError):
     """A backup holds records that its source has not: the source lost them, was put back from an older copy, or the backup was written to.
 
-    Nothing was changed in the partition. ``source`` and ``backup`` are its two folders, ``offset`` is where they part.
+    Nothing was changed in the backup. ``source`` and ``backup`` are the partition's two folders, ``offset`` is where they part.
     """
 
     def __init__(self, partition: str, source: str, backup: str, offset: int, why: str) -> None:

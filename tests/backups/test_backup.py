@@ -341,6 +341,43 @@ def test_a_source_that_was_put_back_from_an_older_copy_is_refused(tmp_path: Path
             backup(source, target)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below ``folder`` but locks."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+@pytest.mark.parametrize("appended", ["backup", "neither"])
+def test_a_refused_run_changes_nothing_in_the_backup(appended: str, tmp_path: Path) -> None:
+    """One topic diverged and another grew: no file of the backup changes, and it can be read, written and restored as before."""
+    source, old, target = tmp_path / "data", tmp_path / "old", tmp_path / "backup"
+    with open_log(source, topic="a") as log:
+        append(log, 0, 10)
+    with open_log(source, topic="b") as log:
+        append(log, 0, 10)
+    shutil.copytree(source, old)
+    with open_log(source, topic="b") as log:
+        log.append(b"10")
+    backup(source, target)
+    with open_log(source, topic="a") as log:
+        append(log, 10, 20)
+    if appended == "backup":
+        with open_log(target, topic="b") as log:
+            log.append(b"11")
+    else:
+        shutil.rmtree(source / "b-0")
+        shutil.copytree(old / "b-0", source / "b-0")
+    before = contents(target)
+    last, theirs = (11, 10) if appended == "backup" else (10, 9)
+    with pytest.raises(BackupDivergedError, match=f"the backup's last offset is {last}, and the source's last offset is {theirs}"):
+        backup(source, target)
+    assert contents(target) == before
+    assert values(target, topic="a") == numbers(0, 10)
+    assert sound(target)
+    backup(target, tmp_path / "restored")
+    with open_log(target, topic="b") as log:
+        assert log.append(b"more") == last + 1
+
+
 def test_a_damaged_source_makes_no_backup(tmp_path: Path) -> None:
     """Rot is named, and the backup stays unfinished."""
     source, target = tmp_path / "events", tmp_path / "backup"

@@ -1,17 +1,19 @@
 """One run of a backup: what is new is copied, what was copied before is compared, and all of it is verified at the end.
 
-Order of a run. The note ``unfinished`` is synced before anything else changes, and the note ``whole`` comes last, so a backup that
-was interrupted anywhere is never taken for whole. How far imports and Spark's sinks came is copied before the records, and the
-controller's state after them: the records are never older than the former, nor newer than the latter. Of each
-partition one end is chosen for all replicas: the high watermark. A replica that does not reach it is copied from one that does.
+Order of a run. Every refusal comes before the first change: the earlier copies are compared with the source while the locks keep
+writers out of the backup, so a refused run leaves a whole backup whole. The note ``unfinished`` is synced before anything else changes,
+and the note ``whole`` comes last, so a backup that was interrupted anywhere is never taken for whole. How far imports and Spark's sinks
+came is copied before the records, and the controller's state after them: the records are never older than the former, nor newer than
+the latter. Of each partition one end is chosen for all replicas: the high watermark. A replica that does not reach it is copied from
+one that does.
 """
 
 from __future__ import annotations
 
 import errno
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from pyreplog.backups.places import Place, find_places
@@ -28,6 +30,7 @@ from pyreplog.log import (
     LogReader,
     PartitionCopy,
     RootView,
+    check_extends,
     directory_name,
     duplicate,
     is_partition,
@@ -83,6 +86,18 @@ class _Replica(NamedTuple):
 
     place: Place
     copy: PartitionCopy
+
+
+class _Origin(NamedTuple):
+    """A replica, the replica whose records are copied in its place, and the offset at which the copy ends."""
+
+    place: Place
+    copy: PartitionCopy
+    origin: PartitionCopy
+    end_offset: int
+
+
+_Act = Callable[[TopicPartition, Sequence[_Replica]], None]
 
 
 class _Run:
@@ -156,20 +171,48 @@ class _Run:
                 )
 
     def _begin(self) -> None:
-        """Make the folders, see that no writer has them open, and note durably that the backup is not finished."""
+        """Check that the backup can go on, make its folders, and note durably that it is not finished.
+
+        The locks keep writers out until the notes do.
+        """
         disk = self._disk
         note = BackupNote(self._source, whole=False)
         folders = list(dict.fromkeys([self._target, *(place.target for place in self._places)]))
-        for folder in folders:
-            if disk.stat(folder) is None:
-                disk.make_directory(folder)
-                disk.sync_directory(folder.rpartition("/")[0] or "/")
-            disk.check_directory(folder)
-            lock = disk.lock(join(folder, LOCK_NAME), "a backup")
-            try:
+        with ExitStack() as locks:
+            for folder in folders:
+                if disk.stat(folder) is not None:
+                    disk.check_directory(folder)
+                    locks.callback(disk.lock(join(folder, LOCK_NAME), "a backup").release)
+            self._check_histories()
+            for folder in folders:
+                if disk.stat(folder) is None:
+                    disk.make_directory(folder)
+                    disk.sync_directory(folder.rpartition("/")[0] or "/")
+                    disk.check_directory(folder)
+                    locks.callback(disk.lock(join(folder, LOCK_NAME), "a backup").release)
                 write_backup_note(disk, folder, note)
-            finally:
-                lock.release()  # whoever takes it next is refused for the note
+
+    def _check_histories(self) -> None:
+        """Refuse a source that does not continue the earlier copies, before anything is changed."""
+        data = read_controller(self._disk, self._source)
+        if data is not None:
+            self._missing_nodes(decode(data, join(self._source, STATE_FILE)).image)
+        for places in self._groups():
+            # All roots of a log together: one replica may hold the records that another one has not yet.
+            wanted = {
+                key
+                for place in places
+                for key in place.partitions(self._disk)
+                if self._disk.stat(join(place.target, directory_name(*key))) is not None
+            }
+            self._each_partition(dict.fromkeys(wanted, places), self._check_alike)
+
+    def _check_alike(self, key: TopicPartition, replicas: Sequence[_Replica]) -> None:
+        """Compare the earlier copies of one partition of one topic with its replicas."""
+        for place, copy, origin, end in self._origins(key, replicas):
+            target = join(place.target, directory_name(*key))
+            if self._disk.stat(target) is not None and not self._is_other_topic(target, copy.topic_id):
+                check_extends(origin, end, self._disk, target, key)
 
     # -- copying --
 
@@ -217,17 +260,22 @@ class _Run:
             for key in place.partitions(self._disk):
                 if key not in done:
                     wanted.setdefault(key, []).append(place)
+        self._each_partition(wanted, self._copy_alike)
+        return len(wanted)
+
+    def _each_partition(self, wanted: Mapping[TopicPartition, Sequence[Place]], act: _Act) -> None:
+        """Call ``act`` for each of the ``wanted`` partitions and its replicas, many at a time."""
         keys = sorted(wanted)
         for first in range(0, len(keys), TOGETHER):
             # Most of the time of a small partition goes into waiting for its syncs.
-            self._disk.map(lambda key: self._copy_partition(key, wanted[key]), keys[first : first + TOGETHER], waits=True)
-        return len(wanted)
+            self._disk.map(lambda key: self._one_partition(key, wanted[key], act), keys[first : first + TOGETHER], waits=True)
 
-    def _copy_partition(self, key: TopicPartition, places: Sequence[Place]) -> None:
-        """All replicas of one partition. What its writer removes while it is copied is looked at again."""
-        for _ in range(LOOKS_MAX):
+    def _one_partition(self, key: TopicPartition, places: Sequence[Place], act: _Act) -> None:
+        """Call ``act`` for the replicas of one partition, again if its writer removed a file of them."""
+        places = [place for place in places if is_partition(self._disk, join(place.source, directory_name(*key)))]
+        for _ in range(LOOKS_MAX if places else 0):
             try:
-                self._copy_replicas(key, places)
+                self._with_replicas(key, places, act)
                 return
             except StorageError as error:
                 if is_interruption(error) or error.errno not in (errno.ENOENT, errno.ESTALE):
@@ -236,9 +284,10 @@ class _Run:
             places = [place for place in places if is_partition(self._disk, join(place.source, directory_name(*key)))]
             if not places:
                 return  # the topic was deleted
-        raise failure
+        if places:
+            raise failure
 
-    def _copy_replicas(self, key: TopicPartition, places: Sequence[Place]) -> None:
+    def _with_replicas(self, key: TopicPartition, places: Sequence[Place], act: _Act) -> None:
         replicas: list[_Replica] = []
         try:
             for place in places:
@@ -249,35 +298,39 @@ class _Run:
             for replica in replicas:
                 of_topic.setdefault(replica.copy.topic_id, []).append(replica)
             for alike in of_topic.values():
-                self._copy_alike(key, alike)
+                act(key, alike)
         finally:
             for replica in replicas:
                 replica.copy.close()
 
-    def _copy_alike(self, key: TopicPartition, replicas: Sequence[_Replica]) -> None:
-        """Copy the replicas of one partition of one topic, all up to the same offset."""
+    def _origins(self, key: TopicPartition, replicas: Sequence[_Replica]) -> Iterator[_Origin]:
+        """For each of the replicas of one topic's partition, the replica to copy in its place, and the one end for all of them."""
         reader = LogReader(key, [replica.copy for replica in replicas])
         end = reader.end_offset
         best = next(replica.copy for replica in replicas if replica.copy.directory == reader.directory)
         for place, copy in replicas:
-            origin = copy if copy is best or _reaches(copy, best, end) else best
+            yield _Origin(place, copy, copy if copy is best or _reaches(copy, best, end) else best, end)
+
+    def _copy_alike(self, key: TopicPartition, replicas: Sequence[_Replica]) -> None:
+        """Copy the replicas of one partition of one topic, all up to the same offset."""
+        for place, copy, origin, end in self._origins(key, replicas):
             target = join(place.target, directory_name(*key))
-            self._make_way(place, key, target, copy.topic_id)
+            if self._is_other_topic(target, copy.topic_id):
+                self._set_aside(place, key, "is another topic in the source by now")
             made = duplicate(origin, end, self._disk, target, key, self._add)
             if copy.topic_id_now() != copy.topic_id:
                 raise StorageError(errno.ESTALE, "the topic was made again while it was copied", copy.directory)
             self._copied[place.source][key] = made
 
-    def _make_way(self, place: Place, key: TopicPartition, target: str, topic_id: str) -> None:
-        """Set aside what the backup has of another topic of that name."""
+    def _is_other_topic(self, target: str, topic_id: str) -> bool:
+        """Whether the folder ``target`` of the backup holds another topic than the one with this id."""
         if self._disk.stat(target) is None:
-            return
+            return False
         try:
             there = read_topic_id(self._disk, target)
         except CorruptError:
-            there = None
-        if there is not None and topic_id and there != topic_id:
-            self._set_aside(place, key, "is another topic in the source by now")
+            return False
+        return there is not None and bool(topic_id) and there != topic_id
 
     def _set_aside_rest(self) -> None:
         """Set aside what the backup has of partitions that are not in the source any more."""
@@ -315,7 +368,16 @@ class _Run:
         self._broker_epochs = {broker.broker_id: broker.epoch for broker in image.brokers.values()}
 
     def _check_nodes(self, image: MetadataImage) -> None:
-        """Note the nodes whose folders are not there. Raises :class:`StorageError` where no replica of a partition is."""
+        """Note the nodes that have no folder in the source."""
+        for node in self._missing_nodes(image):
+            kept = self._disk.stat(join(self._target, f"node-{node}")) is not None
+            self._notes.append(
+                f"node {node} has no folder in the source, perhaps its disk is not mounted: the backup "
+                f"{'keeps what it has of that node' if kept else 'is without that node'}, and has the records from the other nodes"
+            )
+
+    def _missing_nodes(self, image: MetadataImage) -> list[int]:
+        """The nodes that have no folder in the source. Raises :class:`StorageError` if a partition has no replica there."""
         there = {place.node_id for place in self._places}
         missing = sorted(set(image.brokers) - there)
         for topic in image.topics.values() if missing else ():
@@ -324,12 +386,7 @@ class _Run:
                     nodes = ", ".join(map(str, partition.replicas))
                     text = f"no replica of {topic.name}-{number} is there: mount the disk of node {nodes}, and back up again"
                     raise StorageError(errno.ENOENT, text, self._source)
-        for node in missing:
-            kept = self._disk.stat(join(self._target, f"node-{node}")) is not None
-            self._notes.append(
-                f"node {node} has no folder in the source, perhaps its disk is not mounted: the backup "
-                f"{'keeps what it has of that node' if kept else 'is without that node'}, and has the records from the other nodes"
-            )
+        return missing
 
     # -- the end --
 

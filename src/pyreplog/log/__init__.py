@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyreplog._core import LogSlice
 from pyreplog.log.controller_file import CONTROLLER_NAME, frame_controller, read_controller, unframe_controller
 from pyreplog.log.copy import PartitionCopy, RootView
-from pyreplog.log.duplicate import Duplicate, duplicate, sign_off
+from pyreplog.log.duplicate import Duplicate, check_extends, duplicate, sign_off
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import (
     Conflict,
@@ -101,6 +101,7 @@ __all__ = [
     "StableSource",
     "SyncPlan",
     "Together",
+    "check_extends",
     "check_isolation",
     "check_topic",
     "cluster_id_of",

@@ -33,7 +33,6 @@ from pyreplog.log.layout import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     join,
-    parse_base_offset,
     segment_name,
 )
 from pyreplog.log.mark import MarkFile, MarkState, find_mark
@@ -82,6 +81,15 @@ def duplicate(
     return _Duplicator(source, end_offset, disk, directory, topic_partition, progress).run()
 
 
+def check_extends(source: PartitionCopy, end_offset: int, disk: Disk, directory: str, topic_partition: TopicPartition) -> None:
+    """Raise :class:`BackupDivergedError` if the copy in ``directory`` is not the beginning of ``source`` below ``end_offset``.
+
+    Nothing is written. A copy that an interrupted run left without a mark is not checked: the next run replaces its files. Raises
+    :class:`StorageError` with ENOENT if the writer of ``source`` removed a file.
+    """
+    _Duplicator(source, end_offset, disk, directory, topic_partition, lambda size: None).check()
+
+
 def sign_off(disk: Disk, root: str, made: Mapping[TopicPartition, Duplicate], random: Chance, *, broker_epoch: int, own: bool) -> None:
     """Leave the copy of a root, which holds what was ``made``, as a clean stop leaves it, durably.
 
@@ -121,14 +129,26 @@ class _Duplicator:
         #: What an earlier run left whole; None where none did.
         self._before: MarkState | None = None
 
+    def check(self) -> None:
+        """Compare the history and the segments of the earlier copy with the source, without a change."""
+        self._look_there()
+        for part in self._parts:
+            name = segment_name(part.base_offset, LOG_SUFFIX)
+            if not self._keep_log(part, name):
+                self._check_prefix(part, name)
+
+    def _look_there(self) -> None:
+        """Find the segments to copy and what an earlier run left, and compare the histories of both."""
+        self._names = set(self._disk.list(self._directory))
+        self._parts = self._source.log_files_below(self._end)
+        found = find_mark(self._disk, self._directory)
+        self._before = None if found is None else found[0]
+        self._check_history()
+
     def run(self) -> Duplicate:
         disk, directory, source = self._disk, self._directory, self._source
         disk.make_directory(directory)
-        self._names = set(disk.list(directory))
-        self._parts = source.log_files_below(self._end)
-        found = find_mark(disk, directory)
-        self._before = None if found is None else found[0]
-        self._check_history()
+        self._look_there()
         epochs = EpochCache(source.epochs.entries)
         epochs.keep_those_of(min(source.start_offset, self._end), self._end)
         try:
@@ -160,7 +180,8 @@ class _Duplicator:
         if before is None:
             return
         if before.high_watermark > self._end:
-            raise self._diverged(self._end, f"it holds offsets up to {before.high_watermark - 1}, and the source ends at {self._end}")
+            last = f"the source's last offset is {self._end - 1}" if self._end else "the source has no records"
+            raise self._diverged(self._end, f"the backup's last offset is {before.high_watermark - 1}, and {last}")
         try:
             kept = read_epochs(self._disk, self._directory)
         except CorruptError:
@@ -181,7 +202,8 @@ class _Duplicator:
         name = segment_name(part.base_offset, LOG_SUFFIX)
         kept = self._keep_log(part, name)
         if not kept:
-            self._copy(part.path, name, part.size, compare=self._size_there(name))
+            self._check_prefix(part, name)
+            self._copy(part.path, name, part.size)
         self._wanted.add(name)
         if self._source.mark is not None:
             self._index(part, kept=kept)
@@ -230,6 +252,15 @@ class _Duplicator:
         self._differs(part.base_offset)
         return False
 
+    def _check_prefix(self, part: LogFilePart, name: str) -> None:
+        """Raise :class:`BackupDivergedError` if the log ``name`` of an earlier run and the segment ``part`` differ in a byte of both."""
+        size = min(self._size_there(name), part.size)
+        for start in range(0, size, COPY_CHUNK_SIZE):
+            end = min(start + COPY_CHUNK_SIZE, size)
+            if _read(self._disk, join(self._directory, name), start, end) != _read(self._source.disk, part.path, start, end):
+                self._differs(part.base_offset)
+                return
+
     def _differs(self, base_offset: int) -> None:
         """A segment that was copied before holds other bytes than the source has."""
         before = self._before
@@ -245,30 +276,22 @@ class _Duplicator:
         found = self._disk.stat(join(self._directory, name))
         return -1 if found is None else found.size
 
-    def _copy(self, path: str, name: str, size: int, *, compare: int = -1) -> None:
-        """Copy the first ``size`` bytes of the file at ``path`` to ``name``. ``compare``: an earlier run left so many of them."""
+    def _copy(self, path: str, name: str, size: int) -> None:
+        """Copy the first ``size`` bytes of the file at ``path`` to ``name``."""
         source = self._source.disk.open(path)
-        old: File | None = None
         try:
-            if compare >= 0:
-                old = self._disk.open(join(self._directory, name))
             target = self._begin(name)
             at = 0
             while at < size:
                 data = source.read_at(at, min(COPY_CHUNK_SIZE, size - at))
                 if not data:
                     raise CorruptError(f"the file ends, and {size} bytes of it were promised", file=path, position=at)
-                if old is not None and at < compare and old.read_at(at, min(len(data), compare - at)) != data[: compare - at]:
-                    base = parse_base_offset(name)
-                    self._differs(0 if base is None else base)
                 target.write_at(at, [data])
                 at += len(data)
                 self._copied_size += len(data)
                 self._progress(len(data))
         finally:
             source.close()
-            if old is not None:
-                old.close()
 
     def _begin(self, name: str) -> File:
         """A new file that gets the name ``name`` when it is synced."""
