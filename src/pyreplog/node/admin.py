@@ -1,5 +1,7 @@
-"""Requests about the cluster rather than its records: a node answers from its own image what anyone may read, and says who decides
-the rest."""
+"""Requests about the cluster rather than its records.
+
+A node answers reads from its own image. For decisions it answers that the controller must be asked.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ __all__ = ["AdminService"]
 
 
 class AdminService:
-    """Metadata and descriptions."""
+    """Serves metadata and descriptions."""
 
     def __init__(self, effects: Effects, standing: Standing, cluster_id: str) -> None:
         self._effects = effects
@@ -51,7 +53,7 @@ class AdminService:
         if not self._standing.in_picture:
             for topic in body.topics:
                 if topic.error_code:
-                    topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # not known *here*, yet
+                    topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # *this node* does not know it yet
         self._effects.respond(message.source, message.correlation_id, body)
 
     def _describe_topics(self, message: Request) -> None:

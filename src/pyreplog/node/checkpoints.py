@@ -1,4 +1,5 @@
-"""What a root has done for it on schedules: its three checkpoint files written, segments removed that may go."""
+"""The scheduled work on a root: write its three checkpoint files and remove segments by
+retention."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _MS: Final = 1_000_000
 
 
 class Checkpoints:
-    """Recovery points, high watermarks and start offsets of everything hosted, and retention, each at its own interval."""
+    """Writes the recovery points, high watermarks and start offsets of all hosted partitions, and
+    applies retention, each at its own interval."""
 
     def __init__(self, effects: Effects, root: LogRoot, config: NodeConfig, on_error: Callable[[StorageError], None]) -> None:
         self._effects = effects
@@ -31,7 +33,7 @@ class Checkpoints:
         )
 
     def start(self) -> None:
-        """Plan the first ones."""
+        """Plan the first runs."""
         for interval_ns, write in self._plans:
             self._plan(interval_ns, write)
         self._effects.timers.call_at(self._effects.now_ns + self._retention_interval_ns, self._retain)
@@ -56,5 +58,5 @@ class Checkpoints:
         except StorageError as error:
             if is_interruption(error):
                 raise
-            self._on_error(error)  # what could not go is tried again at the next turn
+            self._on_error(error)  # the remaining segments are tried again at the next run
         self._effects.timers.call_at(due_ns, self._retain)

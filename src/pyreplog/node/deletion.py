@@ -1,4 +1,5 @@
-"""DeleteRecords: log start offsets moved up by a client, answered when every live replica has done it."""
+"""DeleteRecords: a client raises log start offsets. The answer waits until every live replica has
+done so."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ __all__ = ["DeletionService"]
 
 
 class _DeletionGather:
-    """The answer, until all partitions are decided."""
+    """The answer, collected until all partitions are decided."""
 
     __slots__ = ("_finish", "missing", "results")
 
@@ -32,15 +33,15 @@ class _DeletionGather:
         self._finish = finish
 
     def add(self, hosted: Hosted, result: Result) -> None:
-        """One partition's outcome."""
+        """Add one partition's result."""
         assert isinstance(result, DeleteRecordsPartitionResult)
         self.put(hosted.key, result)
 
     def abandon(self) -> None:
-        """What the replicas go on with is theirs; what they say of it goes nowhere."""
+        """Do nothing: the replicas continue, and their later results are dropped."""
 
     def put(self, key: PartitionKey, result: DeleteRecordsPartitionResult) -> None:
-        """The same, where nothing is hosted."""
+        """Add the result of a partition that is not hosted here."""
         self.results[key] = result
         self.missing -= 1
         if self.missing == 0:
@@ -48,7 +49,7 @@ class _DeletionGather:
 
 
 class DeletionService:
-    """Deletions of clients, at the leaders."""
+    """Deletions by clients, at the leaders."""
 
     def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing) -> None:
         self._effects = effects
@@ -56,7 +57,7 @@ class DeletionService:
         self._standing = standing
 
     def delete(self, message: Request) -> None:
-        """Pass each part to its replica. Partitions that are not led here say so."""
+        """Pass each part to its replica. Partitions that are not led here are refused."""
         body = message.body
         assert isinstance(body, DeleteRecordsRequest)
         effects, image = self._effects, self._standing.image

@@ -1,11 +1,13 @@
-"""Carrying out what the replicas ask for.
+"""Carry out the effects that the replicas return.
 
-The order of effects is the order of durability (:mod:`pyreplog.replica.events`): a replica emits an answer only when what it says is true
-and its mark is written, so this is a plain loop with no rule of its own. Messages to one peer are gathered until the end of the
-node's turn; syncs are handed to the disk and come back by their token.
+The order of effects is the order of durability (:mod:`pyreplog.replica.events`): a replica emits an
+answer only when its statement is true and its mark is written. So this is a plain loop without
+rules of its own. Messages to one peer are collected until the end of the node's turn. Syncs are
+handed to the disk, and their completions carry a token.
 
-What raises in here is either one client's, who is answered in another way then (an answer that cannot be given, a replica that was only
-asked), or :attr:`Effects.half_way`: nobody knows what the node's memory is worth.
+An exception here concerns one client if a replica was only asked or an answer could not be built;
+then that client gets another answer. Any other exception sets :attr:`Effects.half_way`: the state
+of the node's memory is unknown.
 """
 
 from __future__ import annotations
@@ -58,44 +60,44 @@ from pyreplog.wire import (
 __all__ = ["FATAL", "Effects", "Gather", "Seat"]
 
 FATAL: Final = (ClosedError, InternalError, StorageError)
-"""What ends a node wherever it is met: a disk's refusal that no replica took upon itself, an invariant that does not hold."""
+"""Errors that always end a node: a disk error that no replica handled, or a broken invariant."""
 BEGIN_AGAIN_NS: Final = 10_000_000
-"""After so long a replica asks again for a sync for which there was no descriptor."""
+"""Time after which a replica repeats a sync for which no file descriptor was available."""
 NO_GENERATION: Final = -1
-"""Of no log: nothing was synced."""
+"""A generation that no log has: nothing was synced."""
 
 
 class Gather(Protocol):
-    """Puts together the parts of one answer."""
+    """Collects the parts of one answer."""
 
     def add(self, hosted: Hosted, result: Result) -> None:
-        """One part."""
+        """Add one part."""
         ...
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more; it was forgotten here."""
+        """Note that the answer is no longer wanted; :class:`Effects` has forgotten it."""
         ...
 
 
 class Seat(Protocol):
-    """A partition's place in a follower's fetch session."""
+    """A partition's entry in a follower's fetch session."""
 
     def answer(self, result: PartitionData) -> None:
-        """The leader's replica has something to say."""
+        """Take the answer of the leader's replica."""
         ...
 
 
 class Effects:
-    """The executor of one node. ``now_ns`` is the moment of the node's present turn."""
+    """The executor of one node. ``now_ns`` is the time of the node's current turn."""
 
     def __init__(self, address: Address, transport: Transport, disk: Disk, timers: Timers, first_correlation_id: int) -> None:
         self.address = address
         self.now_ns = 0
         self.timers = timers
         self.gathers: dict[tuple[Address, int], Gather] = {}
-        """Requests of more than one part, by (source, correlation id)."""
+        """Requests with several parts, by (source, correlation id)."""
         self.seats: dict[int, Seat] = {}
-        """By (negative) correlation id."""
+        """Entries of fetch sessions by (negative) correlation id."""
         self.on_fetch: Callable[[Hosted, Fetch], None]
         self.on_stop_fetching: Callable[[Hosted], None]
         self.on_alter: Callable[[Hosted, AlterPartition], None]
@@ -107,17 +109,18 @@ class Effects:
         self.on_unexpected: Callable[[Hosted, Unexpected], None]
         self.on_unanswered: Callable[[Hosted, Reply, Exception], None]
         self.half_way = False
-        """Whether something was raised while a replica changed, or while what it asked for was carried out."""
+        """Whether an exception interrupted a change of a replica or the execution of its
+        effects."""
         self._transport = transport
         self._send = transport.send
         self._disk = disk
         self.syncs: dict[int, tuple[Hosted, Sync]] = {}
-        """Those that are under way, by the disk's token."""
-        # By chance, so that an answer to a former life of this address is not taken for one to this.
+        """The running syncs by the disk's token."""
+        # Random, so that an answer to an earlier process at this address matches no new request.
         self._correlation_id = first_correlation_id
 
     def run(self, hosted: Hosted, event: Event) -> None:
-        """Step ``hosted`` and carry out what comes of it."""
+        """Step ``hosted`` with ``event`` and carry out its effects."""
         try:
             effects = hosted.replica.step(event, self.now_ns)
         except Exception:
@@ -126,7 +129,8 @@ class Effects:
         self._carry_out(hosted, effects)
 
     def _begin(self, hosted: Hosted, sync: Sync) -> None:
-        """Begin a sync. Where all descriptors are taken, by syncs of other partitions, the replica is to ask again in a while."""
+        """Begin a sync. If other syncs use all descriptors, the replica asks again after a
+        while."""
         try:
             token = self._disk.submit_sync(sync.files, self._transport.wake)
         except StorageError as error:
@@ -137,8 +141,10 @@ class Effects:
             self.syncs[token] = (hosted, sync)
 
     def ask(self, hosted: Hosted, event: ConsumerFetch | ListOffsets | OffsetForLeaderEpoch) -> None:
-        """The same with what changes nothing of a replica: what it raises concerns nobody but who asks, unless a log had to be opened
-        for it."""
+        """Step ``hosted`` with an event that does not change the replica.
+
+        An exception concerns only the client, unless the log had to be opened for the request.
+        """
         slept = isinstance(hosted.log, Sleeping)
         try:
             effects = hosted.replica.step(event, self.now_ns)
@@ -212,13 +218,13 @@ class Effects:
             self.timers.call_at(at_ns, partial(self.tick, hosted))
 
     def tick(self, hosted: Hosted) -> None:
-        """A planned wake of ``hosted`` has come."""
+        """Run the planned wake of ``hosted``, if it is due."""
         if hosted.wake_ns and hosted.wake_ns <= self.now_ns:
             hosted.wake_ns = 0
             self.run(hosted, Tick())
 
     def synced(self, done: SyncDone) -> None:
-        """A sync of this node ended."""
+        """Handle the end of a sync of this node."""
         found = self.syncs.pop(done.token, None)
         if found is None:
             return
@@ -229,7 +235,7 @@ class Effects:
             self.run(hosted, SyncFailed(done.error))
 
     def forget(self, source: Address, correlation_id: int) -> None:
-        """Gather nothing more for this request."""
+        """Stop collecting parts for this request."""
         gather = self.gathers.pop((source, correlation_id), None)
         if gather is not None:
             gather.abandon()
@@ -239,6 +245,6 @@ class Effects:
         self._send(peer, Response(self.address, correlation_id, body))
 
     def request(self, peer: Address, body: RequestBody) -> int:
-        """Send a request; its correlation id, or -1 where the transport did not take it."""
+        """Send a request. Return its correlation id, or -1 if the transport did not accept it."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         return correlation_id if self._send(peer, Request(self.address, correlation_id, body)) else -1

@@ -1,7 +1,9 @@
-"""What readers ask: Fetch, ListOffsets, OffsetForLeaderEpoch. Followers' fetches go to :mod:`pyreplog.node.sessions`.
+"""The requests of readers: Fetch, ListOffsets, OffsetForLeaderEpoch. Followers' fetches go to
+:mod:`pyreplog.node.sessions`.
 
-A consumer's fetch of several partitions is answered as soon as they have ``min_bytes`` together; those without records say where they
-stand. Consumers have no sessions here: they send all they want each time.
+A consumer's fetch of several partitions is answered as soon as they have ``min_bytes`` together.
+Partitions without records report their offsets. Consumers have no sessions here: each request names
+all partitions.
 """
 
 from __future__ import annotations
@@ -34,8 +36,12 @@ __all__ = ["FetchService"]
 
 
 class _FetchGather:
-    """The answer to a consumer's fetch of several partitions: when together they have ``min_bytes``, one has anything but records to say,
-    or the time is up. A partition that answered with too little is asked again, to answer when it has more."""
+    """The answer to a consumer's fetch of several partitions.
+
+    It is sent when the partitions have ``min_bytes`` together, when one has an error or another
+    answer than records, or when the time is up. A partition with too few bytes is asked again and
+    answers when it has more.
+    """
 
     __slots__ = ("_asked", "_body", "_effects", "_message", "_results", "_until_ns", "_waiting", "asking", "done")
 
@@ -48,7 +54,7 @@ class _FetchGather:
         self._waiting: dict[PartitionKey, Hosted] = {}
         self._results: dict[PartitionKey, PartitionData] = {}
         self.asking = True
-        """The partitions are being asked for the first time."""
+        """Whether the partitions are being asked for the first time."""
         self.done = False
 
     @property
@@ -60,11 +66,11 @@ class _FetchGather:
 
     @property
     def size(self) -> int:
-        """Bytes of records so far."""
+        """The bytes of records so far."""
         return sum(_size(data) for data in self._results.values())
 
     def ask(self, hosted: Hosted, request: FetchPartition, min_bytes: int = 1) -> None:
-        """Ask ``hosted`` for at least so many bytes."""
+        """Ask ``hosted`` for at least ``min_bytes`` bytes."""
         effects, body = self._effects, self._body
         self._asked[hosted.key] = (hosted, request)
         self._waiting[hosted.key] = hosted
@@ -76,11 +82,11 @@ class _FetchGather:
         )
 
     def put(self, key: PartitionKey, data: PartitionData) -> None:
-        """An answer where nobody is asked."""
+        """Set the answer of a partition without a replica here."""
         self._results[key] = data
 
     def add(self, hosted: Hosted, result: Result) -> None:
-        """One partition's answer."""
+        """Add one partition's answer."""
         assert type(result) is PartitionData
         key = hosted.key
         before = self._results.get(key)
@@ -88,13 +94,14 @@ class _FetchGather:
         self._waiting.pop(key, None)
         if self.asking:
             return
-        if self.enough or (before is not None and _size(result) <= _size(before)):  # or one answer cannot have more
+        if self.enough or (before is not None and _size(result) <= _size(before)):  # or no more fits
             self.finish()
         else:
             self.ask(hosted, self._asked[key][1], _size(result) + 1)
 
     def begin_to_wait(self) -> None:
-        """Everybody was asked once: answer, or have those that have little answer again when they have more."""
+        """Answer, or ask the partitions with too few bytes again; called when each was asked
+        once."""
         self.asking = False
         if self.enough or (not self._waiting and not self._results):
             self.finish()
@@ -104,7 +111,7 @@ class _FetchGather:
                 self.ask(hosted, request, _size(self._results[key]) + 1)
 
     def finish(self) -> None:
-        """Answer with what there is."""
+        """Send the answer with the results so far."""
         effects, message = self._effects, self._message
         effects.gathers.pop((message.source, message.correlation_id), None)
         for hosted in self._stop_waiting():
@@ -119,11 +126,11 @@ class _FetchGather:
         effects.respond(message.source, message.correlation_id, FetchResponse(responses))
 
     def abandon(self) -> None:
-        """Nobody is to answer any more."""
+        """Stop waiting: no answer is wanted any more."""
         self._stop_waiting()
 
     def _stop_waiting(self) -> list[Hosted]:
-        """Who was asked and has not answered: they need not."""
+        """Stop waiting; return the replicas that have not answered and need not."""
         self.done = True
         waiting, self._waiting = self._waiting, {}
         for hosted in waiting.values():
@@ -136,7 +143,7 @@ def _size(data: PartitionData) -> int:
 
 
 class _Collect:
-    """Takes the one answer that a replica gives at once."""
+    """Takes the answer that a replica gives at once."""
 
     __slots__ = ("result",)
 
@@ -144,15 +151,15 @@ class _Collect:
         self.result: Result | None = None
 
     def add(self, hosted: Hosted, result: Result) -> None:
-        """The answer."""
+        """Store the answer."""
         self.result = result
 
     def abandon(self) -> None:
-        """It comes at once or not at all."""
+        """Do nothing: the answer comes at once or not at all."""
 
 
 class FetchService:
-    """Readers' requests."""
+    """Serves the requests of readers."""
 
     def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing) -> None:
         self._standing = standing
@@ -160,7 +167,7 @@ class FetchService:
         self._hosted = hosted
 
     def fetch(self, message: Request, body: FetchRequest) -> None:
-        """A consumer's fetch: records below the high watermark."""
+        """Answer a consumer's fetch with records below the high watermark."""
         topics = body.topics
         effects = self._effects
         leased = effects.now_ns <= self._standing.leased_until_ns
@@ -194,7 +201,7 @@ class FetchService:
         gather.begin_to_wait()
 
     def list_offsets(self, message: Request, body: ListOffsetsRequest) -> None:
-        """Offsets by time, answered at once."""
+        """Answer with offsets by time, at once."""
         answers = []
         for topic in body.topics:
             parts = []
@@ -211,7 +218,7 @@ class FetchService:
         self._effects.respond(message.source, message.correlation_id, ListOffsetsResponse(answers))
 
     def offset_for_leader_epoch(self, message: Request, body: OffsetForLeaderEpochRequest) -> None:
-        """Where leader epochs end, answered at once."""
+        """Answer with the end offsets of leader epochs, at once."""
         answers = []
         for topic in body.topics:
             parts = []
@@ -226,7 +233,7 @@ class FetchService:
         self._effects.respond(message.source, message.correlation_id, OffsetForLeaderEpochResponse(answers))
 
     def _ask(self, key: PartitionKey, message: Request, event: ListOffsets | OffsetForLeaderEpoch) -> Result | None:
-        """The answer that the replica gives at once; None where there is no replica to ask."""
+        """Return the answer that the replica gives at once, or None if there is no replica."""
         effects = self._effects
         hosted = self._hosted.get(key)
         if hosted is None or effects.now_ns > self._standing.leased_until_ns:

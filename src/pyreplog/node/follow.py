@@ -1,9 +1,11 @@
 """The follower's side of replication: one fetch session for each node that this one follows.
 
-However many partitions two nodes share, few messages travel: a request names only partitions whose wish changed, an answer only those
-that have something to say. Sessions are Kafka's incremental fetch sessions with one addition: a new request may be sent while one is
-unanswered (a partition has something new to ask while others wait), and the leader then answers the older one at once, empty. So every
-request gets exactly one answer; one that gets none in time ends the session, and a new one begins with everything that is wanted.
+Few messages travel, however many partitions two nodes share: a request names only the partitions
+whose wish changed, and an answer only those with data. Sessions are Kafka's incremental fetch
+sessions with one addition. A node may send a new request while an older one is unanswered, because
+a partition may have a new wish while others wait; then the leader answers the older one at once,
+empty. So every request gets exactly one answer. If an answer does not arrive in time the session
+ends, and a new one begins with the wishes of all partitions.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from pyreplog.wire import (
 __all__ = ["Following", "Want"]
 
 GRACE_NS: Final = 1_000_000_000
-"""How much longer than the longest wait an answer may take."""
+"""Time that an answer may take beyond the longest wait."""
 EPOCH_MAX: Final = 0x7FFFFFFF
 _MAX_BYTES: Final = 0x7FFFFFFF
 _IDLE: Final = 0
@@ -39,7 +41,10 @@ _PARKED: Final = 2
 
 
 class Want:
-    """What one partition wants of its leader. ``state``: nothing now; not sent yet; with the leader since ``epoch`` of the session."""
+    """The wish of one partition to its leader.
+
+    ``state``: no wish now; not sent yet; or sent to the leader in ``epoch`` of the session.
+    """
 
     __slots__ = ("epoch", "hosted", "request", "session", "state")
 
@@ -52,7 +57,8 @@ class Want:
 
 
 class _Session:
-    """With one leader. ``unanswered``: correlation id -> (epoch, sent at), oldest first."""
+    """The session with one leader. ``unanswered``: correlation id -> (epoch, time sent), oldest
+    first."""
 
     __slots__ = (
         "address",
@@ -81,7 +87,7 @@ class _Session:
         self.parked = 0
         self.unanswered: dict[int, tuple[int, int]] = {}
         self.replica = ReplicaState()
-        """As whom it asked last."""
+        """The broker id and epoch of the last request."""
         self.retry_ns = 0
         self.dirty = False
         self.watched = False
@@ -100,12 +106,12 @@ class Following:
         self._sessions: dict[int, _Session] = {}
         self._by_correlation: dict[int, _Session] = {}
         self.dirty: list[_Session] = []
-        """With something to send; :meth:`flush` sends it."""
+        """The sessions with unsent requests; :meth:`flush` sends them."""
 
     # --------------------------------------------------------------------------------------------------------------- from the replicas
 
     def want(self, hosted: Hosted, effect: Fetch) -> None:
-        """``hosted`` wants this from now on, instead of anything before."""
+        """Replace the wish of ``hosted`` by a new one."""
         want = hosted.want
         if want is None or want.session.leader_id != effect.leader_id:
             if want is not None:
@@ -125,7 +131,7 @@ class Following:
             self.dirty.append(session)
 
     def forget(self, hosted: Hosted) -> None:
-        """``hosted`` wants nothing any more."""
+        """Remove the wish of ``hosted``."""
         want = hosted.want
         if want is None:
             return
@@ -144,7 +150,7 @@ class Following:
     # ------------------------------------------------------------------------------------------------------------------------ messages
 
     def answered(self, message: Response, body: FetchResponse) -> bool:
-        """A leader's answer. False where it is not one of ours (any more)."""
+        """Handle a leader's answer. Return False if it belongs to none of the current sessions."""
         session = self._by_correlation.pop(message.correlation_id, None)
         if session is None:
             return False
@@ -160,7 +166,7 @@ class Following:
             for data in topic.partitions:
                 want = members.get((topic.topic_id, data.partition_index))
                 if want is None or want.state != _PARKED or want.epoch > epoch:
-                    continue  # about something that was asked before the present wish
+                    continue  # it answers an older wish
                 want.state = _IDLE
                 session.parked -= 1
                 run(want.hosted, FetchAnswered(want.request, data))
@@ -170,18 +176,19 @@ class Following:
         return True
 
     def disconnected(self, peer: Address) -> None:
-        """A leader's node is gone, or does not know us any more: begin anew after a pause."""
+        """Start the session again after a pause, because the leader's node is gone or has forgotten
+        it."""
         for session in list(self._sessions.values()):
             if session.address == peer and (session.unanswered or session.session_id):
                 self._pause(session)
 
     def resume(self) -> None:
-        """This incarnation is registered (again): what waited for that goes out."""
+        """Send the requests that waited for the (new) registration of this incarnation."""
         for session in self._sessions.values():
             self._touch(session)
 
     def flush(self) -> None:
-        """Send what was gathered in this turn."""
+        """Send the requests that were collected in this turn."""
         while self.dirty:
             session = self.dirty.pop()
             session.dirty = False
@@ -195,7 +202,7 @@ class Following:
         if effects.now_ns < session.retry_ns or self._standing.broker_epoch < 0:
             return
         if session.epoch == EPOCH_MAX:
-            self._reset(session)  # what waits in it could not be told any more from what is asked after
+            self._reset(session)  # epochs wrap: earlier and later wishes would look alike
         if session.session_id == 0 and session.unanswered:
             return  # the session is being opened
         changed = session.changed
@@ -232,7 +239,8 @@ class Following:
         self._by_correlation[correlation_id] = session
 
     def _check(self, session: _Session) -> None:
-        """A timer of ``session``: has the oldest unanswered request waited too long?"""
+        """End the session if its oldest unanswered request has waited too long; called by a
+        timer."""
         session.watched = False
         for _, sent_ns in session.unanswered.values():
             due = sent_ns + self._timeout_ns
@@ -255,7 +263,7 @@ class Following:
             self.dirty.append(session)
 
     def _reset(self, session: _Session) -> None:
-        """The session is over; everything that was wanted goes into the next one."""
+        """End the session; all wishes go into the next one."""
         session.session_id = 0
         session.epoch = 0
         session.parked = 0

@@ -1,4 +1,4 @@
-"""Requests that only the controller can answer, passed on to it by the node that a client happened to ask."""
+"""Requests that only the controller can answer. The node that receives one passes it on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ UNANSWERED_MAX: Final = 1024
 
 
 class Forwarding:
-    """What was passed on and has no answer yet. The oldest is forgotten when there are too many: whoever asked gives up by itself."""
+    """The forwarded requests without an answer yet.
+
+    If there are too many, the oldest is forgotten; its client times out.
+    """
 
     def __init__(self, effects: Effects, controller: Address) -> None:
         self._effects = effects
@@ -22,7 +25,7 @@ class Forwarding:
         self._askers: dict[int, tuple[Address, int]] = {}
 
     def forward(self, message: Request) -> None:
-        """Ask the controller in the client's place."""
+        """Send the request to the controller in the client's place."""
         body = message.body
         assert isinstance(body, InitProducerIdRequest)
         number = self._effects.request(self._controller, body)
@@ -34,13 +37,14 @@ class Forwarding:
         self._askers[number] = (message.source, message.correlation_id)
 
     def answered(self, message: Response) -> None:
-        """The controller's answer goes to whoever asked."""
+        """Pass the controller's answer to the client."""
         asker = self._askers.pop(message.correlation_id, None)
         if asker is not None:
             self._effects.respond(*asker, message.body)
 
     def disconnected(self, peer: Address) -> None:
-        """Where ``peer`` is the controller, what it was asked is not answered any more: whoever asked is told, and need not wait."""
+        """If ``peer`` is the controller, refuse the open requests, so that their clients need not
+        wait."""
         if peer == self._controller:
             askers, self._askers = self._askers, {}
             for asker in askers.values():

@@ -1,8 +1,10 @@
-"""What one client's request meets that nobody had foreseen, and its node survives.
+"""Unexpected failures of one client's request, which its node survives.
 
-The rule stands in ``docs/internals/replication.md``, "What a node survives": a failure while a request is parsed, looked up or answered,
-or while a replica is only asked, is that request's; one in a step that may have changed a replica is the node's, and so are the disk's
-refusals and broken invariants. Who catches decides that (:class:`~pyreplog.node.effects.Effects`); here it is said and kept.
+The rule is in ``docs/internals/replication.md``, "What a node survives". A failure while a request
+is parsed, looked up or answered, or while a replica is only asked, fails that request. A failure in
+a step that may have changed a replica ends the node, and so do disk errors and broken invariants.
+The caller that catches the error decides (:class:`~pyreplog.node.effects.Effects`); this module
+logs it, keeps it and answers.
 """
 
 from __future__ import annotations
@@ -39,27 +41,33 @@ _log = logging.getLogger("pyreplog.node")
 
 
 class Guard:
-    """Answers in place of who failed."""
+    """Answers in place of the failed code."""
 
     def __init__(self, effects: Effects, node_id: int) -> None:
         self._effects = effects
         self._node_id = node_id
         self.failed: deque[str] = deque(maxlen=KEPT_MAX)
-        """What was said of each failure."""
+        """The texts of the latest failures."""
 
     def request_failed(self, message: Request, error: Exception) -> None:
-        """Handling ``message`` raised ``error``. Nothing of it waits any longer, and its client is told, as far as it can be."""
+        """Handle ``error``, raised while ``message`` was handled.
+
+        No part of the request waits any longer, and its client is answered if possible.
+        """
         text = self.note(f"{type(message.body).__name__} {message.correlation_id} of {message.source}", error)
         self._effects.forget(message.source, message.correlation_id)
         try:
             body = refusal(message.body, ErrorCode.UNKNOWN_SERVER_ERROR, text)
-        except (AttributeError, TypeError, ValueError):  # so odd that it cannot even be refused: whoever asked will time out
+        except (AttributeError, TypeError, ValueError):  # malformed: the client times out
             return
         if body is not None:
             self._effects.respond(message.source, message.correlation_id, body)
 
     def answer_failed(self, hosted: Hosted, effect: Reply, error: Exception) -> None:
-        """What ``hosted`` said to a client could not be answered because of ``error``; it may have done what it was asked."""
+        """Answer a client whose answer from ``hosted`` failed with ``error``.
+
+        The replica may have done the requested work.
+        """
         source, correlation_id = effect.source, effect.correlation_id
         text = self.note(f"the answer of {hosted.topic_partition} to request {correlation_id} of {source}", error)
         self._effects.forget(source, correlation_id)
@@ -68,7 +76,8 @@ class Guard:
             self._effects.respond(source, correlation_id, body)
 
     def note(self, what: str, error: Exception) -> str:
-        """Log that ``what`` met ``error``, with where that was raised; what the client is told of it."""
+        """Log that ``what`` failed with ``error``, with its traceback; return the text for the
+        client."""
         text = f"{type(error).__name__}: {excerpt(str(error))}" if str(error) else type(error).__name__
         _log.error("node %d: %s failed; the node goes on", self._node_id, what, exc_info=error)
         self.failed.append(f"{what}: {text}")

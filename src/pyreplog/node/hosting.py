@@ -1,4 +1,5 @@
-"""What a node hosts: one object per partition, its standing in the cluster, and the timers they share."""
+"""The hosted partitions of a node: one object for each, the node's standing, and the shared
+timers."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ __all__ = ["Hosted", "Standing", "Timers"]
 
 
 class Hosted:
-    """One partition on this node: its log, its machine, and what the node keeps for it."""
+    """One partition on this node: its log, its state machine, and the node's data about it."""
 
     __slots__ = ("key", "log", "partition", "replica", "topic_id", "topic_partition", "wake_ns", "want")
 
@@ -29,16 +30,17 @@ class Hosted:
         self.log = log
         self.replica = replica
         self.wake_ns = 0
-        """When its next ``Tick`` is planned; 0: not at all."""
+        """The time of its next ``Tick``; 0: none is planned."""
         self.want: Want | None = None
-        """What it fetches from its leader."""
+        """Its fetch request to its leader."""
 
 
 class Standing:
-    """What the controller told this node last.
+    """The latest state of this node as the controller decided it.
 
-    ``leased_until_ns``: after that moment the controller may have given this node's leaderships away, so clients are refused until it is
-    heard of again (a lease: end of the session as the node sees it, short of what its clock may be wrong).
+    ``leased_until_ns``: after this time the controller may have given this node's leaderships away,
+    so clients are refused until the controller answers again. It is a lease: the end of the session
+    by this node's clock, less the error that this clock may have.
     """
 
     __slots__ = ("broker_epoch", "brokers", "image", "leaderless", "leased_until_ns")
@@ -46,21 +48,25 @@ class Standing:
     def __init__(self) -> None:
         self.image = MetadataImage()
         self.broker_epoch = -1
-        """Of this incarnation; -1 before it registered."""
+        """The broker epoch of this incarnation; -1 before it is registered."""
         self.brokers: Mapping[int, BrokerStatus] = {}
-        """As ``image`` has them, in the replicas' terms; replaced, never changed."""
+        """The brokers of ``image``, as the replicas need them. Replaced, never changed."""
         self.leased_until_ns = -1
         self.leaderless: dict[PartitionKey, Log] = {}
-        """Hosted partitions that nobody leads: the controller hears how far they reach."""
+        """Hosted partitions without a leader: their ends are reported to the controller."""
 
     @property
     def in_picture(self) -> bool:
-        """Whether the image includes this very incarnation's registration: before that it is the picture of another life."""
+        """Whether the image includes this incarnation's registration; else it describes an earlier
+        one."""
         return 0 <= self.broker_epoch <= self.image.offset
 
 
 class Timers:
-    """Calls at moments of the monotonic clock, in order. A call is never taken back: whoever is called checks whether it is still due."""
+    """Calls at times of the monotonic clock, in order.
+
+    A call cannot be cancelled: the called function checks whether it is still due.
+    """
 
     __slots__ = ("_heap", "_sequence", "next_ns")
 
@@ -68,16 +74,16 @@ class Timers:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.next_ns: int | None = None
-        """When the next call is due."""
+        """The time of the next call."""
 
     def call_at(self, at_ns: int, call: Callable[[], None]) -> None:
-        """Plan ``call``."""
+        """Plan ``call`` for ``at_ns``."""
         self._sequence += 1
         heapq.heappush(self._heap, (at_ns, self._sequence, call))
         self.next_ns = self._heap[0][0]
 
     def run_due(self, now_ns: int) -> bool:
-        """Make the calls that are due. Whether there were any."""
+        """Make the calls that are due; return whether there were any."""
         heap = self._heap
         if not heap or heap[0][0] > now_ns:
             return False

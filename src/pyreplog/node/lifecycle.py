@@ -1,9 +1,12 @@
-"""A node's life as the controller sees it: registration, heartbeats, the lease, and the wish to stop.
+"""A node's relation to the controller: registration, heartbeats, the lease, and controlled
+shutdown.
 
-A copy that may lack acknowledged records says so, durably, in its mark: ``Log.open`` decides that (after anything but a clean stop, the
-mere end of a process, or, for a ``sync`` log, a recovery up to its mark; and always where it was so before, or the mark is gone), so
-before this node registers. After that only the controller ends it: by metadata that lists this very incarnation as in sync. Where the
-process dies before it has heard of that, its next registration says that the controller knew (``reported``), and the set is believed.
+A copy that may lack acknowledged records has a durable mark. ``Log.open`` sets it before this node
+registers. A copy stays unmarked only after a clean stop, after the mere end of a process, or, for a
+``sync`` log, after a recovery up to its mark. It is always marked if it was marked before, or if
+the mark is missing. Only the controller can clear the mark, by metadata that lists this very
+incarnation as in sync. If the process dies before it receives that metadata, its next registration
+says that the controller knew of the copy (``reported``), and the controller keeps it in the set.
 """
 
 from __future__ import annotations
@@ -40,15 +43,16 @@ T = TypeVar("T")
 UNANSWERED_MAX: Final = 64
 REGISTRATION_RETRY_NS: Final = 100 * _MS
 SHUTDOWN_BEAT_NS: Final = 50 * _MS
-"""Heartbeats of a node that waits for leave to stop."""
+"""Interval of the heartbeats while a node waits for permission to stop."""
 LEASE_SHARE: Final = 19, 20
-"""Of the session, because clocks run at rates that differ: the lease must end before the controller may give a leadership away."""
+"""The lease as a part of the session. It must end before the controller may give a leadership away,
+even if the clocks run at different rates."""
 _RETRIABLE: Final = (ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER)
 _REGISTER_ANEW: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 
 def _remember(unanswered: dict[int, T], correlation_id: int, value: T) -> None:
-    """Keep what was sent, and forget the oldest where answers stay away."""
+    """Keep an unanswered request, and forget the oldest one if there are too many."""
     if correlation_id >= 0:
         if len(unanswered) >= UNANSWERED_MAX:
             del unanswered[next(iter(unanswered))]
@@ -63,7 +67,7 @@ def _registered_ends(root: LogRoot) -> list[PartitionEnd]:
 
 
 def _is_lost(root: LogRoot) -> bool:
-    """Whether copies here may be damaged, rather than refused by their folders' permissions."""
+    """Return whether copies here may be damaged, not only refused by their folders' permissions."""
     return not all(isinstance(error, StoragePermissionError) for error in root.damaged.values())
 
 
@@ -74,7 +78,8 @@ def _ends(leaderless: Mapping[PartitionKey, Log], damaged: Mapping[PartitionKey,
 
 
 class Lifecycle:
-    """Keeps the controller informed. ``failure``: why this node can never join, or None."""
+    """Keeps the controller informed. ``failure``: the reason why this node can never join, or
+    None."""
 
     def __init__(
         self,
@@ -90,9 +95,9 @@ class Lifecycle:
         self.want_fence = False
         self.fenced = True
         self.served = False
-        """Whether the controller ever let this node serve."""
+        """Whether the controller ever unfenced this node."""
         self.may_stop = False
-        """The controller moved everything away from this node."""
+        """Whether the controller has moved everything away from this node."""
         self.on_registered: Callable[[], None]
         self._effects = effects
         self._standing = standing
@@ -103,14 +108,16 @@ class Lifecycle:
         self._lease_ns = config.session_timeout_ms * _MS * LEASE_SHARE[0] // LEASE_SHARE[1]
         self._registrations: dict[int, None] = {}
         self._heartbeats: dict[int, tuple[int, int]] = {}
-        """Correlation id -> sent at, and what of ``_news`` it told; of those without an answer."""
+        """Correlation id of an unanswered heartbeat -> (time sent, value of ``_news`` that it
+        reported)."""
         self._news = 0
-        """Counts what the controller is to hear of copies here: how far those reach that nobody leads, which of them are damaged."""
+        """Number of changes to report about copies here: ends of leaderless partitions, and
+        damage."""
         self._told = 0
-        """So much of it the controller knows."""
+        """Number of these changes that the controller has confirmed."""
         self._damaged: dict[PartitionKey, int] = {}
-        """Copies that turned out to be damaged, as far as it may not know that: NO_COPY or ROTTEN; and those
-        that could not be made, and are there now: MADE."""
+        """Unconfirmed reports about copies: NO_COPY or ROTTEN for a damaged copy, MADE for a copy
+        that could be created after an earlier failure."""
         self._next_ns = 0
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
@@ -119,26 +126,29 @@ class Lifecycle:
         self._plan(self._effects.now_ns)
 
     def soon(self) -> None:
-        """Something changed that the controller should hear of now: metadata was applied, or somebody wants to stop."""
+        """Send a heartbeat now, because metadata was applied or this node wants to stop."""
         self._plan(self._effects.now_ns)
 
     def leaderless(self) -> None:
-        """A hosted partition lost its leader: say soon how far its copy here reaches."""
+        """Report soon how far the copy here of a partition without a leader reaches."""
         self._news += 1
         self.soon()
 
     def damaged(self, key: PartitionKey) -> None:
-        """A copy turned out to be damaged, and is not served: say so, and nobody counts on it."""
+        """Report that a copy is damaged and not served, so that the controller no longer counts on
+        it."""
         self._tell(key, NO_COPY)
 
     def rotten(self, key: PartitionKey) -> None:
-        """A part of a copy turned out to be damaged, and the rest is served, or it cannot be made: say so, and another one leads, if any
-        can."""
+        """Report a copy that is damaged in part and still served, or that cannot be created.
+
+        Then another replica leads, if any can.
+        """
         if self._damaged.get(key) != NO_COPY:
             self._tell(key, ROTTEN)
 
     def made(self, key: PartitionKey) -> None:
-        """A copy that could not be made is there now."""
+        """Report that a copy exists which could not be created before."""
         self._tell(key, MADE)
 
     def _tell(self, key: PartitionKey, how: int) -> None:
@@ -147,7 +157,7 @@ class Lifecycle:
         self.soon()
 
     def removed(self, key: PartitionKey) -> None:
-        """The copy is gone; another may be made in its place."""
+        """Forget the reports about a removed copy, because another may be created in its place."""
         self._damaged.pop(key, None)
 
     def _plan(self, at_ns: int) -> None:
@@ -180,15 +190,17 @@ class Lifecycle:
             root.cluster_id,
             root.incarnation_id,
             listeners=[Listener("PEER", self._effects.address)],
-            # What is damaged is missing, but not because it was never made. What may only not be opened is not lost: it counts as not made,
-            # which leads where no other member has one, cannot be made in its place, and is as it was when it may be opened.
+            # LOST_DIRECTORY says that a missing copy may be damaged. Without it the copy counts as
+            # never created. That is right if only a permission keeps its folder from being opened,
+            # because no data is lost. Such a copy leads only if no other member has one. No new copy
+            # can be created in its place, and it is unchanged once its folder can be opened.
             log_dirs=[root.directory_id, LOST_DIRECTORY] if _is_lost(root) else [root.directory_id],
             previous_broker_epoch=self._previous_epoch,
             partition_ends=_registered_ends(root),
         )
 
     def registered(self, message: Response, body: BrokerRegistrationResponse) -> None:
-        """The controller's answer to a registration."""
+        """Handle the controller's answer to a registration."""
         if self._registrations.pop(message.correlation_id, message) is message or self._standing.broker_epoch >= 0:
             return
         if body.error_code == NO_ERROR:
@@ -199,13 +211,13 @@ class Lifecycle:
             self.failure = cluster_error(body.error_code, f"node {self._node_id} cannot join")
 
     def answered(self, message: Response, body: BrokerHeartbeatResponse) -> None:
-        """The controller's answer to a heartbeat."""
+        """Handle the controller's answer to a heartbeat."""
         sent = self._heartbeats.pop(message.correlation_id, None)
         if sent is None:
             return
         sent_ns, told = sent
         for earlier in [number for number, (at_ns, _) in self._heartbeats.items() if at_ns < sent_ns]:
-            del self._heartbeats[earlier]  # only the newest says how things are
+            del self._heartbeats[earlier]  # only the newest answer counts
         if body.error_code in _REGISTER_ANEW:
             self._standing.broker_epoch = -1
             self._standing.leased_until_ns = -1

@@ -1,7 +1,9 @@
-"""The controller's decisions, as they reach this node: fetched at offsets, applied record by record, handed to the replicas.
+"""The node's copy of the metadata: fetch the controller's records by offset, apply them, and pass
+them to the replicas.
 
-What the metadata says about a partition reaches its replica only once the picture includes the registration of this very incarnation:
-before that, "in sync" may speak of a former life. Then a picture that lists this broker as in sync makes its copy complete.
+A replica receives its partition's metadata only after the image includes the registration of this
+very incarnation, because an older "in sync" may describe an earlier incarnation. From then on, an
+image that lists this broker as in sync makes its copy complete.
 """
 
 from __future__ import annotations
@@ -54,9 +56,10 @@ _log = logging.getLogger("pyreplog.node")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MetadataFollower:
-    """Keeps ``standing.image`` up to date, and ``hosted`` with it: this is the only place that makes or removes a replica."""
+    """Keeps ``standing.image`` and ``hosted`` up to date. Only this class creates or removes a
+    replica."""
 
-    #: The class of the machines; the known-bad variants of ``pyreplog.testing`` put others in its place.
+    #: The class of the machines; the known-bad variants of ``pyreplog.testing`` replace it.
     replica_class: ClassVar[type[Replica]] = Replica
 
     def __init__(
@@ -72,20 +75,22 @@ class MetadataFollower:
         self.on_caught_up: Callable[[], None]
         """Called when the image first includes this incarnation's registration."""
         self.on_leaderless: Callable[[], None]
-        """Called when a hosted partition lost its leader."""
+        """Called when a hosted partition loses its leader."""
         self.on_refused: Callable[[PartitionKey], None]
-        """Called, each time, when a copy cannot be made: another one leads, if any can."""
+        """Called each time a copy cannot be created: then another replica leads, if any can."""
         self.on_made: Callable[[PartitionKey], None]
-        """Called when a copy is there that could not be made before."""
+        """Called when a copy is created after an earlier attempt failed."""
         self.on_shutdown: Callable[[], None]
-        """Called when a node is about to stop: it waits until everybody has said that it knows."""
+        """Called when a node is about to stop: it waits until every node has confirmed that
+        record."""
         self.on_removed: Callable[[Hosted], None]
         self.on_storage_error: Callable[[PyreplogError, bool], None]
-        """Called with what went wrong, and whether that is news."""
+        """Called with the error, and whether it is a new one."""
         self.refused: dict[PartitionKey, PyreplogError] = {}
-        """The copies that cannot be made or opened as yet, and why; each is tried again."""
+        """The copies that cannot be created or opened yet, with the error. Each is tried again."""
         self._to_retry: dict[PartitionKey, None] = {}
-        """Those for which a timer runs: one for each, whatever else has them tried meanwhile."""
+        """The copies with a running retry timer. There is one timer for each, even if another event
+        tries the copy before."""
         self._effects = effects
         self._standing = standing
         self._root = root
@@ -98,7 +103,7 @@ class MetadataFollower:
         self._in_picture = False
 
     def fetch(self) -> None:
-        """Ask for what comes after the image, unless that is being asked already."""
+        """Ask for the records after the image, unless a request is open already."""
         if self._open < 0 and self._standing.broker_epoch >= 0:
             self._ask(self._standing.image.offset + 1)
 
@@ -119,7 +124,7 @@ class MetadataFollower:
             self.fetch()
 
     def answered(self, message: Response, body: FetchResponse) -> bool:
-        """An answer that may be the controller's. False where it is not."""
+        """Handle an answer that may be the controller's. Return False if it is not."""
         if message.correlation_id != self._open:
             return False
         self._open = -1
@@ -137,7 +142,7 @@ class MetadataFollower:
     # ------------------------------------------------------------------------------------------------------------------------ applying
 
     def _replace(self, records: Sequence[tuple[int, MetadataRecord]], end_offset: int) -> None:
-        """Forget the image: this is a whole one."""
+        """Replace the image by a whole one."""
         image = MetadataImage()
         for offset, record in records:
             image.apply(offset, record)
@@ -158,7 +163,7 @@ class MetadataFollower:
             if offset <= image.offset:
                 continue  # fetched twice
             if offset != image.offset + 1:
-                break  # a gap: ask again from where the image ends
+                break  # a gap: ask again from the end of the image
             if self._in_picture and offset > made_until and isinstance(record, PartitionRecord):
                 run = _run_of_partitions(records, index)
                 made_until = offset + len(run) - 1
@@ -184,7 +189,7 @@ class MetadataFollower:
             self.on_shutdown()
 
     def _enter_picture(self) -> bool:
-        """Whether the image has just come to include this incarnation."""
+        """Return whether the image includes this incarnation since this call."""
         if self._in_picture or not self._standing.in_picture:
             return False
         self._in_picture = True
@@ -193,7 +198,10 @@ class MetadataFollower:
         return True
 
     def registered(self) -> None:
-        """This incarnation has a broker epoch: the image may include it already (after the controller came back)."""
+        """Note that this incarnation has a broker epoch.
+
+        After a restart of the controller the image may include that registration already.
+        """
         self._in_picture = False
         self._enter_picture()
         self.fetch()
@@ -211,8 +219,12 @@ class MetadataFollower:
     # ------------------------------------------------------------------------------------------------------------------------- hosting
 
     def _host_all(self) -> None:
-        """Every partition of the image that has a replica here. What the image does not have is set aside, not deleted: only a record that
-        removes a topic deletes, and a controller that came back with an old state must cost no data."""
+        """Host every partition of the image that has a replica here.
+
+        Partitions that the image does not have are set aside, not deleted. Only a record that
+        removes a topic deletes data: a controller that restarts with an old state must not cost
+        any.
+        """
         image = self._standing.image
         mine = [
             ((topic.topic_id, number), partition)
@@ -229,13 +241,13 @@ class MetadataFollower:
             self._set_aside(topic_partition)
 
     def _told(self, key: PartitionKey) -> None:
-        """The metadata says something new about a partition."""
+        """Pass new metadata of a partition to its replica."""
         partition = self._standing.image.partition(key)
         hosted = self._hosted.get(key)
         if partition is None or self._node_id not in partition.replicas:
             self.refused.pop(key, None)
             if partition is not None and hosted is not None:
-                self._remove([key])  # assigned elsewhere, by a committed record
+                self._remove([key])  # a committed record assigned it to other nodes
             return
         if hosted is not None and self._is_lost(hosted, partition):
             self._leave(key)
@@ -265,8 +277,12 @@ class MetadataFollower:
         )
 
     def _is_lost(self, hosted: Hosted, partition: PartitionImage) -> bool:
-        """Whether its copy turned out to be damaged, and nobody counts on it: somebody leads who has all that is committed, in a later
-        epoch than the copy was last asked for in. Else what its leader knows of that one would count for the one made in its place."""
+        """Return whether the copy here is damaged and may be replaced by a new one.
+
+        It may be if a leader with all committed records exists, in a later epoch than the copy's
+        last one. In the same epoch, the leader's knowledge of the old copy would count for the new
+        one.
+        """
         damaged = self._root.damaged
         if not damaged or hosted.topic_partition not in damaged:
             return False
@@ -275,10 +291,12 @@ class MetadataFollower:
         return partition.leader != NO_LEADER and self._node_id not in partition.isr and self._node_id not in partition.elr
 
     def _host(self, key: PartitionKey, partition: PartitionImage) -> Hosted | None:
-        """Begin to host: with the copy that is there (which is not opened for this, where that is not needed), or a new one.
+        """Begin to host a partition, with its existing copy (which is opened only if needed) or a
+        new one.
 
-        A new copy that is not in sync is incomplete from its first moment. While nobody leads no copy is made: being listed as in sync then
-        says only what was so before this node restarted, not that an empty copy is complete.
+        A new copy that is not in sync is incomplete from the start. While the partition has no
+        leader no copy is created: the in-sync set then describes the time before this node
+        restarted, so it does not say that an empty copy is complete.
         """
         topic = self._standing.image.topics[key[0]]
         topic_partition = TopicPartition(topic.name, key[1])
@@ -286,14 +304,15 @@ class MetadataFollower:
         log = logs.asleep(topic_partition, topic.log_config) if topic_partition in logs else None
         try:
             if log is not None and log.topic_id != key[0]:
-                self._set_aside(topic_partition)  # of an earlier topic with the same name
+                self._set_aside(topic_partition)  # it belongs to an earlier topic of that name
                 log = None
             if log is None:
                 if partition.leader == NO_LEADER:
                     return None
                 incomplete = self._node_id not in partition.isr
                 if incomplete and topic_partition in self._root.damaged:
-                    # Somebody else leads and has everything that is committed: keep what is damaged beside, and fetch it anew.
+                    # Another replica leads and has all committed records: set the damaged copy
+                    # aside and fetch the records again.
                     self._root.set_aside(topic_partition)
                 log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
             replica = self.replica_class(log, self._node_id, self._config)
@@ -315,8 +334,12 @@ class MetadataFollower:
         return hosted
 
     def _create_ahead(self, partitions: Sequence[tuple[PartitionKey, PartitionRecord | PartitionImage]]) -> None:
-        """Make the new copies among those that are about to be told, as :meth:`_host` would, but together: their syncs are shared. What is
-        not made here is made there."""
+        """Create several new copies together before their metadata is passed on, so that they share
+        syncs.
+
+        They are the copies that :meth:`_host` would create. It creates those that are not created
+        here.
+        """
         root, topics = self._root, self._standing.image.topics
         wanted: dict[TopicPartition, NewLog] = {}
         for key, partition in partitions:
@@ -333,7 +356,7 @@ class MetadataFollower:
             except (StorageError, CorruptError) as error:
                 if is_interruption(error):
                     raise
-                self.on_storage_error(error, False)  # said where each is made by itself
+                self.on_storage_error(error, False)  # ``_host`` reports it for each partition
 
     def _told_again(self, key: PartitionKey) -> None:
         self._to_retry.pop(key, None)
@@ -341,7 +364,7 @@ class MetadataFollower:
             self._told(key)
 
     def _remove(self, keys: Sequence[PartitionKey]) -> None:
-        """The partitions are gone, by a committed record that names their topic's id."""
+        """Delete the partitions: a committed record with their topic's id removed them."""
         self._root.remove_logs([self._leave(key).topic_partition for key in keys])
 
     def _leave(self, key: PartitionKey) -> Hosted:
@@ -357,7 +380,7 @@ class MetadataFollower:
 
 
 def _run_of_partitions(records: Sequence[tuple[int, MetadataRecord]], first: int) -> list[tuple[PartitionKey, PartitionRecord]]:
-    """The new partitions that follow one another in ``records`` from index ``first`` on."""
+    """Return the new partitions in ``records``, without a gap, from index ``first`` on."""
     run: list[tuple[PartitionKey, PartitionRecord]] = []
     for index in range(first, len(records)):
         offset, record = records[index]

@@ -1,24 +1,28 @@
-"""One member of a cluster: hosts replicas on one log root, and speaks with clients, other nodes and the controller.
+"""One member of a cluster: it hosts replicas on one log root, and exchanges messages with clients,
+other nodes and the controller.
 
-For whoever runs one::
+How to run one::
 
     node = Node(1, root, disk, transport, clock, config, controller_address="controller", random=random)
-    node.poll()              # a turn: what arrived, what is due, what ended on the disk; then what comes of it. False: nothing had happened
-    node.next_wake_ns        # call poll at this moment at the latest (monotonic; None: only when something arrives)
-    node.begin_shutdown()    # optional: have the controller move the leaderships away; then poll until node.may_stop
+    node.poll()              # one turn: handle messages, timers and finished syncs, then send the results. False: no work
+    node.next_wake_ns        # call poll at this time at the latest (monotonic; None: only when a message arrives)
+    node.begin_shutdown()    # optional: ask the controller to move the leaderships away; then poll until node.may_stop
     node.close()             # clean: logs, checkpoints and the marker are durable when it returns
-    node.kill()              # or as a process dies: nothing is flushed
+    node.kill()              # or end like a killed process: nothing is flushed
 
-* One owner: the caller holds one lock around every method (``transport.wake`` excepted).
-* ``transport`` and ``disk`` are this node's own objects: their completions and messages are for it alone. The node begins to listen at
-  ``address`` (default ``node-<id>``), and closes its transport and its root in ``close`` and ``kill``.
-* ``root`` was opened with the cluster's id (``Authority.cluster_id``) and this node's number.
-* A client gives its requests numbers from 0 up, no two of the latest (:class:`Repeats`) the same, also where it comes after another at
-  one address: ``transport`` may double an append or a deletion, and the first copy counts. ``trusted`` names those addresses whose
-  batches our own encoder made in this process.
-* When a sync is done ``transport.wake`` is called, from any thread.
-* :attr:`failure` says why a node can never join (a root of another cluster); :attr:`offline` that its disk failed: it answers
-  KAFKA_STORAGE_ERROR and leaves its leaderships; close it, and open the root again.
+* One owner: the caller holds one lock around every method (except ``transport.wake``).
+* ``transport`` and ``disk`` belong to this node alone, with all their completions and messages. The
+  node listens at ``address`` (default ``node-<id>``), and closes its transport and its root in
+  ``close`` and ``kill``.
+* ``root`` must be open with the cluster's id (``Authority.cluster_id``) and this node's number.
+* A client numbers its requests from 0 up, and no two of its latest (:class:`Repeats`) have the same
+  number, even if another client used the address before. ``transport`` may deliver an append or a
+  deletion twice; only the first copy counts. ``trusted`` names the addresses whose batches our own
+  encoder made in this process.
+* When a sync is done, any thread may call ``transport.wake``.
+* :attr:`failure` says why a node can never join (for example, its root belongs to another cluster).
+  :attr:`offline` says that its disk failed: it answers KAFKA_STORAGE_ERROR and gives up its
+  leaderships. Close it, and open the root again.
 """
 
 from __future__ import annotations
@@ -74,15 +78,18 @@ _log = logging.getLogger("pyreplog.node")
 
 
 def _offline_by(hosted: Hosted, error: Exception) -> SyncFailed | RootFailed:
-    """What the replicas of a root are told when ``hosted`` cannot go on. A sync that failed puts in doubt what else waited for one there; a
-    disk without room, or damage in one copy, does not."""
+    """Return the event for the replicas of a root when ``hosted`` cannot continue.
+
+    A failed sync puts all other unsynced data of that root in doubt. A full disk, or damage in one
+    copy, does not.
+    """
     failure = hosted.log.failure
     return SyncFailed(failure) if hosted.log.poisoned and isinstance(failure, OSError) else RootFailed(error)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
-    """See the module's text."""
+    """One member of a cluster. The module's docstring describes how to run it."""
 
     metadata_class: ClassVar[type[MetadataFollower]] = MetadataFollower
 
@@ -104,9 +111,11 @@ class Node:
         self.address = transport.listen(f"node-{node_id}")
         self.offline: Exception | None = None
         self.broken_rules: list[BrokenRule] = []
-        """Safety rules that did not hold: empty unless somebody broke the protocol, or we have a bug."""
+        """Safety rules that did not hold. Not empty only if a peer broke the protocol or we have a
+        bug."""
         self.losses: list[tuple[TopicPartition, Lost]] = []
-        """What unclean elections cost this node's copies, as far as readers may have seen it."""
+        """Records that this node's copies lost by unclean elections, as far as readers may have
+        seen them."""
         self._disk = disk
         self._transport = transport
         self._clock = clock
@@ -161,67 +170,71 @@ class Node:
         self._lifecycle.start()
         self._checkpoints.start()
 
-    # ------------------------------------------------------------------------------------------------------------- what others look at
+    # ---------------------------------------------------------------------------------------------------------------------- properties
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as this node knows it; to be read only."""
+        """The metadata that this node has applied. Read-only."""
         return self._standing.image
 
     @property
     def hosted(self) -> dict[PartitionKey, Hosted]:
-        """What it hosts, by (topic id, partition); to be read only."""
+        """The hosted partitions by (topic id, partition). Read-only."""
         return self._hosted
 
     @property
     def refused(self) -> Mapping[PartitionKey, PyreplogError]:
-        """The copies that its disk does not let it make or open as yet, by (topic id, partition), and why; to be read only."""
+        """The copies that this node cannot create or open yet, by (topic id, partition), with the
+        error. Read-only."""
         return self._metadata.refused
 
     def find(self, topic_partition: TopicPartition) -> Hosted | None:
-        """The hosted partition of that name."""
+        """Return the hosted partition of that name, or None."""
         topic_id = self._standing.image.topic_ids.get(topic_partition.topic)
         return None if topic_id is None else self._hosted.get((topic_id, topic_partition.partition))
 
     @property
     def failed_requests(self) -> Sequence[str]:
-        """The latest requests of clients that met what nobody had foreseen: empty unless we have a bug."""
+        """The latest client requests that failed unexpectedly. Not empty only if we have a bug."""
         return self._guard.failed
 
     @property
     def broker_epoch(self) -> int:
-        """Of this incarnation; -1 before it registered."""
+        """The broker epoch of this incarnation; -1 before it is registered."""
         return self._standing.broker_epoch
 
     @property
     def served(self) -> bool:
-        """Whether the controller ever let it serve."""
+        """Whether the controller ever unfenced this node."""
         return self._lifecycle.served
 
     @property
     def fenced(self) -> bool:
-        """Whether the controller, when last heard, let this node serve nothing."""
+        """Whether this node was fenced in the controller's last answer."""
         return self._lifecycle.fenced
 
     @property
     def failure(self) -> ClusterError | None:
-        """Why this node can never join; None while it can."""
+        """The reason why this node can never join, or None."""
         return self._lifecycle.failure
 
     @property
     def may_stop(self) -> bool:
-        """After :meth:`begin_shutdown`: the controller moved everything away."""
+        """Whether the controller has moved everything away, after :meth:`begin_shutdown`."""
         return self._lifecycle.may_stop
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` is due although nothing arrived."""
+        """The time at which :meth:`poll` must run even if no message arrives."""
         return self._timers.next_ns
 
     # ----------------------------------------------------------------------------------------------------------------------- the turn
 
     def poll(self, timeout_ns: int = 0) -> bool:
-        """One turn. Waits up to ``timeout_ns`` for the first event (0: not at all). Whether anything happened."""
+        """Run one turn; return whether there was work.
+
+        Wait up to ``timeout_ns`` for the first event (0: do not wait).
+        """
         events = self._transport.poll(timeout_ns)
         effects = self._effects
         effects.now_ns = now_ns = self._now_ns()
@@ -277,7 +290,7 @@ class Node:
                 handler = self._requests.get(kind)
                 if handler is not None:
                     handler(message)
-        except Exception as error:  # one client's misfortune, unless more than its request is in doubt
+        except Exception as error:  # fails only this client's request, unless more is in doubt
             if not of_client or self._effects.half_way or isinstance(error, FATAL) or is_interruption(error):
                 raise
             self._guard.request_failed(message, error)
@@ -326,14 +339,17 @@ class Node:
         for hosted in list(self._hosted.values()):
             failure = hosted.log.failure
             if failure is not None:
-                self._effects.run(hosted, _offline_by(hosted, failure))  # which takes the others along
+                self._effects.run(hosted, _offline_by(hosted, failure))  # takes all replicas offline
 
     def _found_damaged(self, name: TopicPartition, error: PyreplogError) -> None:
-        """A copy that was not open cannot be. What is to be done about it is done by the timers: the present step is half-way."""
+        """Give up a copy that was found damaged when it was opened.
+
+        A timer does the work, because the current step is half-way.
+        """
         self._timers.call_at(self._effects.now_ns, lambda: self._give_up(name, error))
 
     def _met_damage(self, hosted: Hosted, effect: Damaged) -> None:
-        """A read found what no recovery had looked at."""
+        """Handle damage that a read found in a part of the log that recovery did not check."""
         if effect.is_news:
             what = (
                 "served as far as it can be, because no copy in sync is known to be whole"
@@ -344,14 +360,17 @@ class Node:
         self._lifecycle.rotten(hosted.key)
 
     def _spoil(self, hosted: Hosted, error: CorruptError) -> None:
-        """A follower's copy ended: it is fetched anew, and the others here go on."""
+        """Discard a follower's damaged copy, to be fetched again; the other copies continue."""
         if self.find(hosted.topic_partition) is hosted and hosted.topic_partition in self.root.logs:
             self.root.spoil(hosted.log, error)
             self._tell_of(hosted, error)
             hosted.log.close(clean=False)
 
     def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
-        """As at a start that finds a copy damaged: it is not served, the others are, and the controller counts on it no more."""
+        """Stop serving a damaged copy, as if it had been found at a start.
+
+        The other copies are served, and the controller no longer counts on this one.
+        """
         hosted = self.find(name)
         if hosted is None or hosted.log.failure is not error:
             return
@@ -359,7 +378,8 @@ class Node:
         self._tell_of(hosted, error)
 
     def _tell_of(self, hosted: Hosted, error: PyreplogError) -> None:
-        """The controller counts on that copy no more."""
+        """Log that the copy is damaged, and report it to the controller, which no longer counts on
+        it."""
         _log.error("node %d: %s is damaged and not served: %s", self.node_id, hosted.topic_partition, error)
         self._lifecycle.damaged(hosted.key)
 
@@ -391,12 +411,15 @@ class Node:
         self.losses.append((name, effect))
 
     def _went_offline(self, hosted: Hosted, error: Exception) -> None:
-        """One copy can no longer be trusted to the disk, so none of this root can: leave the cluster until somebody opens it again."""
+        """Leave the cluster until the root is opened again.
+
+        The disk failed for one copy, so no copy of this root can be trusted to it.
+        """
         if self.offline is not None or hosted.topic_partition in self.root.damaged:
             return
         if isinstance(error, CorruptError) and hosted.replica.leader_id not in (NO_LEADER, self.node_id):
-            # A follower that could not cut what its leader does not have: that leader answered just now, and has everything.
-            self._timers.call_at(self._effects.now_ns, lambda: self._spoil(hosted, error))  # the present step is half-way
+            # A follower could not truncate its log. Its leader just answered and has all records.
+            self._timers.call_at(self._effects.now_ns, lambda: self._spoil(hosted, error))  # the current step is half-way
             return
         self.offline = error
         _log.error("node %d: %s failed; the node goes offline: %s", self.node_id, hosted.topic_partition, error)
@@ -411,13 +434,16 @@ class Node:
     # ------------------------------------------------------------------------------------------------------------------------ the end
 
     def begin_shutdown(self) -> None:
-        """Ask the controller to move everything away; :attr:`may_stop` says when that is done."""
+        """Ask the controller to move everything away; then :attr:`may_stop` becomes true."""
         self._lifecycle.want_shutdown = True
         self._lifecycle.soon()
 
     def close(self) -> None:
-        """Answer everybody who waits, then end cleanly. Raises :class:`StorageError` where the disk refuses; closed it is all the same.
-        A second call finishes one that was cut short: cleanly only where everybody had been answered."""
+        """Answer all waiting requests, then end cleanly.
+
+        Raises :class:`StorageError` if the disk refuses; the node is closed all the same. A second
+        call completes an interrupted one; it is clean only if all requests had been answered.
+        """
         if not self._closed:
             self._closed = True
             self._effects.now_ns = self._clock.monotonic_ns()
@@ -429,7 +455,7 @@ class Node:
         self.root.close(clean=self._is_quiet and self.offline is None, broker_epoch=self._standing.broker_epoch)
 
     def kill(self) -> None:
-        """End as a process that is killed: nothing is flushed, nobody is answered. Again is harmless."""
+        """End like a killed process: flush nothing and answer no request. May be called again."""
         self._closed = True
         self._transport.close()
         self.root.close(clean=False)

@@ -18,7 +18,7 @@ _NO_ANSWER = 0
 
 
 class _ProduceGather:
-    """The answer to a request of several partitions, until all of them are decided."""
+    """The answer to a request of several partitions, collected until all of them are decided."""
 
     __slots__ = ("_correlation_id", "_missing", "_parts", "_service", "_source")
 
@@ -30,15 +30,16 @@ class _ProduceGather:
         self._parts: dict[str, list[PartitionProduceResponse]] = {}
 
     def add(self, hosted: Hosted, result: Result) -> None:
-        """One partition's outcome."""
+        """Add one partition's result."""
         assert type(result) is PartitionProduceResponse
         self.put(hosted.topic_id, result)
 
     def abandon(self) -> None:
-        """Nothing of it was given to a replica yet, or all of it was: their answers are one each then."""
+        """Do nothing: either no replica has a part of the request yet, or each answers for
+        itself."""
 
     def put(self, topic_id: str, result: PartitionProduceResponse) -> None:
-        """The same, where nothing is hosted."""
+        """Add the result of a partition that is not hosted here."""
         self._parts.setdefault(topic_id, []).append(result)
         self._missing -= 1
         if self._missing == 0:
@@ -48,8 +49,11 @@ class _ProduceGather:
 
 
 class ProduceService:
-    """Appends of clients. ``refused``: the copies that the disk does not let this node make. ``trusted``: addresses whose batches our own
-    encoder made in this process, so that they need no check."""
+    """Appends by clients.
+
+    ``refused``: the copies that the disk does not let this node create. ``trusted``: the addresses
+    whose batches our own encoder made in this process, so that they need no check.
+    """
 
     def __init__(
         self,
@@ -67,10 +71,10 @@ class ProduceService:
         self._hosted = hosted
         self._trusted = trusted
         self.gathered: list[tuple[Hosted, Produce]] = []
-        """What arrived in this turn; :meth:`flush` appends it."""
+        """The batches that arrived in this turn; :meth:`flush` appends them."""
 
     def flush(self) -> None:
-        """Append what was gathered: the batches of one partition together."""
+        """Append the collected batches, those of one partition together."""
         gathered, self.gathered = self.gathered, []
         if len(gathered) == 1:
             self.effects.run(*gathered[0])
@@ -84,7 +88,10 @@ class ProduceService:
                 self.effects.run(hosted, event if len(events) == 1 else ProduceMany(events))
 
     def produce(self, message: Request, body: ProduceRequest) -> None:
-        """Take it for the end of the turn, and answer when ``acks`` is satisfied (acks 0: never)."""
+        """Collect the batches for the end of the turn.
+
+        The answer follows when ``acks`` is satisfied (acks 0: there is none).
+        """
         topics = body.topic_data
         effects = self.effects
         if len(topics) == 1 and len(topics[0].partition_data) == 1:
@@ -113,7 +120,7 @@ class ProduceService:
         try:
             self._gather(message, body, gather)
         except Exception:
-            del self.gathered[before:]  # it is refused as a whole, so nothing of it is appended
+            del self.gathered[before:]  # the whole request is refused, so none of it is appended
             raise
 
     def _gather(self, message: Request, body: ProduceRequest, gather: _ProduceGather | None) -> None:
@@ -129,7 +136,7 @@ class ProduceService:
                     gather.put(topic.topic_id, self._refusal(topic.topic_id, data.index))
 
     def _refusal(self, topic_id: str, index: int) -> PartitionProduceResponse:
-        """Why a batch is not taken: nothing was appended."""
+        """Return the reason why a batch is not accepted: nothing was appended."""
         if topic_id not in self._standing.image.topics:
             return PartitionProduceResponse(index, ErrorCode.UNKNOWN_TOPIC_ID)
         key = (topic_id, index)

@@ -1,5 +1,8 @@
-"""Proposals of this node's leaders on their way to the controller: one request at a time, and all that is proposed meanwhile goes with the
-next. Each proposal gets exactly one ``AlterPartitionAnswered``, also when no answer comes."""
+"""Proposals of this node's leaders to the controller.
+
+One request is open at a time; the proposals made while it is open go with the next one. Each
+proposal gets exactly one ``AlterPartitionAnswered``, even if no answer comes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _NONE: Final = -1
 
 
 class Proposals:
-    """What the leaders of this node propose."""
+    """The in-sync sets that the leaders of this node propose."""
 
     def __init__(self, effects: Effects, standing: Standing, node_id: int, controller: Address) -> None:
         self._effects = effects
@@ -35,16 +38,17 @@ class Proposals:
         self._node_id = node_id
         self._controller = controller
         self.waiting: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
-        """Not sent yet; :meth:`flush` sends them."""
+        """The unsent proposals; :meth:`flush` sends them."""
         self._sent: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
         self._open = _NONE
 
     def propose(self, hosted: Hosted, effect: AlterPartition) -> None:
-        """A leader wants another in-sync set; the newest proposal of a partition replaces one that was not sent yet."""
+        """Queue a leader's proposal of an in-sync set. It replaces an unsent one of the
+        partition."""
         self.waiting[hosted.key] = (hosted, effect)
 
     def flush(self) -> None:
-        """Send what waits, unless a request is on its way."""
+        """Send the queued proposals, unless a request is open."""
         if not self.waiting or self._open != _NONE or self._standing.broker_epoch < 0:
             return
         effects = self._effects
@@ -64,7 +68,7 @@ class Proposals:
             effects.timers.call_at(effects.now_ns + TIMEOUT_NS, lambda: self._expire(correlation_id))
 
     def answered(self, message: Response, body: AlterPartitionResponse) -> None:
-        """The controller decided."""
+        """Handle the controller's decision."""
         if message.correlation_id != self._open:
             return
         self._open = _NONE
@@ -82,7 +86,7 @@ class Proposals:
             self._effects.run(hosted, AlterPartitionAnswered(effect.token, ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def forget(self, hosted: Hosted) -> None:
-        """The partition left this node."""
+        """Drop the proposals of a partition that left this node."""
         self.waiting.pop(hosted.key, None)
         self._sent.pop(hosted.key, None)
 

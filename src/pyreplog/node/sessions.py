@@ -1,8 +1,10 @@
 """The leader's side of replication: one fetch session for each node that follows this one.
 
-A session remembers what each partition's follower asks, so that a request names only what changed. The replicas keep the questions they
-cannot answer yet; as soon as one has something to say the session's open request is answered, with everything said in this turn.
-So what is idle costs nothing: a request that names no partition is held and answered empty, however many partitions wait.
+A session remembers the follower's request for each partition, so that the next message names only
+the changed ones. The replicas keep the requests that they cannot answer yet. As soon as one of them
+has an answer, the session's open message is answered with all answers of this turn. So idle
+partitions cost nothing: a message that names no partition is held and answered empty, however many
+partitions wait.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _NONE: Final = -1
 
 
 class _Seat:
-    """One partition in a session. ``request`` is None when it has been answered and not asked anew."""
+    """One partition in a session. ``request`` is None between an answer and the next request."""
 
     __slots__ = ("key", "request", "session", "sessions", "token")
 
@@ -46,7 +48,7 @@ class _Seat:
         self.request: FetchPartition | None = None
 
     def answer(self, result: PartitionData) -> None:
-        """The replica's answer: it uses the question up."""
+        """Queue the replica's answer, which completes the request."""
         self.request = None
         session = self.session
         session.ready[self.token] = (self.key[0], result)
@@ -56,7 +58,7 @@ class _Seat:
 
 
 class _Session:
-    """With one follower. ``open``: the request that waits for an answer."""
+    """The session with one follower. ``open``: the message that waits for an answer."""
 
     __slots__ = (
         "broker_epoch",
@@ -95,11 +97,11 @@ class FollowerSessions:
         self._hosted = hosted
         self._random = random
         self._sessions: dict[int, _Session] = {}
-        """By follower."""
+        """The sessions by follower."""
         self._token = 0
 
     def fetch(self, message: Request, body: FetchRequest, replica: ReplicaState) -> None:
-        """A follower's request: opens a session, or goes on with it."""
+        """Handle a follower's message: open a session or continue it."""
         effects = self._effects
         session = self._sessions.get(replica.replica_id)
         if body.session_epoch == 0 and body.session_id == 0:
@@ -137,13 +139,13 @@ class FollowerSessions:
             effects.timers.call_at(session.open_until_ns, lambda: self._watch(session))
 
     def disconnected(self, peer: Address) -> None:
-        """A follower's node is gone."""
+        """Close the sessions with a follower's node that disconnected."""
         for session in list(self._sessions.values()):
             if session.peer == peer:
                 self._close(session)
 
     def flush(self) -> None:
-        """Answer the open requests of the sessions that have something to say."""
+        """Answer the open message of each session that has answers."""
         dirty = self.dirty
         if not dirty:
             return
@@ -162,7 +164,7 @@ class FollowerSessions:
             seat = session.seats[key] = _Seat(self, session, key, self._token)
             self._effects.seats[seat.token] = seat
         else:
-            session.ready.pop(seat.token, None)  # it was about an older question
+            session.ready.pop(seat.token, None)  # it answers an older request
         hosted = self._hosted.get(key)
         if hosted is None:
             seat.answer(PartitionData(key[1], ErrorCode.UNKNOWN_TOPIC_ID))
@@ -201,7 +203,7 @@ class FollowerSessions:
         self._effects.respond(session.peer, correlation_id, FetchResponse(responses, NO_ERROR, session.session_id))
 
     def _watch(self, session: _Session) -> None:
-        """A timer: an open request must not wait longer than it said."""
+        """Answer an open message (empty) once its wait time ends; called by a timer."""
         session.watched = False
         if session.open == _NONE or self._sessions.get(session.replica_id) is not session:
             return
