@@ -1,6 +1,7 @@
-"""One partition's replication, without any I/O but its log: events in, effects out.
+"""Replication of one partition, without any I/O except on its own log.
 
-``Replica`` is the machine; :mod:`pyreplog.replica.events` says what goes in, what comes out and in which order.
+``Replica`` is the state machine. It takes events and returns effects;
+:mod:`pyreplog.replica.events` defines both, and their order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Damage: what reads met of one log's rot, and so was not known when the log was opened."""
+"""Track the damage that reads found in one log after it was opened."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pyreplog.errors import CorruptError, CorruptLogError
 __all__ = ["GIVE_WAY_NS", "Damage"]
 
 GIVE_WAY_NS: Final = 1_000_000_000
-"""So long a leader waits for another to lead in its place before it tells who reads that none does."""
+"""How long a leader with damage waits for another leader, before it reports the damage to readers.
+"""
 TELL_INTERVAL_NS: Final = 500_000_000
-"""The same place is told again after this, at the earliest."""
+"""Shortest time between two reports of the same damage."""
 KNOWN_MAX: Final = 64
-"""No more places are told apart: what is told of these says enough."""
+"""Number of damaged places that are kept apart. Damage beyond them is not reported as new."""
 
 
 class Damage:
-    """The places where one log is damaged, as far as reads met them."""
+    """The damaged places of one log, as far as reads have found them."""
 
     __slots__ = ("_is_only_member", "_leader_epoch", "_places", "_told_ns", "since_ns")
 
@@ -27,17 +28,21 @@ class Damage:
         self._leader_epoch = -1
         self._is_only_member = False
         self.since_ns = 0
-        """When it was met first in the present reign, with others in the in-sync set."""
+        """When damage was first found in the current leader epoch while the ISR had other members.
+        """
 
     def met(self, leader_epoch: int, now_ns: int, *, is_only_member: bool) -> None:
-        """A read met damage."""
+        """Record that a read found damage."""
         if leader_epoch != self._leader_epoch or (self._is_only_member and not is_only_member):
             self.since_ns = now_ns
         self._leader_epoch = leader_epoch
         self._is_only_member = is_only_member
 
     def is_news(self, error: CorruptError, *, is_last: bool) -> bool:
-        """Whether ``error`` is of another place than those before it: each batch is met by many readers, from many offsets."""
+        """Return whether ``error`` reports a place that was not reported before.
+
+        Many readers find the same damaged batch, from many offsets.
+        """
         start, end = (error.start, error.end) if isinstance(error, CorruptLogError) else (-1, 0)
         if any(start < known_end and known_start < end and known_last == is_last for known_start, known_end, known_last in self._places):
             return False
@@ -47,7 +52,7 @@ class Damage:
         return False
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether what is no news may be told again."""
+        """Return whether damage that is already known may be reported again."""
         if now_ns - self._told_ns < TELL_INTERVAL_NS:
             return False
         self._told_ns = now_ns

@@ -1,17 +1,24 @@
-"""What goes into a :class:`pyreplog.replica.Replica` and what comes out. Plain values, one partition each.
+"""Events that a :class:`pyreplog.replica.Replica` takes and effects that it returns.
 
-**Who delivers.** The node turns messages, timers and finished syncs into events and carries out the effects of each ``step`` in their order
-before it steps the same replica again. Everything a step does to the log itself (append, truncate, read, the mark) is done when ``step``
-returns; effects are what needs somebody else.
+All of them are plain values, and each concerns one partition.
 
-**Durability is the order of things.** A ``Reply`` is emitted only when what it says is true: whatever waits for a sync is answered in the
-step of the ``Synced`` event, never before; and the step that moves the high watermark writes the log's mark (``Log.write_mark``, no
-fsync) before it emits the first ``Reply`` that depends on it. So the node may carry out effects one by one, with no rule of its own.
+**Delivery.** The node turns messages, timers and finished syncs into events. It carries out the
+effects of each ``step`` in order, before it steps the same replica again. Everything that a step
+does to the log itself (append, truncate, read, write the mark) is done when ``step`` returns.
+Effects are the work that needs another component.
 
-**Duplicates and delays.** Any event that stems from a message may come late, twice or never; the machine compares epochs, tokens and
-identities itself. ``source`` and ``correlation_id`` are the node's and are only handed back.
+**Durability follows from the order.** The replica emits a ``Reply`` only when its content is true.
+A request that waits for a sync is answered in the step of the ``Synced`` event, never before. The
+step that moves the high watermark writes the log's mark (``Log.write_mark``, no fsync) before it
+emits the first ``Reply`` that depends on it. So the node may carry out the effects one by one and
+needs no ordering rule of its own.
 
-The classes have slots and are not frozen, because they are made several times per batch; nobody changes one.
+**Duplicates and delays.** An event that stems from a message may come late, twice or never. The
+state machine compares epochs, tokens and identities itself. ``source`` and ``correlation_id``
+belong to the node; the replica only hands them back.
+
+The classes have slots and are not frozen, because several are made per batch. No code changes one
+after it is made.
 """
 
 from __future__ import annotations
@@ -76,7 +83,10 @@ __all__ = [
 
 
 class BrokerStatus(NamedTuple):
-    """A registered broker in the metadata picture. ``eligible``: neither fenced nor in controlled shutdown."""
+    """A registered broker in the metadata image.
+
+    ``eligible``: the broker is neither fenced nor in controlled shutdown.
+    """
 
     epoch: int
     eligible: bool
@@ -87,14 +97,19 @@ class BrokerStatus(NamedTuple):
 
 @dataclass(slots=True)
 class MetadataApplied:
-    """The partition as the metadata has it after the record at ``offset``.
+    """The partition's metadata after the record at ``offset``.
 
-    Given once per changed partition, in the order of the offsets, **never before the picture includes the registration of this very
-    incarnation**, and only after all records of one decision (one controller batch) are applied. So an in-sync set that lists this broker
-    means this incarnation: an incomplete replica then becomes complete (the mark is fsynced inside the step). A replay (same leader epoch
-    and a partition epoch not above the known one) is harmless: it changes nothing about the in-sync set. ``replicas`` includes the adding
-    ones. ``leader`` -1: none now. ``brokers`` is every registered broker of the same picture; the mapping is not changed afterwards but
-    replaced. ``unclean_epoch``: the latest leader epoch that began with an unclean election, -1 where none did.
+    The node gives one such event per changed partition, in the order of the offsets. It gives none
+    **before the image includes the registration of this very incarnation**, and only gives it after
+    all records of one decision (one controller batch) are applied. So an ISR that lists this broker
+    means this incarnation: an incomplete replica then becomes complete (the mark is fsynced inside
+    the step).
+
+    A replay (same leader epoch, and a partition epoch not above the known one) is harmless: it
+    changes nothing about the ISR. ``replicas`` includes the adding replicas. ``leader`` -1: there
+    is no leader now. ``brokers`` is every registered broker of the same image; the mapping is
+    replaced and never changed. ``unclean_epoch`` is the latest leader epoch that began with an
+    unclean election, or -1 if none did.
     """
 
     offset: int
@@ -110,15 +125,21 @@ class MetadataApplied:
 
 @dataclass(slots=True)
 class BrokersApplied:
-    """Brokers registered, were fenced, unfenced or left: the new mapping. For replicas that lead; others ignore it."""
+    """The set of brokers changed: some registered, were fenced, were unfenced or left.
+
+    ``brokers`` is the new mapping. Only a replica that leads uses it; others ignore the event.
+    """
 
     brokers: Mapping[int, BrokerStatus]
 
 
 @dataclass(slots=True)
 class Stop:
-    """The partition leaves this node, or the node closes: everybody who waits is answered, nothing more is done. The log is the node's
-    again."""
+    """The partition leaves this node, or the node closes.
+
+    The replica answers all waiting requests and does nothing more. The log belongs to the node
+    again.
+    """
 
 
 # ---------------------------------------------------------------------------------------------------------- events: what clients ask
@@ -127,11 +148,15 @@ class Stop:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Produce:
-    """Append one batch. Answered by ``Reply`` with a :class:`PartitionProduceResponse`; with ``acks`` 0 never, not even on errors.
+    """Append one batch.
 
-    ``records`` is handed over (stamped in place where writable). ``trusted``: made by our own encoder in this process, so its CRC and
-    records need no check. ``leader_epoch`` -1: the sender does not say. Codes: NOT_LEADER_OR_FOLLOWER, FENCED/UNKNOWN_LEADER_EPOCH,
-    INVALID_REQUIRED_ACKS, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR prove that nothing was appended;
+    The answer is a ``Reply`` with a :class:`PartitionProduceResponse`. With ``acks`` 0 there is no
+    answer, not even for an error. The caller hands ``records`` over; the leader stamps the batch in
+    place if the buffer is writable. ``trusted``: our own encoder made the batch in this process, so
+    its CRC and records need no check. ``leader_epoch`` -1: the sender does not say.
+
+    NOT_LEADER_OR_FOLLOWER, FENCED/UNKNOWN_LEADER_EPOCH, INVALID_REQUIRED_ACKS, NOT_ENOUGH_REPLICAS,
+    MESSAGE_TOO_LARGE, CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR prove that nothing was appended.
     REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND prove nothing: the outcome is unknown.
     """
 
@@ -164,7 +189,10 @@ class Produce:
 
 @dataclass(slots=True)
 class ProduceMany:
-    """Append these, in this order, each as if it came alone: what may go with one write does, and followers hear of all at once."""
+    """Append several batches in this order, each as if it came alone.
+
+    Batches that can share one write do. The followers are notified once, after all of them.
+    """
 
     batches: Sequence[Produce]
 
@@ -172,12 +200,18 @@ class ProduceMany:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class ConsumerFetch:
-    """A reader's fetch: up to the high watermark. Answered by one ``Reply`` with a :class:`PartitionData`: at once when there are
-    ``min_bytes`` bytes (or as many as one answer may have, or all up to where a segment ends), an error, a divergence, or ``max_wait_ms``
-    <= 0; else when the high watermark brings them, when the role changes, or after ``max_wait_ms`` with what there is.
+    """A reader's fetch of records below the high watermark.
 
-    ``anywhere``: a follower in the in-sync set serves it, too, up to its own high watermark; above that it says OFFSET_NOT_AVAILABLE, which
-    means: ask the leader. Otherwise only the leader does."""
+    It is answered by one ``Reply`` with a :class:`PartitionData`. The answer comes at once if there
+    are ``min_bytes`` bytes (or as many as one answer may have, or all up to the end of a segment),
+    an error, a divergence, or ``max_wait_ms`` <= 0. Otherwise it comes when the high watermark
+    moves far enough, when the role changes, or after ``max_wait_ms`` with the records available
+    then.
+
+    ``anywhere``: a follower in the ISR may serve the fetch too, up to its own high watermark. Above
+    that it answers OFFSET_NOT_AVAILABLE, which means: ask the leader. Without ``anywhere`` only the
+    leader serves the fetch.
+    """
 
     source: Address
     correlation_id: int
@@ -208,7 +242,7 @@ class ConsumerFetch:
 
 @dataclass(slots=True)
 class CancelFetch:
-    """The reader no longer waits for this answer (another partition of its request answered first)."""
+    """The reader no longer waits for this answer: another partition of its request answered first."""
 
     source: Address
     correlation_id: int
@@ -216,7 +250,11 @@ class CancelFetch:
 
 @dataclass(slots=True)
 class ListOffsets:
-    """Answered at once by ``Reply`` with a :class:`ListOffsetsPartitionResponse`. ``replica_id`` >= 0 sees up to the log end offset."""
+    """Look up an offset by timestamp.
+
+    The replica answers at once by ``Reply`` with a :class:`ListOffsetsPartitionResponse`. A caller
+    with ``replica_id`` >= 0 sees offsets up to the log end offset.
+    """
 
     source: Address
     correlation_id: int
@@ -227,8 +265,12 @@ class ListOffsets:
 
 @dataclass(slots=True)
 class DeleteRecords:
-    """Delete what lies below ``offset`` (-1: below the high watermark). Answered by ``Reply`` with a :class:`DeleteRecordsPartitionResult`:
-    when the log of every live replica starts there, or with REQUEST_TIMED_OUT after ``timeout_ms``; it goes on all the same."""
+    """Delete the records below ``offset`` (-1: below the high watermark).
+
+    The replica answers by ``Reply`` with a :class:`DeleteRecordsPartitionResult` when the log of
+    every live replica starts there. After ``timeout_ms`` it answers REQUEST_TIMED_OUT, and the
+    deletion goes on.
+    """
 
     source: Address
     correlation_id: int
@@ -238,7 +280,10 @@ class DeleteRecords:
 
 @dataclass(slots=True)
 class OffsetForLeaderEpoch:
-    """Answered at once by ``Reply`` with an :class:`OffsetForLeaderEpochResult`."""
+    """Look up the end offset of a leader epoch.
+
+    The replica answers at once by ``Reply`` with an :class:`OffsetForLeaderEpochResult`.
+    """
 
     source: Address
     correlation_id: int
@@ -251,12 +296,15 @@ class OffsetForLeaderEpoch:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FollowerFetch:
-    """Another replica's fetch, as it stands in its session.
+    """Another replica's fetch, as it stands in its fetch session.
 
-    Answered by ``Reply`` with a :class:`PartitionData` at once when there are records, a divergence or an error, or when this leader's high
-    watermark is above the request's; otherwise it is **parked without a deadline** and answered on the next append or high-watermark move.
-    A newer fetch of the same replica replaces the parked one, which then gets no answer. Every answer uses the fetch up: the follower
-    presents itself anew. While its fetch is parked a replica has everything, up to the append that answers it.
+    The leader answers by ``Reply`` with a :class:`PartitionData` at once if there are records, a
+    divergence or an error, or if its high watermark is above the request's. Otherwise the fetch is
+    **parked without a deadline** and answered on the next append or high-watermark move.
+
+    A newer fetch of the same replica replaces the parked one, which then gets no answer. Every
+    answer uses up the fetch: the follower must fetch again. While its fetch is parked, a replica
+    has every record up to the append that answers it.
     """
 
     source: Address
@@ -276,10 +324,11 @@ class FollowerFetch:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchAnswered:
-    """The leader's answer to a ``Fetch`` effect. ``request`` is **the very object** of that effect: an answer to any other is dropped.
+    """The leader's answer to a ``Fetch`` effect.
 
-    When a fetch session ends without an answer (timeout, disconnect, session error) the node gives no event: it puts the object into the
-    next session.
+    ``request`` is **the very object** of that effect: an answer to any other request is dropped.
+    When a fetch session ends without an answer (timeout, disconnect, session error), the node gives
+    no event. It puts the object into the next session.
     """
 
     request: FetchPartition
@@ -292,8 +341,11 @@ class FetchAnswered:
 
 @dataclass(slots=True)
 class AlterPartitionAnswered:
-    """The end of one ``AlterPartition`` effect, by its token. ``result`` None: no answer, or an error of the whole request; ``error_code``
-    then says which (REQUEST_TIMED_OUT where nothing came). The machine sends the same proposal again by itself."""
+    """The end of one ``AlterPartition`` effect, matched by its token.
+
+    ``result`` None: no answer came, or the whole request failed; ``error_code`` then has the error
+    (REQUEST_TIMED_OUT if no answer came). The replica repeats the proposal by itself.
+    """
 
     token: int
     error_code: int
@@ -306,8 +358,11 @@ class AlterPartitionAnswered:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Synced:
-    """The files of a ``Sync`` effect are on stable storage; ``upto`` and ``generation`` are that effect's. One of a former generation only
-    frees the slot for the next."""
+    """The files of a ``Sync`` effect are on stable storage.
+
+    ``upto`` and ``generation`` are copied from that effect. An event of an older generation only
+    allows the next sync to start.
+    """
 
     upto: int
     generation: int
@@ -319,22 +374,30 @@ class Synced:
 
 @dataclass(slots=True)
 class SyncFailed:
-    """The sync failed: data may be lost and is never retried. The log is poisoned, the replica goes offline for good."""
+    """The sync failed: data may be lost, and the sync is never retried.
+
+    The log is poisoned, and the replica stays offline for good.
+    """
 
     error: builtins.OSError  # so that mypyc finds it, as below
 
 
 @dataclass(slots=True)
 class RootFailed:
-    """Another copy in the same root went offline, and the node leaves the cluster: this replica goes offline with it. Its log is as good as
-    it was, and so is the copy at the next start."""
+    """Another copy in the same root went offline, and the node leaves the cluster.
+
+    This replica goes offline with it. Its log is undamaged and can be used after the next start.
+    """
 
     error: builtins.Exception
 
 
 @dataclass(slots=True)
 class Tick:
-    """Time passed: give it at or after the moment of a ``Wake``. Too many are harmless."""
+    """Time passed.
+
+    The node gives it at or after the time of a ``Wake``. Extra ticks are harmless.
+    """
 
 
 Event = (
@@ -365,8 +428,11 @@ Result = PartitionProduceResponse | PartitionData | ListOffsetsPartitionResponse
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Reply:
-    """Answer the request of ``source`` with this number. ``PartitionData.records`` may be a ``LogSlice``: bytes are taken as late as
-    possible, and a transport that delays takes them when it sends."""
+    """Answer the request of ``source`` with this correlation id.
+
+    ``PartitionData.records`` may be a ``LogSlice``. Its bytes are read as late as possible: a
+    transport that delays a message reads them when it sends.
+    """
 
     source: Address
     correlation_id: int
@@ -381,8 +447,12 @@ class Reply:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Fetch:
-    """Fetch this from the node that leads: the newest replaces any earlier one of this replica, sent or not. The node keeps it until it is
-    answered (``FetchAnswered`` with this very ``request``), replaced or ended by ``StopFetching``, and repeats it in every new session."""
+    """Fetch this from the leader's node.
+
+    The newest fetch of a replica replaces any earlier one, sent or not. The node keeps it and
+    repeats it in every new session, until it is answered (``FetchAnswered`` with this very
+    ``request``), replaced, or ended by ``StopFetching``.
+    """
 
     leader_id: int
     request: FetchPartition
@@ -394,13 +464,20 @@ class Fetch:
 
 @dataclass(slots=True)
 class StopFetching:
-    """This replica wants nothing from any leader: forget its ``Fetch``. Emitted only where one may be outstanding."""
+    """Forget this replica's ``Fetch``: it wants nothing from any leader.
+
+    The replica emits this only if a fetch may be outstanding.
+    """
 
 
 @dataclass(slots=True)
 class AlterPartition:
-    """Propose a new in-sync set to the controller. ``token`` comes back in ``AlterPartitionAnswered``; a second effect with the same token
-    is the same proposal again. REQUIRES that the node gives an ``AlterPartitionAnswered`` for each, also when no answer comes in time."""
+    """Propose a new ISR to the controller.
+
+    ``token`` comes back in ``AlterPartitionAnswered``. A second effect with the same token repeats
+    the same proposal. REQUIRES that the node gives an ``AlterPartitionAnswered`` for each, also
+    when no answer comes in time.
+    """
 
     token: int
     proposal: AlterPartitionData
@@ -409,8 +486,11 @@ class AlterPartition:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Sync:
-    """Make ``files`` durable without waiting (``Disk.submit_sync``), then give ``Synced(upto, generation)`` or ``SyncFailed``. At most one
-    per replica is outstanding; what is appended meanwhile goes with the next."""
+    """Make ``files`` durable in the background (``Disk.submit_sync``).
+
+    The node then gives ``Synced(upto, generation)`` or ``SyncFailed``. At most one sync per replica
+    is outstanding; records appended during it are synced by the next one.
+    """
 
     files: Sequence[File]
     upto: int
@@ -425,7 +505,10 @@ class Sync:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Wake:
-    """Give a ``Tick`` at ``at_ns`` of the monotonic clock. Earlier moments replace later ones; a replica asks again after each ``Tick``."""
+    """Give a ``Tick`` at ``at_ns`` of the monotonic clock.
+
+    An earlier time replaces a later one. The replica asks again after each ``Tick``.
+    """
 
     at_ns: int
 
@@ -435,16 +518,22 @@ class Wake:
 
 @dataclass(slots=True)
 class Offline:
-    """The disk refused or a sync failed: this replica answers KAFKA_STORAGE_ERROR from now on. The node takes it out of the cluster (stops
-    being a candidate, has the controller move its leaderships); only reopening the log with verification brings it back."""
+    """The disk failed, or a sync failed: this replica answers KAFKA_STORAGE_ERROR from now on.
+
+    The node takes it out of the cluster: it stops being a candidate and has the controller move its
+    leaderships. The replica comes back only when its log is reopened with verification.
+    """
 
     error: builtins.Exception
 
 
 @dataclass(slots=True)
 class BrokenRule:
-    """A safety rule did not hold although everybody kept to the protocol: ``rule`` is its name in ``docs/internals/replication.md``. The
-    node logs it as an error and goes on; tests and simulations fail."""
+    """A safety rule did not hold although all members kept to the protocol.
+
+    ``rule`` is its name in ``docs/internals/replication.md``. The node logs it as an error and goes
+    on; tests and simulations fail.
+    """
 
     rule: str
     about: str
@@ -452,8 +541,12 @@ class BrokenRule:
 
 @dataclass(slots=True)
 class Lost:
-    """Records that readers may have seen are gone from here, offsets ``start`` to ``end`` (exclusive): somebody asked for the unclean
-    election of ``leader_epoch``, and its leader does not have them. The node logs it."""
+    """Records that readers may have seen are lost from this log: offsets ``start`` to ``end``
+    (exclusive).
+
+    A user asked for the unclean election of ``leader_epoch``, and its leader does not have them.
+    The node logs the loss.
+    """
 
     start: int
     end: int
@@ -462,24 +555,34 @@ class Lost:
 
 @dataclass(slots=True)
 class Unexpected:
-    """A client's request met ``error``, which nobody had foreseen, before anything was changed: it was refused. The node logs it and goes
-    on; simulations fail."""
+    """A client's request failed with ``error``, which the code does not expect.
+
+    Nothing was changed, and the request was refused. The node logs the error and goes on;
+    simulations fail.
+    """
 
     error: builtins.Exception
 
 
 @dataclass(slots=True)
 class Stalled:
-    """A follower cannot take what its leader sends for now: its disk has no room, or there are too few file descriptors. It asks again and
-    again, and goes on by itself. Once for each time that this begins."""
+    """A follower cannot store the leader's records for now.
+
+    Its disk is full, or the process has too few file descriptors. The follower keeps retrying, and
+    recovers by itself. This effect is emitted once each time that the follower stalls.
+    """
 
     error: StorageError
 
 
 @dataclass(slots=True)
 class Damaged:
-    """What was read of the log is not what was written. The controller is to hear of it. Where ``is_last``, no other replica leads in its
-    place: who reads is told where the damage ends, and gets the rest. ``is_news``: the first time that this is so of this place."""
+    """A read of the log returned other bytes than were written; the node must report it to the
+    controller.
+
+    ``is_last``: no other replica leads instead. Readers are then told where the damage ends, and
+    read the rest. ``is_news``: this is the first such report of this place.
+    """
 
     error: CorruptError
     is_last: bool

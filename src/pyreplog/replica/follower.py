@@ -1,8 +1,9 @@
-"""The follower: fetches from the leader, cuts off what the leader does not have, appends the rest as it is.
+"""The follower: fetch from the leader, truncate diverging records, and append the rest unchanged.
 
-Rules (``docs/internals/replication.md``): truncation only on the leader's evidence, inside the fetch, and only under the leader epoch in
-which the answer was given (2.8, T1); never below the own high watermark without saying so (T2). A ``sync`` follower fetches only from its
-flushed end, so that the fetch itself says what is durable.
+Rules (``docs/internals/replication.md``): a follower truncates only on the leader's evidence,
+inside the fetch, and only under the leader epoch in which the answer was given (2.8, T1). It never
+truncates below its own high watermark without reporting it (T2). A follower with a ``sync`` log
+fetches only from its flushed end, so that the fetch offset itself states what is durable.
 """
 
 from __future__ import annotations
@@ -26,16 +27,21 @@ __all__ = ["Follower"]
 
 BACKOFF_MAX_NS: Final = 1_000_000_000
 FIRST_PAUSES: Final = 16
-"""The first pause is ``replica_fetch_backoff_ms`` divided by this; it doubles."""
+"""The first pause is ``replica_fetch_backoff_ms`` divided by this. Each later pause is twice as
+long.
+"""
 MARK_INTERVAL_NS: Final = 1_000_000
-"""While records stream in, the mark follows the high watermark this often: nothing is acknowledged on the strength of a follower's mark."""
+"""Shortest time between two writes of the mark while records stream in.
+
+The mark follows the high watermark late, because no acknowledgement relies on a follower's mark.
+"""
 
 _PASSING: Final = OUT_OF_ROOM | OUT_OF_MEANS
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Follower(Seat):
-    """One reign of one leader, seen from below."""
+    """The role of a replica that follows one leader, for one leader epoch."""
 
     __slots__ = (
         "asked",
@@ -56,25 +62,30 @@ class Follower(Seat):
         super().__init__(machine)
         self.leader_id = machine.leader_id
         self.asked: FetchPartition | None = None
-        """The fetch that is not answered yet."""
+        """The outstanding fetch."""
         self.stopped = False
-        """The leader says that its epoch is over: nothing more until newer metadata."""
+        """The leader reported that its epoch is over: do not fetch until newer metadata arrives."""
         self.leader_high_watermark = 0
         self.retry_at = FAR
         self.backoff_ns = 0
         self.stalled = False
-        """Whether the last records did not go onto the disk."""
+        """Whether the newest records could not be written to the disk."""
         self.marked_ns = 0
         self.max_bytes = machine.config.replica_fetch_max_bytes
         self.readers = Readers(self)
 
     def take(self, now_ns: int) -> None:
-        """Begin to fetch; a ``sync`` replica syncs first what is not yet (the machine does that at the end of every step)."""
-        self.log.write_mark()  # a leader's may lag behind its syncs, and the fetch tells of those
+        """Start to fetch.
+
+        A replica with a ``sync`` log first syncs its unsynced batches; ``Replica.step`` does that
+        at the end of every step.
+        """
+        # a former leader's mark may lag behind its syncs, and the fetch states the synced end
+        self.log.write_mark()
         self.ask()
 
     def leave(self, code: int) -> None:
-        """Forget the leader."""
+        """Stop following this leader."""
         self.readers.leave(code)
         if self.asked is not None:
             self.machine.out.append(StopFetching())
@@ -82,7 +93,9 @@ class Follower(Seat):
     # ---------------------------------------------------------------------------------------------------------------- asking
 
     def ask(self) -> None:
-        """Fetch from where the log ends, unless a fetch is out, or the flushed end of a ``sync`` log is not there yet."""
+        """Fetch from the log end, unless a fetch is outstanding or a ``sync`` log is not flushed up
+        to there.
+        """
         log = self.log
         end = log.end_offset
         if self.asked is not None or self.stopped or self.retry_at != FAR or not self.may_ask(end):
@@ -104,17 +117,23 @@ class Follower(Seat):
         self.machine.out.append(Fetch(self.leader_id, request))
 
     def may_ask(self, end: int) -> bool:
-        """Whether a fetch from ``end`` says the truth about what counts here: the flushed end of a ``sync`` log must have reached it."""
+        """Return whether a fetch from ``end`` states a durable offset.
+
+        A ``sync`` log must be flushed up to ``end``; an ``os`` log always qualifies.
+        """
         return not self.machine.sync_only or self.log.flushed_offset == end
 
     def synced(self, event: Synced, now_ns: int) -> None:
-        """What counts here moved. The mark says so before the leader hears of it."""
-        self._advance(now_ns, streaming=True)  # which may leave the mark to what follows
+        """Move the high watermark after a sync, write the mark, then fetch again.
+
+        The mark is written before the leader learns of the new flushed end.
+        """
+        self._advance(now_ns, streaming=True)  # may leave the mark to the next line
         self.log.write_mark()
         self.ask()
 
     def tick(self, event: Tick, now_ns: int) -> None:
-        """A pause, or a reader's wait, is over."""
+        """Handle the end of a pause, or of a reader's wait."""
         if now_ns >= self.readers.expiry_ns:
             self.readers.expire(now_ns)
         if now_ns >= self.retry_at:
@@ -125,8 +144,11 @@ class Follower(Seat):
             self.machine.wake_by(soonest)
 
     def back_off(self, now_ns: int, *, longest: bool = False) -> None:
-        """Pause before the next fetch: twice as long as the last time, up to a second. The first pauses are short, because most causes (the
-        leader hears of its epoch a moment later than we do) are over at once."""
+        """Pause before the next fetch: twice as long as the last time, up to a second.
+
+        The first pauses are short, because most causes end at once (the leader learns its epoch a
+        moment later than this follower).
+        """
         first = self.machine.config.replica_fetch_backoff_ms * 1_000_000 // FIRST_PAUSES
         self.backoff_ns = BACKOFF_MAX_NS if longest else min(max(first, 2 * self.backoff_ns), BACKOFF_MAX_NS)
         self.retry_at = now_ns + self.backoff_ns
@@ -135,7 +157,11 @@ class Follower(Seat):
     # ---------------------------------------------------------------------------------------------------------------- answers
 
     def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
-        """Take the leader's answer: only to the fetch that is out, under this leader epoch (T1), and while the log still ends there."""
+        """Handle the leader's answer to the outstanding fetch.
+
+        The answer is used only under the leader epoch of the fetch (T1), and only if the log still
+        ends at the fetch offset.
+        """
         request, data = event.request, event.data
         if request is not self.asked:
             return
@@ -162,10 +188,13 @@ class Follower(Seat):
         except StorageError:
             if not self.machine.sleeps_on():
                 raise
-            self.back_off(now_ns, longest=True)  # the leader is asked again when there may be means to open the log
+            # ask the leader again once the log may be able to open
+            self.back_off(now_ns, longest=True)
 
     def _append(self, data: PartitionData, now_ns: int) -> bool:
-        """Append the records as they are; False (and a pause) when that cannot be."""
+        """Append the records unchanged; return False, after a pause is set, if they cannot be
+        appended.
+        """
         records: Any = data.records
         log = self.log
         end = log.end_offset
@@ -173,18 +202,21 @@ class Follower(Seat):
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
                 if (end <= data.log_start_offset or end == log.start_offset) and (begin := RecordBatch(parts[0]).base_offset) < end:
-                    # The leader's log begins inside this batch, and all that this one has, if anything, is deleted there (and may be of
-                    # another branch: the leader's history begins at its start, too). Or this one is empty, and begins where a former
-                    # leader's did. Begin anew where the batch does, and delete what was deleted here already.
+                    # The leader's log starts inside this batch. Either all records of this log are
+                    # deleted at the leader (and may be of another branch, because the leader's
+                    # history begins at its log start), or this log is empty and starts at a former
+                    # leader's log start. Restart the log at the batch's base offset, and later
+                    # delete the records that were already deleted here (``kept_start``).
                     self.machine.kept_start = max(self.machine.kept_start, log.start_offset)
                     log.truncate_fully(begin)
                 elif 0 < end == log.start_offset and log.epochs.latest < self.machine.unclean_epoch:
-                    # The first records after an unclean election, and of ours only deleted ones are left. Those may be of a later epoch
-                    # than what comes, and must not lie before it.
+                    # The first records after an unclean election, and this log has only deleted
+                    # ones. Those may have a later epoch than the new records, which must not come
+                    # after them.
                     log.truncate_fully(end)
                 log.append_as_follower(parts, at_end=True)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError) as error:
-            # Damaged on the way, or cut at the leader since.
+            # The records were damaged on the way, or the leader has truncated them since.
             if log.failure is not None or is_interruption(error):
                 raise
             self._begin_where_kept()
@@ -204,8 +236,10 @@ class Follower(Seat):
         return True
 
     def _hear(self, data: PartitionData, now_ns: int) -> None:
-        """What the leader says of the log besides its records: the high watermark, and where it begins. REQUIRES that this one's records
-        are the leader's."""
+        """Adopt the leader's high watermark and log start offset.
+
+        REQUIRES that this log's records are the leader's.
+        """
         self.leader_high_watermark = data.high_watermark
         self._advance(now_ns, streaming=data.records is not None)
         log = self.log
@@ -215,7 +249,10 @@ class Follower(Seat):
                 log.delete_records(start)
 
     def _hear_at_least(self, data: PartitionData, now_ns: int) -> None:
-        """Where there is no room for records there mostly is for the news that some are deleted, which makes room."""
+        """Adopt the leader's high watermark and log start offset on a full disk.
+
+        There mostly is room for that, and deleting old records makes room for new ones.
+        """
         try:
             self._hear(data, now_ns)
         except StorageError as error:
@@ -223,12 +260,20 @@ class Follower(Seat):
                 raise
 
     def _begin_where_kept(self) -> None:
-        """The batch that the log began anew for did not come: what may come in its place, from another leader, is not what was deleted."""
+        """Go back to the old log start, because the batch for which the log restarted did not
+        arrive.
+
+        Another leader may send other records in its place, which are not the deleted ones.
+        """
         if self.log.end_offset < self.machine.kept_start:
             self.log.truncate_fully(self.machine.kept_start)
 
     def _advance(self, now_ns: int, *, streaming: bool) -> None:
-        """The high watermark is the leader's as far as this replica has it (what counts of it), after the append."""
+        """Set the high watermark to the leader's, but not above this log's end; call it after the
+        append.
+
+        The end of a ``sync`` log is its flushed end.
+        """
         log = self.log
         high_watermark = log.flushed_offset if self.machine.sync_only else log.end_offset
         if self.leader_high_watermark < high_watermark:
@@ -241,12 +286,16 @@ class Follower(Seat):
             if streaming and now_ns - self.marked_ns < MARK_INTERVAL_NS:
                 return
             if self.machine.sync_only and log.flushed_offset < log.end_offset:
-                return  # it is written when what came just now is synced
+                return  # the sync of the new records writes it
             self.marked_ns = now_ns
             log.write_mark()
 
     def divergence_target(self, epoch: int, end_offset: int) -> int:
-        """Where to cut, given that the leader's greatest epoch not above ours is ``epoch`` and ends at ``end_offset`` there (2.8)."""
+        """Return the offset to truncate to (2.8).
+
+        ``epoch`` is the leader's greatest epoch that is not above ours, and ``end_offset`` is its
+        end at the leader.
+        """
         log = self.log
         end = log.end_offset
         own_epoch, own_end = log.epochs.end_offset_for(epoch, end)
@@ -257,13 +306,17 @@ class Follower(Seat):
         return min(own_end, end_offset, end)
 
     def _truncate(self, target: int) -> None:
-        """Cut the log and its epochs at ``target``, also where only epochs go; the high watermark comes down with it."""
+        """Truncate the log and its epochs to ``target``, also if only epochs go.
+
+        The high watermark goes down with the log end.
+        """
         log = self.log
         if target < log.high_watermark and log.epochs.latest < self.machine.unclean_epoch:
             self.machine.out.append(Lost(target, log.high_watermark, self.machine.unclean_epoch))
         elif target < log.high_watermark:
             self.machine.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
-        # Below our start, too: a leader that was elected uncleanly may end below what was deleted here.
+        # The target may lie below this log's start: the log of an uncleanly elected leader may end
+        # there.
         self.machine.kept_start = min(self.machine.kept_start, target)
         log.truncate_to(target)
 
@@ -277,7 +330,11 @@ class Follower(Seat):
             self.back_off(now_ns)
 
     def _out_of_range(self, leader_start: int, leader_end: int, now_ns: int) -> None:
-        """The leader has nothing at our end: it is shorter, or it begins later (then everything starts again there)."""
+        """Handle a fetch offset that the leader does not have.
+
+        Its log either ends below this one, or starts above it; then this log restarts at the
+        leader's start.
+        """
         log = self.log
         if leader_end < log.end_offset:
             self._truncate(leader_end)
@@ -291,8 +348,12 @@ class Follower(Seat):
     # ---------------------------------------------------------------------------------------------------------------- readers
 
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Records below this replica's own high watermark (KIP-392), for who wants them from anywhere. Only while in sync: a replica that
-        is far behind would keep its readers there."""
+        """Serve records below this replica's own high watermark (KIP-392), if the reader accepts
+        any replica.
+
+        Only an in-sync replica serves them, because a replica that is far behind would hold its
+        readers back.
+        """
         request, log = event.request, self.log
         code = self.epoch_error(request.current_leader_epoch)
         if not code and (not event.anywhere or not self.machine.in_sync or log.incomplete):
@@ -311,5 +372,5 @@ class Follower(Seat):
             self.readers.fetch(event, now_ns)
 
     def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
-        """The reader went away."""
+        """Drop the fetch of a reader that no longer waits."""
         self.readers.cancel(event.source, event.correlation_id)

@@ -1,11 +1,14 @@
-"""The leader: appends, serves reads, and decides what is committed.
+"""The leader: append, serve reads, and decide which records are committed.
 
-The rules are named as in ``docs/internals/replication.md``: the high watermark (2.5), follower progress (2.6), the in-sync set and its
-proposals (2.7, P1-P5), waiters (W1), expansion below the minimum (E1). Where they are decided:
+The rules have their names from ``docs/internals/replication.md``: the high watermark (2.5),
+follower progress (2.6), the ISR and its proposals (2.7, P1-P5), waiters (W1), expansion below the
+minimum (E1). The decisions are made here:
 
-* what counts as committed: :meth:`Leader.high_watermark_candidate`
-* who is in sync: :meth:`Leader.caught_up`, :meth:`Leader.eligible`, :meth:`Leader.may_join`
-* when a waiting append is answered: :meth:`Leader.appends_acknowledged` and :meth:`Leader.flushes_acknowledged`
+* which records are committed: :meth:`Leader.high_watermark_candidate`
+* which replicas are in sync: :meth:`Leader.caught_up`, :meth:`Leader.eligible`,
+  :meth:`Leader.may_join`
+* when a waiting append is answered: :meth:`Leader.appends_acknowledged` and
+  :meth:`Leader.flushes_acknowledged`
 
 A known-bad variant overrides one of them.
 """
@@ -72,14 +75,17 @@ if TYPE_CHECKING:
 __all__ = ["Leader"]
 
 HIGH_WATERMARK_PUSH_NS: Final = 1_000_000
-"""A follower that has nothing to fetch hears of a new high watermark after this long, unless records carry it earlier."""
+"""How long a new high watermark waits for records to carry it, before it is pushed to idle
+followers.
+"""
 PROPOSAL_RETRY_NS: Final = 50_000_000
 EPOCH_RETRY_NS: Final = 500_000_000
 INELIGIBLE_RETRY_NS: Final = 500_000_000
-"""A replica that the controller refused is not proposed again before this, unless the brokers change."""
+"""How long a replica that the controller refused is not proposed again, unless the brokers change.
+"""
 
 _PASSING: Final = OUT_OF_ROOM | OUT_OF_MEANS
-"""Refusals of the disk after which the same may succeed."""
+"""Disk errors after which the same call may succeed later."""
 _BACK_TO_COMMITTED: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 _UNTIL_METADATA: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -93,7 +99,11 @@ _UNTIL_METADATA: Final = (
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Leader(Seat):
-    """One reign: from the metadata that named this broker with a new leader epoch to the next change of that epoch."""
+    """The role of a replica that leads, for one leader epoch.
+
+    It lasts from the metadata that names this broker with a new leader epoch to the next change of
+    that epoch.
+    """
 
     __slots__ = (
         "alone",
@@ -125,24 +135,24 @@ class Leader(Seat):
         self.maximal: Sequence[int] = self.committed
         self.min_isr = 1
         self.start_of_epoch = self.log.end_offset
-        """LESO: the log end offset when the reign began."""
+        """LESO: the log end offset at the start of this leader epoch."""
         self.frozen_end = 0
-        """The log end offset when the committed set fell below the minimum (E1)."""
+        """The log end offset when the committed ISR fell below the minimum (E1)."""
         self.pending: Proposal | None = None
         self.followers: dict[int, Progress] = {}
         self.remotes: list[Progress] = []
         self.alone = True
-        """No other replica is in the maximal in-sync set."""
+        """Whether no other replica is in the maximal ISR."""
         self.waiters: list[Waiter] = []
-        """Appends with acks=all, by rising offset."""
+        """Unanswered appends with acks=all, by rising offset."""
         self.flush_waiters: list[Waiter] = []
-        """Appends with acks=1 of a ``sync`` log, by rising offset."""
+        """Unanswered appends with acks=1 to a ``sync`` log, by rising offset."""
         self.readers = Readers(self)
         self.deletions: list[Deletion] = []
-        """Deletions that not every live replica has made yet."""
+        """Deletions that at least one live replica has not made yet."""
         self.lag_max_ns = machine.config.replica_lag_time_max_ms * 1_000_000
-        # Moments of the next: end of a waiter, push of the high watermark, look for laggards, look for joiners, trial to record the epoch
-        # or to wake the log.
+        # Times of the next: waiter deadline, push of the high watermark, check for laggards, check
+        # for joiners, retry of recording the epoch or of waking the log.
         self.expiry_at = FAR
         self.push_at = FAR
         self.shrink_at = FAR
@@ -152,9 +162,11 @@ class Leader(Seat):
     # ------------------------------------------------------------------------------------------------------------- the reign
 
     def take(self, now_ns: int) -> None:
-        """Record the epoch (written, not awaited: a leader that comes back leads in a new epoch), begin to count from nothing (R0)."""
+        """Record the leader epoch, and start with no progress of any follower (R0). The epoch is
+        written but not synced, because a leader that comes back leads in a new epoch."""
         self._record_epoch(now_ns)
-        self.log.write_mark()  # a follower's may lag behind the high watermark that is shown from now on
+        # a former follower's mark may lag behind the high watermark that readers now see
+        self.log.write_mark()
         self._set_replicas()
         for follower in self.remotes:
             if follower.broker_id in self.committed:
@@ -164,8 +176,9 @@ class Leader(Seat):
         self.advance(now_ns)
 
     def _record_epoch(self, now_ns: int) -> None:
-        """On a full disk: later, or with the first append. Until then nothing can be in this epoch, and a follower that knows one which
-        this log does not know yet has to wait (F5)."""
+        """Record the leader epoch in the log; on a full disk retry later, or with the first append.
+        Until then the log has no record of this epoch. A follower that knows an epoch unknown to
+        this log has to wait (F5)."""
         self.record_at = FAR
         log, epoch = self.log, self.machine.leader_epoch
         if log.epochs.latest == epoch:
@@ -179,7 +192,7 @@ class Leader(Seat):
             self.machine.wake_by(self.record_at)
 
     def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
-        """The metadata of this very reign moved on. An equal partition epoch is a replay and says nothing about the in-sync set (P3)."""
+        """Apply newer metadata of this epoch. A replay does not change the ISR (P3)."""
         self._set_replicas()
         if newer:
             self.pending = None
@@ -192,7 +205,7 @@ class Leader(Seat):
         self.advance(now_ns)
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
-        """Who may join may have changed."""
+        """Look for replicas that may join the ISR now."""
         for follower in self.remotes:
             follower.not_before_ns = now_ns
         self._look_for_joiners(now_ns)
@@ -200,7 +213,8 @@ class Leader(Seat):
         self.advance(now_ns)
 
     def leave(self, code: int) -> None:
-        """Nobody is told "not appended": what waits may yet be committed under the next leader (W1)."""
+        """End the role; unanswered appends get NOT_ENOUGH_REPLICAS_AFTER_APPEND. They may still be
+        committed under the next leader, so no append is reported as failed (W1)."""
         for waiter in (*self.flush_waiters, *self.waiters):
             self._answer(waiter, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self.flush_waiters.clear()
@@ -217,7 +231,7 @@ class Leader(Seat):
     # ---------------------------------------------------------------------------------------------------------------- append
 
     def produce(self, event: Produce, now_ns: int) -> None:
-        """Append one batch (2.3) and answer as ``acks`` says (2.4)."""
+        """Append one batch (2.3), and answer as ``acks`` demands (2.4)."""
         if event.leader_epoch >= 0 or event.acks != -1 or len(self.committed) < self.min_isr:
             code = self._produce_refusal(event)
             if code:
@@ -242,7 +256,7 @@ class Leader(Seat):
             self._arm_shrink(now_ns)
 
     def produce_many(self, event: ProduceMany, now_ns: int) -> None:
-        """The same for several: with as few writes as can be, and told to the followers once."""
+        """Append several batches with as few writes as possible, and notify the followers once."""
         events: list[Produce] = []
         for one in event.batches:
             code = self._produce_refusal(one)
@@ -260,11 +274,13 @@ class Leader(Seat):
                 if is_interruption(error):
                     raise
                 if isinstance(error, OutcomeUnknownError):
-                    unknown = error  # for those behind it, too, as far as they are not in the log yet
+                    # later batches have an unknown outcome too, unless they are in the log already
+                    unknown = error
                 self._not_appended(one, unknown if isinstance(error, StorageError) and unknown is not None else error, now_ns)
                 at += 1
                 if self.machine.seat is not self:
-                    # The disk refused, and who waits was told so: the rest is refused from another seat.
+                    # The disk failed and all waiters were answered. The offline role refuses the
+                    # rest.
                     for one in events[at:]:
                         if unknown is None:
                             self.machine.seat.produce(one, now_ns)
@@ -287,7 +303,7 @@ class Leader(Seat):
             self._arm_shrink(now_ns)
 
     def _produce_refusal(self, event: Produce) -> int:
-        """Why a batch is refused unseen; 0 where it is not."""
+        """Return the error code that refuses the batch before it is appended; 0 if there is none."""
         code = self.epoch_error(event.leader_epoch)
         if not code:
             if event.acks == -1:
@@ -298,17 +314,18 @@ class Leader(Seat):
         return code
 
     def _not_appended(self, event: Produce, error: Exception, now_ns: int) -> None:
-        """The log did not take it."""
+        """Answer a batch that the log refused."""
         log, machine = self.log, self.machine
         if isinstance(error, DuplicateSequenceError):
-            # Where it is nobody knows any more, but below the end: it counts at the latest when that does.
+            # The batch's offset is forgotten, but it is below the log end. So it is committed at
+            # the latest when the log end is.
             self._repeated(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
         elif isinstance(error, StorageError):
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
             if (error.errno not in _PASSING or log.failure is not None) and not machine.sleeps_on():
                 machine.go_offline(error)
         elif isinstance(error, OutcomeUnknownError):
-            # It may be there after the next start, and be led there.
+            # The batch may be in the log after the next start, and that log may lead.
             self.refuse_produce(event, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, str(error))
             if log.failure is not None:
                 machine.go_offline(log.failure)
@@ -316,19 +333,19 @@ class Leader(Seat):
             if isinstance(error, UnknownServerError):
                 cause = error.__cause__
                 machine.out.append(Unexpected(cause if isinstance(cause, Exception) else error))
-            # What ends the log, or keeps it from opening, is not the batch's fault.
+            # An error that ends the log, or keeps it from opening, is not the batch's fault.
             code = _append_code(error) if log.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
             self.refuse_produce(event, code, str(error))
             if log.failure is not None:
                 machine.go_offline(log.failure)
 
     def _appended_before(self, event: Produce, appended: Appended, now_ns: int) -> None:
-        """The log has it since an earlier time."""
+        """Answer a batch that was already in the log."""
         waiter = Waiter(appended.last_offset + 1, event.source, event.correlation_id, 0, appended.base_offset, appended.timestamp)
         self._repeated(event, waiter, now_ns)
 
     def _await(self, event: Produce, appended: Appended, now_ns: int) -> None:
-        """It is in the log: answer when that is what ``acks`` asks for."""
+        """Answer an appended batch, now or when the condition of its ``acks`` holds."""
         required = appended.last_offset + 1
         if event.acks == 1 and self.own_end() >= required:
             self._appended(event, appended.base_offset, appended.timestamp)
@@ -341,14 +358,16 @@ class Leader(Seat):
             self.machine.wake_by(deadline)
 
     def _repeated(self, event: Produce, waiter: Waiter, now_ns: int) -> None:
-        """An idempotent producer sent again what this log has: answered with the offsets of the first time, as soon as ``acks`` is
-        satisfied for those; with DUPLICATE_SEQUENCE_NUMBER where they are forgotten."""
+        """Answer a batch that an idempotent producer sent again and the log already has. The answer
+        has the offsets of the first append, and comes as soon as ``acks`` is satisfied for them. If
+        the offsets are forgotten the answer is DUPLICATE_SEQUENCE_NUMBER."""
         required = waiter.required
         end, waiters = (self.log.high_watermark, self.waiters) if event.acks == -1 else (self.own_end(), self.flush_waiters)
         if event.acks == 0:
             return
         if end >= required and (event.acks == 1 or len(self.maximal) >= self.min_isr):
-            self.log.write_mark()  # nobody may have waited for it the first time
+            # the first append may have had no waiter, so its mark may not be written
+            self.log.write_mark()
             self._answer(waiter, 0)
             return
         deadline = waiter.deadline_ns = now_ns + event.timeout_ms * 1_000_000
@@ -360,15 +379,15 @@ class Leader(Seat):
         self.appends_acknowledged()
 
     def synced(self, event: Synced, now_ns: int) -> None:
-        """The flushed end moved: it is the end that counts of a ``sync`` log. Those who wait for all replicas are told when the high
-        watermark has moved, and then one write of the mark says both; everybody else is told now, or may never be."""
+        """Answer acks=1 appends now, because no later event may answer them. Appends with acks=all
+        are answered when the high watermark has moved; one write of the mark then covers both."""
         if self.flush_waiters or not self.waiters or not self.machine.sync_only:
             self.log.write_mark()
             self.flushes_acknowledged()
         self.advance(now_ns)
 
     def appends_acknowledged(self) -> None:
-        """Answer acks=all appends that the high watermark passed: success only if the maximal in-sync set is large enough now."""
+        """Answer acks=all appends below the high watermark; fail them if the ISR is too small."""
         waiters, high_watermark = self.waiters, self.log.high_watermark
         if waiters and waiters[0].required <= high_watermark:
             code = 0 if len(self.maximal) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -384,7 +403,8 @@ class Leader(Seat):
     # -------------------------------------------------------------------------------------------------------- the high watermark
 
     def high_watermark_candidate(self, now_ns: int) -> int:
-        """The offset below which every replica that counts, or may come to count, has everything; -1 while the set is too small (2.5)."""
+        """Return the offset below which every replica that counts, or may come to count, has all
+        records. Return -1 while the ISR is too small (2.5)."""
         if len(self.committed) < self.min_isr:
             return -1
         candidate = self.own_end()
@@ -394,11 +414,12 @@ class Leader(Seat):
         return candidate
 
     def own_end(self) -> int:
-        """This replica's end that counts: the flushed one of a ``sync`` log, the written one of an ``os`` log."""
+        """Return this replica's end that counts: flushed (``sync`` log) or written (``os`` log)."""
         return self.log.flushed_offset if self.machine.sync_only else self.log.end_offset
 
     def advance(self, now_ns: int) -> None:
-        """Move the high watermark if it can move; then write the mark, then answer whom it concerns. Later, where the log does not wake."""
+        """Move the high watermark if it can move, then write the mark, then answer the waiting
+        requests. If the log cannot wake, retry later."""
         log = self.log
         try:
             before = log.high_watermark
@@ -425,18 +446,20 @@ class Leader(Seat):
             self.machine.wake_by(self.push_at)
 
     def caught_up(self, follower: Progress, now_ns: int) -> bool:
-        """Whether it has everything, or had everything at most ``replica.lag.time.max.ms`` ago."""
+        """Return whether the follower has all records, or had them at most
+        ``replica.lag.time.max.ms`` ago."""
         return follower.leo == self.log.end_offset or now_ns - follower.caught_up_ns <= self.lag_max_ns
 
     def eligible(self, follower: Progress) -> bool:
-        """Whether the controller would accept it: alive, and the incarnation that fetches is the registered one."""
+        """Return whether the controller would accept the follower into the ISR. Its broker must be
+        alive, and the incarnation that fetches must be the registered one."""
         status = self.machine.brokers.get(follower.broker_id)
         return status is not None and status.eligible and follower.broker_epoch == status.epoch
 
     # ------------------------------------------------------------------------------------------------------------------ followers
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
-        """Check (2.8), read, then record the progress (2.6): an answer with an error or a divergence records nothing."""
+        """Check the fetch (2.8), read, record progress (2.6); an error or divergence records none."""
         request = event.request
         machine, log = self.machine, self.log
         if request.current_leader_epoch != machine.leader_epoch:
@@ -460,7 +483,7 @@ class Leader(Seat):
                 return
         if offset < end:
             try:
-                # A batch at least: else it never goes on.
+                # At least one batch, or the follower would never progress.
                 records = log.read(offset, max(request.partition_max_bytes, 1), end, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
                 if is_interruption(error):
@@ -484,8 +507,8 @@ class Leader(Seat):
             machine.wake_by(self.push_at)
 
     def _serve_parked(self, now_ns: int) -> None:
-        """New records: everyone who waited for them had everything until now, and gets them, with one read for all who wait at the same
-        place."""
+        """Answer the parked fetches with the new records. Their followers had all records until
+        now. Fetches from the same offset share one read."""
         log, data, at = self.log, None, None
         for follower in self.remotes:
             parked = follower.parked
@@ -507,8 +530,8 @@ class Leader(Seat):
             self.machine.out.append(Reply(parked.source, parked.correlation_id, data))
 
     def _push_high_watermark(self, now_ns: int) -> None:
-        """Tell followers that have waited for a while and know less (of the log's start, too). Those that fetched just now are likely to
-        get records soon."""
+        """Answer fetches that were parked for a while and have an old high watermark or log start
+        offset. Followers that fetched just now are likely to get records soon, so they wait."""
         self.push_at = FAR
         high_watermark, start = self.log.high_watermark, self.log.start_offset
         for follower in self.remotes:
@@ -526,12 +549,13 @@ class Leader(Seat):
 
     @property
     def is_only_member(self) -> bool:
-        """As the controller counts."""
+        """Whether the committed ISR has no other member."""
         return len(self.committed) <= 1
 
     def may_join(self, follower: Progress, now_ns: int) -> bool:
-        """Whether it may be proposed: alive, has fetched in this epoch, has everything that was or may have been exposed (2.6, E1), and has
-        deleted what was deleted while nobody waited for it."""
+        """Return whether the leader may propose the follower for the ISR. The follower must be
+        eligible, have fetched in this epoch, have every record that was or may have been exposed
+        (2.6, E1), and have made all deletions."""
         leo = follower.leo
         if leo < 0 or leo < self.log.high_watermark or leo < self.start_of_epoch or not self.eligible(follower):
             return False
@@ -540,7 +564,7 @@ class Leader(Seat):
         return len(self.committed) >= self.min_isr or leo >= self.frozen_end or self.caught_up(follower, now_ns)
 
     def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
-        """The controller decided, or did not. Matched by identity: an answer to an earlier proposal says nothing about this one (P2)."""
+        """Handle the answer to the outstanding proposal; answers to earlier ones say nothing (P2)."""
         pending = self.pending
         if pending is None or event.token != pending.token:
             return
@@ -578,7 +602,7 @@ class Leader(Seat):
             self._propose([*self.committed, follower.broker_id], follower)
 
     def _propose_shrink(self, now_ns: int) -> None:
-        """Drop everyone who lags, in one step; look again later while someone may come to lag."""
+        """Propose to remove all laggards in one step; check again later if a replica can still lag."""
         self.shrink_at = FAR
         if self.pending is None:
             late = [f.broker_id for f in self.remotes if f.committed and not self.caught_up(f, now_ns)]
@@ -588,7 +612,7 @@ class Leader(Seat):
         self.advance(now_ns)
 
     def _propose(self, members: Sequence[int], joins: Progress | None) -> None:
-        """Ask the controller; until it answers the maximal set holds everyone it might count (P1)."""
+        """Propose ``members``; until the answer the maximal ISR has all that may be counted (P1)."""
         machine, states = self.machine, []
         for broker_id in members:
             follower, status = self.followers.get(broker_id), machine.brokers.get(broker_id)
@@ -604,7 +628,7 @@ class Leader(Seat):
         machine.out.append(AlterPartition(self.pending.token, data))
 
     def _set_replicas(self) -> None:
-        """Followers are the assigned replicas but us: those that stay keep their progress, those that come start from nothing."""
+        """Set the followers to the other assigned replicas; those that stay keep their progress."""
         machine = self.machine
         others = [broker_id for broker_id in machine.replicas if broker_id != machine.broker_id]
         for broker_id, follower in self.followers.items():
@@ -633,7 +657,7 @@ class Leader(Seat):
                 self.alone = False
 
     def _arm_shrink(self, now_ns: int) -> None:
-        """Look for laggards while somebody that the high watermark waits for lacks something; an idle partition needs no timer."""
+        """Check for laggards later, unless no replica that counts lacks records."""
         if self.shrink_at != FAR:
             return
         end = self.log.end_offset
@@ -646,11 +670,12 @@ class Leader(Seat):
     # ----------------------------------------------------------------------------------------------------------------- readers
 
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Records below the high watermark."""
+        """Serve records below the high watermark."""
         request, log = event.request, self.log
         code = self.epoch_error(request.current_leader_epoch)
         if not code and request.last_fetched_epoch > self.machine.leader_epoch:
-            code = ErrorCode.UNKNOWN_LEADER_EPOCH  # it has read from a later leader than this one
+            # the reader has read from a later leader than this one
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH
         if not code and request.last_fetched_epoch >= 0:
             refusal = self.diverging(request, log.end_offset)
             if refusal is not None:
@@ -664,11 +689,12 @@ class Leader(Seat):
             self.readers.fetch(event, now_ns)
 
     def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
-        """The reader went away."""
+        """Drop the fetch of a reader that no longer waits."""
         self.readers.cancel(event.source, event.correlation_id)
 
     def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
-        """An offset by time. While the high watermark is below the start of this epoch the end is not known to readers (KIP-207)."""
+        """Look up an offset by timestamp. While the high watermark is below the start of this
+        leader epoch, readers cannot know the end (KIP-207)."""
         request, log = event.request, self.log
         answer = ListOffsetsPartitionResponse(request.partition_index, self.epoch_error(request.current_leader_epoch))
         end = log.end_offset if event.replica_id >= 0 else log.high_watermark
@@ -709,7 +735,7 @@ class Leader(Seat):
             answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
 
     def _find_greatest(self, answer: ListOffsetsPartitionResponse, end: int) -> None:
-        """The first record with the greatest timestamp below ``end``: whether any is at or after a time can be asked, so it is halved."""
+        """Binary-search the first record with the greatest timestamp below ``end``."""
         probe, low, high, step = 0, 0, INT64_MAX, 1
         try:
             while low <= high:
@@ -731,7 +757,7 @@ class Leader(Seat):
         answer.leader_epoch = self.log.epochs.epoch_for_offset(answer.offset)
 
     def offset_for_leader_epoch(self, event: OffsetForLeaderEpoch, now_ns: int) -> None:
-        """Where an epoch ends in this log."""
+        """Answer with the end offset of a leader epoch in this log."""
         request = event.request
         code = self.epoch_error(request.current_leader_epoch)
         epoch, end = (-1, -1) if code else self.end_of_epoch(request.leader_epoch)
@@ -740,7 +766,7 @@ class Leader(Seat):
     # ---------------------------------------------------------------------------------------------------------------- deletion
 
     def delete_records(self, event: DeleteRecords, now_ns: int) -> None:
-        """Move the log start offset up, never above the high watermark, and tell the followers at once (2.12)."""
+        """Move the log start up to at most the high watermark; notify the followers (2.12)."""
         log, machine = self.log, self.machine
         offset = log.high_watermark if event.offset == -1 else event.offset
         if not 0 <= offset <= log.high_watermark:
@@ -748,7 +774,8 @@ class Leader(Seat):
             return
         if offset > log.start_offset:
             try:
-                log.delete_records(offset)  # durable: what was deleted must not come back with the power
+                # durable: a power loss must not bring deleted records back
+                log.delete_records(offset)
             except StorageError:
                 if not machine.sleeps_on():
                     raise
@@ -766,8 +793,9 @@ class Leader(Seat):
         self.deletions_made()
 
     def low_watermark(self) -> int:
-        """The lowest log start offset among the live replicas, and those of the in-sync set, fenced or not, because each may lead next:
-        nothing below it can be read anywhere. -1 while one has not said its own."""
+        """Return the lowest log start offset of the live replicas and of the ISR; -1 if one is
+        unknown. ISR members count even if they are fenced, because each may lead next. No record
+        below the result can be read anywhere."""
         low = self.log.start_offset
         for follower in self.remotes:
             status = self.machine.brokers.get(follower.broker_id)
@@ -794,7 +822,7 @@ class Leader(Seat):
     # -------------------------------------------------------------------------------------------------------------------- time
 
     def tick(self, event: Tick, now_ns: int) -> None:
-        """Whatever is due; then ask for the next tick."""
+        """Do all work that is due, then ask for the next tick."""
         pending = self.pending
         if now_ns >= self.expiry_at:
             self._expire(now_ns)
@@ -819,8 +847,9 @@ class Leader(Seat):
             self.machine.wake_by(soonest)
 
     def _expire(self, now_ns: int) -> None:
-        """Answer whose time is up with REQUEST_TIMED_OUT: appends may yet be committed, deletions go on."""
-        self.log.write_mark()  # it may have waited for the high watermark, as they did
+        """Answer expired requests with REQUEST_TIMED_OUT; their work still goes on."""
+        # the write of the mark may have been left to the next high-watermark move
+        self.log.write_mark()
         self.waiters = self._unexpired(self.waiters, now_ns)
         self.flush_waiters = self._unexpired(self.flush_waiters, now_ns)
         soonest = min([waiter.deadline_ns for waiter in (*self.waiters, *self.flush_waiters)], default=FAR)
@@ -835,7 +864,7 @@ class Leader(Seat):
         self.expiry_at = soonest
 
     def _unexpired(self, waiters: list[Waiter], now_ns: int) -> list[Waiter]:
-        """Those of ``waiters`` that have time left; the others are answered."""
+        """Answer the expired ``waiters`` and return the others."""
         kept: list[Waiter] = []
         for waiter in waiters:
             if waiter.deadline_ns <= now_ns:

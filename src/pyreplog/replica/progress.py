@@ -1,4 +1,7 @@
-"""What a leader knows about one other replica, and about its own proposals. Values of one reign: never carried into another epoch."""
+"""What a leader knows about the other replicas, and about its own proposals.
+
+The values belong to one leader epoch and are never carried into another.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ __all__ = ["Deletion", "Progress", "Proposal", "Waiter"]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Progress:
-    """How far one other replica has come: R[r] of the rules. ``leo`` -1 until it has fetched in this epoch."""
+    """Progress of one other replica: R[r] of the rules.
+
+    ``leo`` is -1 until the replica has fetched in this epoch.
+    """
 
     __slots__ = (
         "broker_epoch",
@@ -42,18 +48,21 @@ class Progress:
         self.last_fetch_leader_leo = -1
         self.last_fetch_ns = NEVER
         self.caught_up_ns = NEVER
-        """The latest moment at which its newest fetch offset was our log end offset."""
+        """The latest time at which its newest fetch offset was the leader's log end offset."""
         self.committed = False
-        """In the committed in-sync set."""
+        """Whether the replica is in the committed ISR."""
         self.in_play = False
-        """In the maximal in-sync set."""
+        """Whether the replica is in the maximal ISR."""
         self.not_before_ns = NEVER
-        """Not proposed again before this moment."""
+        """The leader does not propose the replica again before this time."""
         self.parked: FollowerFetch | None = None
         self.parked_ns = NEVER
 
     def fetched(self, offset: int, start_offset: int, broker_epoch: int, leader_leo: int, now_ns: int) -> None:
-        """A valid fetch from ``offset`` arrived; ``leader_leo`` is our log end offset before it is served (2.6)."""
+        """Record a valid fetch from ``offset``.
+
+        ``leader_leo`` is the leader's log end offset before it serves the fetch (2.6).
+        """
         if offset >= leader_leo:
             self.caught_up_ns = now_ns
         elif offset >= self.last_fetch_leader_leo and self.last_fetch_ns > self.caught_up_ns:
@@ -68,7 +77,10 @@ class Progress:
 
 @mypyc_attr(acyclic=True)
 class Waiter:
-    """An append that is not answered yet: when the end that its ``acks`` names reaches ``required``. ``code``: with what, then."""
+    """An unanswered append.
+
+    It is answered with ``code`` when the end that its ``acks`` names reaches ``required``.
+    """
 
     __slots__ = ("append_time", "base_offset", "code", "correlation_id", "deadline_ns", "required", "source")
 
@@ -85,7 +97,7 @@ class Waiter:
 
 
 class Deletion:
-    """A deletion below ``offset`` that not every live replica has made yet."""
+    """A deletion below ``offset`` that at least one live replica has not made yet."""
 
     __slots__ = ("correlation_id", "deadline_ns", "offset", "source")
 
@@ -98,7 +110,10 @@ class Deletion:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Proposal:
-    """An in-sync set that the controller may or may not have accepted. ``joins`` is the replica it adds, None where it only removes."""
+    """An ISR that the controller may or may not have accepted.
+
+    ``joins`` is the replica that the proposal adds, or None if it only removes replicas.
+    """
 
     __slots__ = ("data", "joins", "resend_ns", "token")
 

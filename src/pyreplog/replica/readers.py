@@ -1,7 +1,8 @@
-"""What consumers read at one replica, whether it leads or follows: fetches below the high watermark, and those that wait for it.
+"""Consumer fetches at one replica, whether it leads or follows.
 
-A waiting fetch belongs to one reign: when the role ends, everybody is told to ask elsewhere, and nobody is answered out of another epoch.
-The high watermark is read once per operation (KAFKA-9807).
+A fetch reads records below the high watermark, or waits for them. A waiting fetch belongs to one
+leader epoch: when the role ends, every waiting reader is refused and asks elsewhere, and no fetch
+is answered in another epoch. The high watermark is read once per operation (KAFKA-9807).
 """
 
 from __future__ import annotations
@@ -33,25 +34,28 @@ class _Waiting:
 
 
 _NOBODY: Final[dict[tuple[str, int], _Waiting]] = {}
-"""What stays empty: there may be very many partitions that nobody reads."""
+"""Shared empty dict, never filled: a node may have very many partitions without readers."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Readers:
-    """The consumers of one seat."""
+    """The consumer fetches of one role."""
 
     __slots__ = ("_seat", "expiry_ns", "waiting")
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self.waiting = _NOBODY
-        """By (source, correlation id)."""
+        """Waiting fetches by (source, correlation id)."""
         self.expiry_ns = FAR
-        """When :meth:`expire` is due."""
+        """The time at which :meth:`expire` must be called next."""
 
     def fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Answer, or wait for the high watermark (2.11). REQUIRES an offset that is not below the log's start, nor above its end, and that
-        the reader's history is this log's."""
+        """Answer the fetch, or let it wait for the high watermark (2.11).
+
+        REQUIRES an offset between the log's start and its end, and a reader whose history is this
+        log's.
+        """
         seat = self._seat
         if self._serve(event, seat.log.high_watermark, patient=event.max_wait_ms > 0):
             return
@@ -64,7 +68,10 @@ class Readers:
             seat.machine.wake_by(deadline)
 
     def _serve(self, event: ConsumerFetch, high_watermark: int, *, patient: bool) -> bool:
-        """Answer with what lies below ``high_watermark``; False where that is too little and the reader is ``patient``."""
+        """Answer with the records below ``high_watermark``.
+
+        Return False without an answer if the records are too few and the reader is ``patient``.
+        """
         seat, request = self._seat, event.request
         records: LogSlice | None = None
         if request.fetch_offset < high_watermark:
@@ -85,18 +92,18 @@ class Readers:
         return True
 
     def serve(self) -> None:
-        """The high watermark moved: answer those for whom that is enough."""
+        """Answer the waiting fetches that the new high watermark satisfies."""
         high_watermark = self._seat.log.high_watermark
         for key, reader in list(self.waiting.items()):
             if reader.event.request.fetch_offset < high_watermark and self._serve(reader.event, high_watermark, patient=True):
                 del self.waiting[key]
 
     def cancel(self, source: str, correlation_id: int) -> None:
-        """The reader went away."""
+        """Drop the fetch of a reader that no longer waits."""
         self.waiting.pop((source, correlation_id), None)
 
     def expire(self, now_ns: int) -> None:
-        """Answer whose time is up with what there is."""
+        """Answer the expired fetches with the records available now."""
         soonest = FAR
         high_watermark = self._seat.log.high_watermark
         for key, reader in list(self.waiting.items()):
@@ -108,14 +115,14 @@ class Readers:
         self.expiry_ns = soonest
 
     def leave(self, code: int) -> None:
-        """The role ends: everybody asks elsewhere."""
+        """Refuse all waiting fetches with ``code``, because the role ends."""
         for reader in self.waiting.values():
             self._seat.refuse_fetch(reader.event, code)
         self.waiting.clear()
 
 
 def _end(records: LogSlice) -> int:
-    """The offset behind the last whole batch."""
+    """Return the offset after the last whole batch."""
     end = -1
     for part in records.parts():
         position, size = 0, part.nbytes

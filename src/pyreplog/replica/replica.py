@@ -1,21 +1,23 @@
-"""The machine of one partition's replica: which role it has, and which event goes where.
+"""The state machine of one partition's replica: it holds the role, and dispatches events to it.
 
-The roles themselves are :class:`~pyreplog.replica.leader.Leader`, :class:`~pyreplog.replica.follower.Follower` and the two that refuse
-(:mod:`~pyreplog.replica.seat`). What is common to all stands here: what the metadata says, the one outstanding sync, the one
-outstanding timer, and the step into ``offline`` when the disk refuses.
+The roles are :class:`~pyreplog.replica.leader.Leader`, :class:`~pyreplog.replica.follower.Follower`
+and the two that refuse (:mod:`~pyreplog.replica.seat`). This module has the parts that all roles
+share: the metadata, the one outstanding sync, the one outstanding timer, and the change to
+``offline`` when the disk fails.
 
 Roles change only here, by this table:
 
 ===================  ============================  ==========================  ================
-metadata says        I lead                        another leads               nobody leads
+metadata says        I lead                        another leads               no leader
 ===================  ============================  ==========================  ================
 in role none         lead, if the epoch is new     follow                      --
-in role follower     lead, if the epoch is new     follow anew if it grew      none
-in role leader       lead anew if it grew          follow                      none
+in role follower     lead, if the epoch is new     follow again if it grew     none
+in role leader       lead again if it grew         follow                      none
 in role offline      --                            --                          --
 ===================  ============================  ==========================  ================
 
-A picture with an older leader epoch, or with the same one and an older partition epoch, changes nothing.
+An image with an older leader epoch, or with the same one and an older partition epoch, changes
+nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ __all__ = ["Replica"]
 
 WAKE_RETRY_NS: Final = 500_000_000
 
-# Which method takes an event. The first table is the machine's own, the second one the role's.
+# Methods by event type. The replica handles the first table, its role the second.
 _BY_MACHINE: Final[dict[type, str]] = {
     MetadataApplied: "_metadata_applied",
     BrokersApplied: "_brokers_applied",
@@ -98,7 +100,10 @@ _TABLES: Final[dict[type, Handlers]] = {}
 
 
 def _handlers(kind: type, names: Mapping[type, str]) -> Handlers:
-    """Which function of class ``kind`` takes which event. One table for all objects of the class: there may be very many."""
+    """Return the functions of class ``kind`` by event type.
+
+    All objects of a class share one table, because there may be very many.
+    """
     table = _TABLES.get(kind)
     if table is None:
         table = _TABLES[kind] = {event: getattr(kind, name) for event, name in names.items()}
@@ -107,10 +112,11 @@ def _handlers(kind: type, names: Mapping[type, str]) -> Handlers:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Replica:
-    """One partition's replica on one broker. Owns ``log``: nobody else changes it until ``Stop``.
+    """One partition's replica on one broker.
 
-    :meth:`step` is the only way in. It never waits and is deterministic: the same events at the same moments on the same log give the same
-    effects. One step belongs to one thread at a time.
+    It owns ``log``: no other code changes the log until ``Stop``. :meth:`step` is the only way in.
+    It never waits, and it is deterministic: the same events at the same times on the same log give
+    the same effects. One step belongs to one thread at a time.
     """
 
     __slots__ = (
@@ -145,7 +151,7 @@ class Replica:
     )
     __deletable__ = ("out",)
 
-    #: The classes of the roles; the known-bad variants of ``pyreplog.testing`` put others in their place.
+    #: The classes of the roles; the known-bad variants of ``pyreplog.testing`` replace them.
     leader_class: ClassVar[type[Leader]] = Leader
     follower_class: ClassVar[type[Follower]] = Follower
 
@@ -156,24 +162,26 @@ class Replica:
         self.topic_id: str = log.topic_id
         self.partition: int = log.topic_partition.partition
         self.sync_only = log.durability == "sync"
-        #: Where the log began before it had to begin anew inside a batch: it rises there again with the high watermark, whoever leads.
+        #: The log start before the log restarted inside a batch. The start rises to it again with
+        #: the high watermark, in any role.
         self.kept_start = 0
-        # What the metadata says.
+        # The newest metadata.
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.replicas: Sequence[int] = ()
         self.in_sync = False
-        """Whether the newest metadata has this broker in the in-sync set."""
+        """Whether the newest metadata has this broker in the ISR."""
         self.unclean_epoch = -1
         """The latest leader epoch that began with an unclean election; -1: none."""
         self.brokers: Mapping[int, BrokerStatus] = {}
-        # What is outstanding. ``out`` is there within a step only: there may be very many replicas.
+        # Outstanding work. ``out`` exists only within a step, because there may be very many
+        # replicas.
         self.out: list[Effect]
         self.now_ns = 0
-        """The moment of the present step, or the last one."""
+        """The time of the current step, or of the last one."""
         self.damage: Damage | None = None
-        """What reads met; None: nothing."""
+        """Damage that reads found; None: none."""
         self.next_token = 1
         self.wake_at = FAR
         self.syncing = False
@@ -181,7 +189,8 @@ class Replica:
         self._flush_ns = log.config.flush_ms * 1_000_000 if not self.sync_only and log.config.flush_ms < FAR // 1_000_000 else 0
         self._sync_after = 1 if self.sync_only or log.config.flush_ms == 0 else log.config.flush_messages
         self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
-        # Whatever else is asked for, a full segment is synced. Asked of the log with every event that would take a tenth of all time.
+        # A full segment is synced whatever the flush settings say. Asking the log at every event
+        # would take a tenth of all time, so a flag holds the answer.
         self._is_segment_full = not isinstance(log, Sleeping) and log.has_unsynced_segment
         log.on_roll = self._note_roll
         self.seat: Seat = Seat(self)
@@ -202,18 +211,22 @@ class Replica:
 
     @property
     def isr(self) -> Sequence[int]:
-        """The committed in-sync set; empty where this replica does not lead."""
+        """The committed ISR; empty if this replica does not lead."""
         return self.seat.committed if isinstance(self.seat, Leader) else ()
 
     @property
     def maximal_isr(self) -> Sequence[int]:
-        """Every broker that the controller may count as in sync: committed, and proposed but not decided. Empty where not leading."""
+        """Every broker that the controller may count as in sync: committed, or proposed and
+        undecided.
+
+        Empty if this replica does not lead.
+        """
         return self.seat.maximal if isinstance(self.seat, Leader) else ()
 
     # -- the way in
 
     def step(self, event: Event, now_ns: int) -> list[Effect]:
-        """Take one event at moment ``now_ns`` of the monotonic clock; what others have to do about it, in order."""
+        """Handle one event at time ``now_ns`` of the monotonic clock; return the effects in order."""
         out: list[Effect] = []
         self.out = out
         self.now_ns = now_ns
@@ -235,13 +248,16 @@ class Replica:
     # -- for the roles
 
     def wake_by(self, at_ns: int) -> None:
-        """Ask for a ``Tick`` at ``at_ns``, unless an earlier one is on its way."""
+        """Ask for a ``Tick`` at ``at_ns``, unless an earlier one is already requested."""
         if at_ns < self.wake_at:
             self.wake_at = at_ns
             self.out.append(Wake(at_ns))
 
     def go_offline(self, error: Exception) -> None:
-        """The disk refused: answer everybody who waits, refuse from now on. Twice is harmless."""
+        """Answer all waiting requests and refuse every later one, because the disk failed.
+
+        A second call is harmless.
+        """
         if isinstance(self.seat, Offlined):
             return
         self.seat.leave(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -249,7 +265,10 @@ class Replica:
         self.out.append(Offline(error))
 
     def met_damage(self, error: CorruptError, *, is_only_member: bool) -> bool:
-        """A read of the log met damage, see :class:`Damaged`. Whether who reads is told: no other replica leads in this one's place."""
+        """Report that a read of the log found damage, see :class:`Damaged`.
+
+        Return whether the reader must be told, because no other replica leads instead.
+        """
         damage = self.damage
         if damage is None:
             damage = self.damage = Damage()
@@ -261,8 +280,11 @@ class Replica:
         return is_last
 
     def sleeps_on(self) -> bool:
-        """After a storage error: whether the log sleeps as before, because room, descriptors or memory to open it were lacking. Nothing of
-        what was asked of it has happened then, and it may be another time."""
+        """Return whether the log still sleeps after a storage error.
+
+        It does if room, descriptors or memory to open it were lacking. The failed call then changed
+        nothing, and may succeed later.
+        """
         return isinstance(self.log, Sleeping) and self.log.failure is None
 
     def broken_rule(self, rule: str, about: str) -> None:
@@ -299,7 +321,10 @@ class Replica:
             self._change(Seat(self), now_ns)
 
     def _lead(self, event: MetadataApplied, now_ns: int) -> None:
-        """Rule L0: nobody leads in an epoch that its log already knows; two histories of one epoch could not be told apart."""
+        """Take the leader role, unless the log already knows the epoch (rule L0).
+
+        Two histories of one epoch could not be told apart.
+        """
         latest = self.log.epochs.latest
         if event.leader_epoch <= latest:
             self.broken_rule("L0", f"told to lead in epoch {event.leader_epoch}, but its log has epoch {latest}")
@@ -347,9 +372,12 @@ class Replica:
         self._is_segment_full = True
 
     def _note_standing(self, now_ns: int, *, in_sync: bool) -> None:
-        """The newest metadata, which has this incarnation's registration, lists this incomplete copy as in sync: keep that it lacks
-        nothing. Or it does not: keep that the controller knows. Later, where its log does not wake now; till then its mark says less than
-        could be said."""
+        """Record in an incomplete log whether the newest metadata lists this copy as in sync.
+
+        If it does, the copy lacks nothing; the metadata includes this incarnation's registration.
+        If not, record that the controller knows that the copy is incomplete. If the log cannot wake
+        now, retry later; until then its mark says less than is known.
+        """
         try:
             if in_sync:
                 self.log.set_incomplete(False)
@@ -361,7 +389,7 @@ class Replica:
             self.wake_by(now_ns + WAKE_RETRY_NS)
 
     def _change(self, seat: Seat, now_ns: int) -> None:
-        """Leave the old role, then take the new one."""
+        """End the old role, then take the new one."""
         self.seat.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._sit(seat)
         seat.take(now_ns)
@@ -371,7 +399,10 @@ class Replica:
         self._of_role = _handlers(type(seat), _BY_ROLE)
 
     def _sync(self, now_ns: int) -> None:
-        """Begin a sync when enough is unsynced. REQUIRES that none is outstanding: whatever comes meanwhile goes with the next one."""
+        """Start a sync if enough is unsynced.
+
+        REQUIRES that no sync is outstanding: records appended during a sync go with the next one.
+        """
         log = self.log
         unsynced = log.end_offset - log.flushed_offset
         if unsynced <= 0:
@@ -390,7 +421,8 @@ class Replica:
         except StorageError as error:
             if error.errno not in OUT_OF_MEANS or log.failure is not None:
                 raise
-            self._flush_at = now_ns + WAKE_RETRY_NS  # not begun, for lack of descriptors to do it with
+            # the sync did not start, for lack of descriptors
+            self._flush_at = now_ns + WAKE_RETRY_NS
             self.wake_by(self._flush_at)
             return
         if plan is not None:

@@ -1,4 +1,4 @@
-"""What a replica answers when it does not lead: the base of all roles, and the roles that only refuse."""
+"""The base class of all roles, and the roles that only refuse requests."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 __all__ = ["FAR", "NEVER", "Offlined", "Seat"]
 
 FAR: Final = 1 << 62
-"""A moment that never comes (ns)."""
+"""A time that never comes (ns)."""
 NEVER: Final = -(1 << 62)
-"""A moment before all others (ns)."""
+"""A time before all others (ns)."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Seat:
-    """One role of a replica, from the moment it takes it to the moment it leaves it.
+    """One role of a replica, from the time the replica takes it until it leaves it.
 
-    A new object for every reign: nothing learnt under one leader epoch can be used under another (rule R0). This base class is the role
-    of a replica that knows of no leader; it refuses.
+    Each leader epoch gets a new object: progress learnt under one leader epoch cannot be used under
+    another (rule R0). This base class is the role of a replica that knows no leader; it refuses.
     """
 
     __slots__ = ("log", "machine")
@@ -66,57 +66,62 @@ class Seat:
     # -- taking and leaving the seat
 
     def take(self, now_ns: int) -> None:
-        """The role begins."""
+        """Begin the role."""
 
     def leave(self, code: int) -> None:
-        """The role ends; whoever waits is answered with ``code`` (waiting appends: NOT_ENOUGH_REPLICAS_AFTER_APPEND, rule W1)."""
+        """End the role; answer every waiting request with ``code``.
+
+        Waiting appends get NOT_ENOUGH_REPLICAS_AFTER_APPEND (rule W1).
+        """
 
     # -- events
 
     def tick(self, event: Tick, now_ns: int) -> None:
-        """Time passed."""
+        """Handle the passing of time."""
 
     def synced(self, event: Synced, now_ns: int) -> None:
-        """The flushed end moved (``Log.synced`` is done); its mark is to be written before anybody is told."""
+        """Write the mark after the flushed end moved (``Log.synced`` is done), before any request
+        is answered.
+        """
         self.log.write_mark()
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
-        """``machine.brokers`` is new."""
+        """Handle a new ``machine.brokers``."""
 
     def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
-        """The leader answered: too late."""
+        """Ignore the leader's answer: it is too late."""
 
     def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
-        """The controller answered: too late."""
+        """Ignore the controller's answer: it is too late."""
 
     def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
-        """A reader went away."""
+        """Drop the fetch of a reader that no longer waits."""
 
     def produce(self, event: Produce, now_ns: int) -> None:
-        """Append."""
+        """Append a batch."""
         self.refuse_produce(event, self.refusal(event.leader_epoch))
 
     def produce_many(self, event: ProduceMany, now_ns: int) -> None:
-        """Append several."""
+        """Append several batches."""
         for one in event.batches:
             self.produce(one, now_ns)
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
-        """A follower reads."""
+        """Serve a follower's fetch."""
         self.refuse_fetch(event, self.refusal(event.request.current_leader_epoch))
 
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """A consumer reads."""
+        """Serve a consumer's fetch."""
         self.refuse_fetch(event, self.refusal(event.request.current_leader_epoch))
 
     def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
-        """An offset by time."""
+        """Look up an offset by timestamp."""
         request = event.request
         code = self.refusal(request.current_leader_epoch)
         self.reply(event, ListOffsetsPartitionResponse(request.partition_index, code))
 
     def offset_for_leader_epoch(self, event: OffsetForLeaderEpoch, now_ns: int) -> None:
-        """The end of an epoch."""
+        """Look up the end offset of a leader epoch."""
         request = event.request
         code = self.refusal(request.current_leader_epoch)
         self.reply(event, OffsetForLeaderEpochResult(request.partition, code))
@@ -128,16 +133,20 @@ class Seat:
     # -- help
 
     def hide_deleted(self) -> None:
-        """With the high watermark the start rises to where it was before the log had to begin anew inside a batch."""
+        """Raise the log start towards its place before the log restarted inside a batch.
+
+        It rises with the high watermark.
+        """
         kept_start, log = self.machine.kept_start, self.log
         if kept_start > log.start_offset:
             log.delete_records(min(kept_start, log.high_watermark))
 
     def diverging(self, request: FetchPartition, end: int) -> PartitionData | None:
-        """Rules 3-6 of 2.8: an error or a divergence instead of records, or None where the asker's log is a prefix of ours.
+        """Return an error or a divergence instead of records, by rules 3-6 of 2.8.
 
-        OFFSET_OUT_OF_RANGE tells in ``log_start_offset`` where this log starts and in ``diverging_epoch`` its latest epoch and end, so that
-        a follower need not ask again.
+        Return None if the requester's log is a prefix of this one. With OFFSET_OUT_OF_RANGE,
+        ``log_start_offset`` is this log's start, and ``diverging_epoch`` has its latest epoch and
+        its end, so that a follower need not ask again.
         """
         log, offset, asked = self.log, request.fetch_offset, request.last_fetched_epoch
         epoch, epoch_end = self.end_of_epoch(asked) if asked >= 0 else (asked, end)
@@ -156,39 +165,46 @@ class Seat:
         return answer
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The greatest epoch of this log not above ``epoch``, and where it ends; (-1, -1) where undefined."""
+        """Return the greatest epoch of this log not above ``epoch``, and its end; (-1, -1) if
+        undefined.
+        """
         return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
 
     def data(self, records: LogSlice | None) -> PartitionData:
-        """An answer with these records, and where the log stands now."""
+        """Return an answer with these records and the current high watermark and log start."""
         log = self.log
         high_watermark = log.high_watermark
         return PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records)
 
     def refusal(self, epoch: int) -> int:
-        """Why this replica does not serve a request made under leader epoch ``epoch`` (-1: not said)."""
+        """Return why this replica does not serve a request made under leader ``epoch`` (-1: not
+        given).
+        """
         return self.epoch_error(epoch) or ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def epoch_error(self, epoch: int) -> int:
-        """FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, or 0 where ``epoch`` is ours or not said."""
+        """Return FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, or 0 if ``epoch`` is ours or not given."""
         mine = self.machine.leader_epoch
         if epoch == mine or epoch < 0:
             return NO_ERROR
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < mine else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def reply(self, event: Any, result: Any) -> None:
-        """Answer the request that ``event`` brought."""
+        """Answer the request of ``event``."""
         self.machine.out.append(Reply(event.source, event.correlation_id, result))
 
     def refuse_produce(self, event: Produce, code: int, message: str | None = None) -> None:
-        """Nothing was appended."""
+        """Answer with an error: nothing was appended."""
         if event.acks != 0:
             machine = self.machine
             hint = self.hint() if code in _ABOUT_LEADER else None
             self.reply(event, PartitionProduceResponse(machine.partition, code, error_message=message, current_leader=hint))
 
     def refuse_fetch(self, event: FollowerFetch | ConsumerFetch, code: int, damage_end: int = -1) -> None:
-        """No records. ``damage_end``: where those end that cannot be read."""
+        """Answer with an error and no records.
+
+        ``damage_end`` is the end of the records that cannot be read, if damage is the reason.
+        """
         log = self.log
         hint = self.hint() if code in _ABOUT_LEADER else None
         self.reply(
@@ -205,18 +221,19 @@ class Seat:
         )
 
     def refuse_read(self, event: FollowerFetch | ConsumerFetch, error: Exception) -> None:
-        """The log raised ``error`` when it was read."""
+        """Answer a fetch whose read of the log raised ``error``."""
         code = self.read_code(error)
         end = error.end if code == ErrorCode.CORRUPT_MESSAGE and isinstance(error, CorruptLogError) else -1
         self.refuse_fetch(event, code, end)
 
     def read_code(self, error: Exception) -> int:
-        """The error number for what a read of the log raised."""
+        """Return the error code for an error that a read of the log raised."""
         if isinstance(error, OffsetOutOfRangeError):
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if (
             isinstance(error, CorruptError)
-            and self.log.failure is None  # else it could not even be opened, and that is told
+            # otherwise the log could not be opened, and that error is reported
+            and self.log.failure is None
             and self.machine.met_damage(error, is_only_member=self.is_only_member)
         ):
             return ErrorCode.CORRUPT_MESSAGE
@@ -224,23 +241,23 @@ class Seat:
 
     @property
     def is_only_member(self) -> bool:
-        """Whether this replica leads, and no other one is in sync."""
+        """Whether this replica leads, and no other replica is in sync."""
         return False
 
     def hint(self) -> LeaderIdAndEpoch:
-        """Who leads, as far as this replica knows."""
+        """Return the leader and its epoch, as far as this replica knows."""
         return LeaderIdAndEpoch(self.machine.leader_id, self.machine.leader_epoch)
 
 
 class Offlined(Seat):
-    """The role of a replica whose disk refused: it says so to everybody, for good."""
+    """The role of a replica whose disk failed: it refuses every request, for good."""
 
     __slots__ = ()
 
     name: ClassVar[str] = "offline"
 
     def refusal(self, epoch: int) -> int:
-        """KAFKA_STORAGE_ERROR."""
+        """Return KAFKA_STORAGE_ERROR."""
         return ErrorCode.KAFKA_STORAGE_ERROR
 
 
