@@ -185,12 +185,29 @@ def deep_beside(path: Path) -> None:
     log(path / "2025" / "now")
 
 
+def tenants(path: Path) -> None:
+    """A folder for each tenant: a log, and a cluster with its nodes on other disks."""
+    log(path / "a")
+    disks = [path.parent / "mnt" / f"{number}" for number in (1, 2)]
+    with pyreplog.Cluster(path / "c", nodes=disks) as nodes:
+        nodes.admin.create_topic("events", partitions=2, replication_factor=2)
+
+
+def listed_twice(path: Path) -> None:
+    """A cluster that lists folders beside it, under the same path."""
+    log(path / "a")
+    with pyreplog.Cluster(path / "c", nodes=[path / "b1", path / "d2"]) as nodes:
+        nodes.admin.create_topic("events", partitions=1, replication_factor=2)
+
+
 LAYOUTS = {
     "one log": Layout(log, ["."], 1),
     "a log among foreign folders": Layout(foreign, ["."], 1),
     "workers": Layout(workers, ["worker-0", "worker-1", "worker-2"], 3, "3 independent logs"),
     "logs at several depths": Layout(mixed_depths, ["archive/2025", "now"], 2, "2 independent logs"),
     "a cluster of ours": Layout(cluster, ["."], 4),
+    "a log and a cluster on other disks": Layout(tenants, ["a", "c"], 5, "2 independent logs"),
+    "a cluster beside its nodes": Layout(listed_twice, ["a", "c"], 3, "2 independent logs"),
     "a broker's nodes": Layout(nodes, ["."], 10),
     "a broker's nodes, n1/data": Layout(lambda path: nodes(path, deep=True), ["."], 10),
     "a broker's nodes without ids": Layout(lambda path: nodes(path, without="meta.properties"), ["."], 10),

@@ -70,6 +70,8 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
 
 def _place(source: str, target: str, root: FoundRoot, log: str, *, in_cluster: bool) -> Place:
     inside = source.rstrip("/") + "/"
+    if root.home and root.home != source:
+        raise ConfigError(f"{root.home} is a cluster with nodes on other disks: back it up by itself, and the other logs of {source} too")
     if root.path == source:
         where = target
     elif in_cluster and root.node_id is not None:

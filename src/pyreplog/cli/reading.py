@@ -64,7 +64,7 @@ def reading_disk(
         folders = {} if finder.log is None else finder.log.partitions()
         if not folders and not find_roots(disk, path):
             raise no_log(path)
-        if (why := absent(disk, path, folders, topic)) is not None:
+        if (why := absent(disk, path if finder.log is None else finder.log.folder(path), folders, topic)) is not None:
             raise why
         if left_out is not None:
             left_out += finder.left_out(topic)

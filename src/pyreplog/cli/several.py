@@ -13,6 +13,7 @@ from pyreplog.cli.reading import check_path, open_chosen
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, UnknownTopicError
 from pyreplog.log import Finder, LogReader, Together, distrusted, find_logs, log_names, printable_name
+from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -84,7 +85,10 @@ def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dic
             say(f"replog: {hidden}: a log inside another log's folder, or more than two folders deep, is left out: name its folder too")
             result.is_partial = True
         for log in found.logs:
-            folder = place if log.name == "." else f"{place}/{log.name}"
+            folder = log.folder(place)
+            if (why := absent(disk, folder, log.partitions())) is not None:
+                say(f"replog: {why}")
+                result.is_partial = True
             if folder in finders:
                 raise ConfigError(f"{folder} is named twice, and its records would be printed twice: name it once")
             if log.has_partitions():

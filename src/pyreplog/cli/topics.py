@@ -56,14 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
                 for reader in readers.values():
                     reader.close()
         rows += _surroundings(found, held, found.hidden(disk))
-        here = {key for log in held for key in log.partitions()}
-        why = absent(disk, arguments.path, here)
+        parts = {arguments.path: set[TopicPartition]()} | {log.folder(arguments.path): set(log.partitions()) for log in found.logs}
+        reasons = [why for folder, here in parts.items() if (why := absent(disk, folder, here)) is not None]
     finally:
         disk.close()
     _show(rows, as_json=arguments.json)
-    if why is not None:
+    for why in reasons:
         say(f"replog topics: {why}")
-    failed = why is not None or any(not row.keys().isdisjoint(_FAILING) for row in rows)
+    failed = bool(reasons) or any(not row.keys().isdisjoint(_FAILING) for row in rows)
     return EXIT_FAILED if failed else EXIT_OK
 
 

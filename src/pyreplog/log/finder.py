@@ -55,7 +55,7 @@ class FoundLog:
         self, disk: Disk, name: str, roots: Sequence[FoundRoot], bare: TopicPartition | None = None, homes: Sequence[str] = ()
     ) -> None:
         """``homes``: folders in which the controller's file of this cluster may lie."""
-        #: Its folder relative to the path that was looked at; "." for that path itself.
+        #: Its folder relative to the path that was looked at; "." for that path itself. Absolute if it lies elsewhere.
         self.name = name
         self.roots = list(roots)
         #: The one partition, if the path is its folder; the root is that folder then.
@@ -83,6 +83,10 @@ class FoundLog:
     def node_ids(self) -> list[int]:
         """The node ids that its roots name, sorted."""
         return sorted({root.node_id for root in self.roots if root.node_id is not None})
+
+    def folder(self, path: str) -> str:
+        """Its folder; ``path`` is the path that was looked at."""
+        return path if self.name == "." else self.name if self.name.startswith("/") else join(path, self.name)
 
     def partitions(self) -> dict[TopicPartition, list[str]]:
         """The folders of each partition, sorted by partition; conflicting ones too."""
@@ -261,7 +265,7 @@ def _group(disk: Disk, places: Places) -> Found:
     if not any(root.cluster_id for root in places.roots) and len(groups) > 1:
         groups = _of_shared_topics(disk, groups)
     for group in groups:
-        homes = dict.fromkeys([places.path, *(parent_of(root.path) for root in group)])
+        homes = dict.fromkeys([places.path, *filter(None, (root.home for root in group)), *(parent_of(root.path) for root in group)])
         found.logs.append(FoundLog(disk, _name_of(places, group), group, homes=list(homes)))
     return found
 
@@ -297,11 +301,15 @@ def _name_of(places: Places, group: Sequence[FoundRoot]) -> str:
     """The folder that holds the roots of ``group`` and no other, relative to the path; else the first of those roots."""
     if places.is_listed and len({root.cluster_id for root in places.roots}) == 1:
         return "."
+    if group[0].home and group[0].home != places.path:
+        return group[0].home.removeprefix(places.path).strip("/")
     common = group[0].path
     while any(root.path != common and not root.path.startswith(join(common, "")) for root in group):
         common = parent_of(common)
     if any(root not in group and root.path.startswith(join(common, "")) for root in places.roots):
         common = group[0].path
+    if common != places.path and not common.startswith(join(places.path, "")):
+        return common  # a node on another disk
     return common.removeprefix(places.path).strip("/") or "."
 
 
@@ -360,7 +368,7 @@ class Finder:
             log = self.log
             if log is not None:
                 roots = [root.path if log.bare is None else parent_of(root.path) for root in log.roots]
-                refuse_unfinished(self._disk, dict.fromkeys([join(self.found.path, log.name), *roots]))
+                refuse_unfinished(self._disk, dict.fromkeys([log.folder(self.found.path), *roots]))
             self._is_finished = True
         return self.log
 

@@ -57,6 +57,8 @@ class FoundRoot(NamedTuple):
     node_id: int | None = None
     has_files: bool = True
     """It has a root's files. False: it only holds partitions' folders."""
+    home: str = ""
+    """The folder of the cluster that lists this root among its nodes; "" if no list does."""
 
 
 class Places:
@@ -93,17 +95,21 @@ def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
     listed = read_nodes(disk, path) if NODES_NAME in names else {}
     if listed:
         places.is_listed = True
-        _look_at_listed(disk, places, list(listed.values()))
+        places.roots += _listed(disk, path, list(listed.values()), places.unreadable)
         places.foreign = list(_foreign(disk, places, names))
         return places
-    seen: set[tuple[int, int]] = set()
+    seen: dict[tuple[int, int], int] = {}
     deepest = 0
     refused: list[tuple[int, str, StorageError]] = []
     for level, found in _walk(disk, path, names, depth, 0, refused):
         stat = disk.stat(found.path)
-        if stat is None or stat.identity in seen:
+        if stat is None:
             continue
-        seen.add(stat.identity)
+        place = seen.setdefault(stat.identity, len(places.roots))
+        if place < len(places.roots):
+            if found.home and not places.roots[place].home:
+                places.roots[place] = found
+            continue
         places.roots.append(found)
         deepest = max(deepest, level)
     # Folders that lie deeper than every root are no node's: another program's folder is not in the way of a cluster's readers.
@@ -113,16 +119,30 @@ def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
     return places
 
 
-def _look_at_listed(disk: Disk, places: Places, folders: Sequence[str]) -> None:
-    """The roots among ``folders``. A missing or empty one is a node that is down: perhaps its disk is not mounted."""
+def _listed(disk: Disk, home: str, folders: Sequence[str], unreadable: dict[str, StorageError]) -> list[FoundRoot]:
+    """The roots among ``folders``, the nodes of the cluster in ``home``. A missing or empty folder is a node that is down: perhaps its disk
+    is not mounted. ``unreadable`` takes the folders that this process may not look into."""
+    roots = []
     for folder in folders:
         try:
             if has_root_file(disk, folder):
-                places.roots.append(_identified(disk, folder))
+                roots.append(_identified(disk, folder)._replace(home=home))
         except StorageError as error:
             if error.errno not in _REFUSED:
                 raise
-            places.unreadable[folder] = error
+            unreadable[folder] = error
+    return roots
+
+
+def _of_cluster(disk: Disk, home: str, folders: Sequence[str], level: int, refused: list[tuple[int, str, StorageError]]) -> list[FoundRoot]:
+    """As :func:`_listed`, of a cluster below the path that is looked at. ``refused`` takes ``home`` if no node is there."""
+    unreadable: dict[str, StorageError] = {}
+    roots = _listed(disk, home, folders, unreadable)
+    if not roots and not unreadable:
+        text = f"no node of this cluster has a folder ({', '.join(folders)}): perhaps the disks are not mounted"
+        unreadable[home] = StorageError(errno.ENOENT, text, home)
+    refused += ((min(level, 1), folder, error) for folder, error in unreadable.items())
+    return roots
 
 
 def _walk(
@@ -131,6 +151,10 @@ def _walk(
     """The roots at ``path``, whose content is ``names``, and below, each with its depth."""
     if any(name in names for name in _ROOT_FILES):
         yield level, _identified(disk, path)
+        return
+    listed = read_nodes(disk, path) if level and NODES_NAME in names else {}
+    if listed:
+        yield from ((level, root) for root in _of_cluster(disk, path, list(listed.values()), level, refused))
         return
     partitions = {name for name in names if parse_directory_name(name) is not None and _is_partition_if_readable(disk, join(path, name))}
     if any(not parsed.kind for name in partitions if (parsed := parse_directory_name(name)) is not None):
@@ -217,7 +241,7 @@ def _identified(disk: Disk, path: str) -> FoundRoot:
 
 def _foreign(disk: Disk, places: Places, names: Sequence[str]) -> Iterator[str]:
     """The folders right in the path in which nothing was found."""
-    roots = [root.path for root in places.roots]
+    roots = [found for root in places.roots for found in (root.path, root.home)]
     for name in names:
         folder = join(places.path, name)
         if folder in places.unreadable or any(root == folder or root.startswith(folder + "/") for root in roots):

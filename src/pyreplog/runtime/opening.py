@@ -147,8 +147,9 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     finder = Finder(disk, folder)
     found = list(finder.folders(topic))
-    if missing_nodes(disk, folder):
-        _check_all_there(disk, folder, found, topic)
+    home = folder if finder.log is None else finder.log.folder(folder)
+    if missing_nodes(disk, home):
+        _check_all_there(disk, home, found, topic)
     if not found and topic is not None:
         others = tuple(sorted(list_topics(disk, folder)))
         raise UnknownTopicError(f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}")

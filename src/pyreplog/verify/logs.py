@@ -18,7 +18,7 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.folder import read_file, segment_bases
-from pyreplog.verify.nodes import listed
+from pyreplog.verify.nodes import NODES, listed
 from pyreplog.verify.states import Unreadable, partition_of
 
 LEVELS: Final = 2
@@ -39,6 +39,8 @@ class Root(NamedTuple):
     path: str
     cluster: str | None
     node: int | None
+    home: str = ""
+    """The folder of the cluster that lists it."""
 
 
 class Clash(NamedTuple):
@@ -119,8 +121,9 @@ def look_around(disk: Disk, path: str) -> Surroundings:
         found.logs = [OneLog(".", [Root(path, None, None)], {key: [path]})]
         return found
     places = listed(disk, path)
-    roots = _listed_roots(disk, places.values(), found) if places else _roots(disk, path, found)
-    tops = {folder[len(path.rstrip("/")) + 1 :].partition("/")[0] for folder in (*(root.path for root in roots), *found.refused)}
+    roots = _listed_roots(disk, path, places.values(), found.refused) if places else _roots(disk, path, found)
+    ours = [*(place for root in roots for place in (root.path, root.home)), *found.refused]
+    tops = {folder[len(path.rstrip("/")) + 1 :].partition("/")[0] for folder in ours if folder.startswith(f"{path.rstrip('/')}/")}
     if not (len(roots) == 1 and roots[0].path == path and not _OF_A_ROOT.isdisjoint(names)):
         found.foreign = [f"{path}/{name}" for name in names if name not in tops and _is_foreign(disk, f"{path}/{name}")]
     for group in _groups(disk, roots):
@@ -129,7 +132,7 @@ def look_around(disk: Disk, path: str) -> Surroundings:
             _fill(disk, log, root, found)
         log.partitions = dict(sorted(log.partitions.items()))
         if len(group) > 1:
-            _compare(disk, log, [path, *(root.path.rpartition("/")[0] for root in group)])
+            _compare(disk, log, [path, *filter(None, (root.home for root in group)), *(root.path.rpartition("/")[0] for root in group)])
         found.logs.append(log)
     return found
 
@@ -183,6 +186,15 @@ def _roots(disk: Disk, path: str, found: Surroundings) -> list[Root]:
                 refused.append((level, folder, error))
             continue
         seen.add(stat.identity)
+        nodes = listed(disk, folder) if level and not is_root and NODES in names else {}
+        if nodes:
+            closed: dict[str, StorageError] = {}
+            elsewhere = _listed_roots(disk, folder, nodes.values(), closed)
+            if not elsewhere and not closed:
+                closed[folder] = StorageError(errno.ENOENT, "no node of this cluster has a folder", folder)
+            roots += ((level, root) for root in elsewhere)
+            refused += ((min(level, 1), place, error) for place, error in closed.items())
+            continue
         if is_root or holds:
             roots.append((level, _identified(disk, folder)))
         if is_root or level >= LEVELS or (level and _has_partition(names)):
@@ -190,20 +202,25 @@ def _roots(disk: Disk, path: str, found: Surroundings) -> list[Root]:
         waiting.extend((level + 1, f"{folder}/{name}") for name in names if not name.startswith(".") and name not in holds)
     deepest = max((level for level, _ in roots), default=0)
     found.refused = {folder: error for level, folder, error in refused if level <= max(deepest, 1)}
-    return [root for _, root in sorted(roots, key=lambda one: one[1].path.split("/"))]
+    once: dict[tuple[int, int], Root] = {}
+    for _, root in sorted(roots, key=lambda one: (not one[1].home, (one[1].home or one[1].path).split("/"))):
+        stat = disk.stat(root.path)
+        if stat is not None:
+            once.setdefault(stat.identity, root)
+    return sorted(once.values(), key=lambda root: (root.home or root.path).split("/"))
 
 
-def _listed_roots(disk: Disk, folders: Iterable[str], found: Surroundings) -> list[Root]:
+def _listed_roots(disk: Disk, home: str, folders: Iterable[str], refused: dict[str, StorageError]) -> list[Root]:
     """The nodes' folders that a cluster's list names, wherever they are."""
     roots = []
     for folder in folders:
         try:
             if is_directory(disk, folder) and not _OF_A_ROOT.isdisjoint(disk.list(folder)):
-                roots.append(_identified(disk, folder))
+                roots.append(_identified(disk, folder)._replace(home=home))
         except StorageError as error:
             if not may_not_enter(error):
                 raise
-            found.refused[folder] = error
+            refused[folder] = error
     return roots
 
 
@@ -303,6 +320,8 @@ def _topic_id(disk: Disk, folder: str) -> str:
 
 def _common(path: str, group: Sequence[Root], roots: Sequence[Root]) -> str:
     """The name of a log: the deepest folder that holds its roots, unless that holds others too; then its first root."""
+    if group[0].home and group[0].home != path:
+        return group[0].home[len(path.rstrip("/")) + 1 :]
     parts = [root.path.split("/") for root in group]
     shared = 0
     while all(len(one) > shared and one[shared] == parts[0][shared] for one in parts):
@@ -310,6 +329,8 @@ def _common(path: str, group: Sequence[Root], roots: Sequence[Root]) -> str:
     folder = "/".join(parts[0][:shared])
     if any(root not in group and f"{root.path}/".startswith(f"{folder}/") and root.path != folder for root in roots):
         folder = group[0].path
+    if folder != path and not folder.startswith(path.rstrip("/") + "/"):
+        return folder
     return folder[len(path.rstrip("/")) + 1 :] or "."
 
 

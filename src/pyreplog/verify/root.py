@@ -67,7 +67,8 @@ def verify(
         if not any(folder.rpartition("/")[0] == root.path for log in found.logs for root in log.roots):
             book.pass_over(folder, REFUSED, LET_IN)
     roots = [root.path for log in found.logs for root in log.roots]
-    for home in dict.fromkeys([path, *(root.rpartition("/")[0] for root in roots)]) if roots != [path] else ():
+    homes = [root.home for log in found.logs for root in log.roots if root.home]
+    for home in dict.fromkeys([path, *homes, *(root.rpartition("/")[0] for root in roots)]) if roots != [path] else ():
         names = list(disk.list(home))
         check_controller(disk, home, names, roots, book)
         check_spool(disk, home, names, book)
