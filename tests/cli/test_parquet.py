@@ -90,6 +90,54 @@ def test_times_that_python_lacks_do_not_stop_an_import(replog: Replog, tmp_path:
         ]
 
 
+@pytest.mark.parametrize("unit", ["s", "ns"])
+@pytest.mark.parametrize("exported", [False, True])
+def test_a_record_time_without_a_zone_is_refused(replog: Replog, tmp_path: Path, unit: str, exported: bool) -> None:
+    """The error names the column and the row, and says how to give the column a zone; the rows before it are in the log."""
+    columns: dict[str, Any] = {"value": ["a", "b"], "timestamp": pa.array([None, 1_700_000_000], pa.timestamp(unit))}
+    if exported:
+        columns["timestamp_type"] = pa.array([0, 0], pa.int8())
+    parquet.write_table(pa.table(columns), tmp_path / "rows.parquet", version="2.6")
+    events = tmp_path / "events.parquet"
+    parquet.write_table(pa.table({"n": [1], "at": pa.array([1_700_000_000], pa.timestamp(unit))}), events, version="2.6")
+    for words in (("rows.parquet",), ("events.parquet", "--timestamp-field", "at")):
+        done = replog("import", tmp_path / "log", tmp_path / words[0], *words[1:])
+        assert done.code == 1
+        row, column = (2, "timestamp") if words[0] == "rows.parquet" else (1, "at")
+        assert f"{words[0]}: row {row}: column {column!r} is " in done.err
+        assert "has no time zone" in done.err
+        assert "tz_localize" in done.err
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        assert [record.value for record in log] == [b"a"]
+
+
+def test_the_old_type_of_times_is_in_utc(replog: Replog, tmp_path: Path) -> None:
+    """INT96, as Spark writes it by default, has no zone in the file: it is UTC, as the record's time and in an event."""
+    table = pa.table({"n": [1], "at": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns"))})
+    parquet.write_table(table, tmp_path / "rows.parquet", use_deprecated_int96_timestamps=True)
+    assert replog("import", tmp_path / "log", tmp_path / "rows.parquet", "--timestamp-field", "at").code == 0
+    assert replog("import", tmp_path / "log", tmp_path / "rows.parquet").code == 0
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        records = list(log)
+    assert records[0].timestamp == 1_700_000_000_123
+    assert json.loads(records[1].value or b"") == {"n": 1, "at": "2023-11-14T22:13:20.123456789+00:00"}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "int64"])
+def test_no_time_stays_no_time_through_parquet(replog: Replog, tmp_path: Path, unit: str) -> None:
+    """A null in the record's time is no time in any unit, with or without the other columns of an export; no such column means now."""
+    kind = pa.int64() if unit == "int64" else pa.timestamp(unit, "UTC")
+    table = pa.table({"key": ["k", "k"], "value": ["a", "b"], "timestamp": pa.array([None, 1], kind)})
+    parquet.write_table(table, tmp_path / "rows.parquet", version="2.6")
+    assert replog("import", tmp_path / "log", tmp_path / "rows.parquet").code == 0
+    parquet.write_table(table.drop_columns("timestamp"), tmp_path / "rest.parquet")
+    assert replog("import", tmp_path / "log", tmp_path / "rest.parquet").code == 0
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        times = [record.timestamp for record in log]
+    assert (times[0], times[1] >= 0) == (-1, True)
+    assert min(times[2:]) > 1_700_000_000_000
+
+
 def test_minus_one_is_no_time_only_as_a_number(replog: Replog, tmp_path: Path) -> None:
     """In NDJSON, as `replog cat` prints it; the moment that is -1 ms is refused as any other before 1970."""
     rows = tmp_path / "rows.ndjson"

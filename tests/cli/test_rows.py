@@ -211,6 +211,13 @@ def test_headers_nested_too_deeply() -> None:
         rows(b"value,headers\na," + b"[" * 100_000 + b"\n", "csv")
 
 
+def test_a_null_time_is_no_time() -> None:
+    """A time that is null in NDJSON, or empty in CSV, is no time (-1); without the field the time is now (None)."""
+    assert [row.timestamp for row in rows(b'{"value":"a","timestamp":null}\n{"value":"b"}\n')] == [-1, None]
+    assert [row.timestamp for row in rows(b'{"at":null}\n{"at":5}\n', fields=Fields(timestamp="at"))] == [-1, 5]
+    assert [row.timestamp for row in rows(b"value,timestamp\na,\nb,5\n", "csv")] == [-1, 5]
+
+
 def test_what_kcat_prints_is_taken() -> None:
     """A consumed message as ``kcat -J`` prints it, whose headers are one flat list of names and values."""
     data = b'{"topic":"t","partition":2,"offset":0,"ts":17,"headers":["a","1","b",null,"a",""],"key":"k","payload":"{}"}'

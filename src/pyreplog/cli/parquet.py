@@ -11,7 +11,7 @@ from typing import IO, Any, Final, cast
 from pyreplog.arrow import BatchSource, Scan
 from pyreplog.cli.output import Progress
 from pyreplog.cli.reading import source_of
-from pyreplog.cli.rows import Fields, Place, Row, RowError, map_rows
+from pyreplog.cli.rows import VALUES, Fields, Place, Row, RowError, map_rows
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ConfigError, UnknownTopicError, excerpt
 from pyreplog.log import LogReader
@@ -19,8 +19,6 @@ from pyreplog.log import LogReader
 __all__ = ["read_parquet", "write_parquet"]
 
 _COLUMNS: Final = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
-_TYPE_NAMES: Final = frozenset(("timestamp_type", "timestampType"))
-"""A file with one of these columns is an export, or a Spark frame of records: a null in its ``timestamp`` is a record without one."""
 _PER_MILLISECOND: Final = {"ms": 1, "us": 1000, "ns": 1_000_000}
 _READ_SIZE: Final = 1 << 20
 _ROWS: Final = 128
@@ -62,6 +60,9 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
                 raise RowError(f"two columns have the name {excerpt(twice)}")
             rows = file.metadata.num_rows
             size = os.path.getsize(path)
+            timed = _time_column(names, fields)
+            flat = [file.schema.column(number) for number in range(len(file.schema))]
+            old = frozenset(column.path for column in flat if column.physical_type == "INT96" and column.path in names)
 
             def objects() -> Iterator[tuple[dict[str, Any], bytes | None]]:
                 for number in range(file.num_row_groups):
@@ -69,8 +70,11 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
                     for batch in file.iter_batches(batch_size=count, row_groups=[number]):
                         step = max(1, batch.num_rows * _PYTHON_SIZE // max(batch.nbytes, 1))
                         for start in range(0, batch.num_rows, step):
-                            for row in _rows(batch.slice(start, step), place.number):
+                            for row in _rows(_zoned(batch.slice(start, step), old), place.number, timed):
                                 place.number += 1
+                                error = None if timed is None else row.get(timed)
+                                if isinstance(error, RowError):
+                                    raise error
                                 yield row, None
                         if tell is not None and rows:
                             tell(size * batch.num_rows // rows)
@@ -94,18 +98,36 @@ def _rows_at_once(group: Any) -> int:
     return max(1, min(_ROWS, _HELD_SIZE // max(row_size, 1)))
 
 
-def _rows(batch: Any, before: int) -> list[dict[str, Any]]:
+def _time_column(names: Sequence[str], fields: Fields) -> str | None:
+    """Return the column with the time of a record, by the rules of :func:`~pyreplog.cli.rows.map_rows`; None if there is none."""
+    if fields.timestamp is None and fields.value is None and not VALUES.isdisjoint(names):
+        return "timestamp"
+    return fields.timestamp
+
+
+def _zoned(batch: Any, old: frozenset[str]) -> Any:
+    """Return a record batch whose columns ``old``, INT96 in the file, are in UTC: pyarrow gives that type no zone."""
+    import pyarrow as pa  # noqa: PLC0415  (optional)
+
+    columns = [
+        column.cast(pa.timestamp(column.type.unit, "UTC")) if name in old else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if old else batch
+
+
+def _rows(batch: Any, before: int, timed: str | None) -> list[dict[str, Any]]:
     """Return the rows of a record batch as Python's values. ``before`` rows of the file lie ahead of it.
 
-    Times keep all digits of their unit: those finer than a microsecond are text, because Python has no such type.
+    The column ``timed``, the time of the record, is in ms; a value of it may be the error to raise. Other times keep all digits of their
+    unit: those finer than a microsecond are text, because Python has no such type.
     """
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
     columns: list[list[Any]] = []
-    own = not _TYPE_NAMES.isdisjoint(batch.schema.names)
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if own and field.name == "timestamp" and pa.types.is_timestamp(field.type):
-            columns.append(_milliseconds(column, before))
+        if field.name == timed and pa.types.is_timestamp(field.type):
+            columns.append(_milliseconds(column, field.name, before))
         else:
             columns.append(_values(column))
     names: list[str] = batch.schema.names
@@ -176,19 +198,33 @@ def _nanoseconds(value: int, kind: Any) -> Any:
     return f"{text[:end]}{rest:03}{text[end:]}"
 
 
-def _milliseconds(column: Any, before: int) -> list[int]:
-    """The times of records in ms, as a log has them: any that 64 bits hold, and -1 for a record without one."""
-    unit = column.type.unit
-    found = []
+def _milliseconds(column: Any, name: str, before: int) -> list[int | RowError | None]:
+    """Return a column of record times in ms. A value that no record can have is the error to raise when its row is reached."""
+    unit, zone = column.type.unit, column.type.tz
+    found: list[int | RowError | None] = []
     for number, value in enumerate(column.cast("int64").to_pylist(), before + 1):
         if value is None:
-            found.append(-1)
+            found.append(None)
             continue
         moment = value * 1000 if unit == "s" else value // _PER_MILLISECOND[unit]
-        if not 0 <= moment <= INT64_MAX:
-            raise RowError(f"row {number}: the timestamp {value} {unit} is before 1970, or beyond what 64 bits hold in ms")
-        found.append(moment)
+        if zone is None:
+            text = _time_text(column[number - before - 1])
+            found.append(
+                RowError(
+                    f"row {number}: column {name!r} is {text}, which has no time zone, so its moment is not known: give the column one, "
+                    'as .dt.tz_localize("UTC") does in pandas and .cast(pa.timestamp("us", "UTC")) in pyarrow'
+                )
+            )
+        elif not 0 <= moment <= INT64_MAX:
+            found.append(RowError(f"row {number}: column {name!r} is {value} {unit}, before 1970 or beyond what 64 bits hold in ms"))
+        else:
+            found.append(moment)
     return found
+
+
+def _time_text(scalar: Any) -> str:
+    value = _value(scalar)
+    return value if isinstance(value, str) else str(value.isoformat())
 
 
 def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:

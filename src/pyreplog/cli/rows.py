@@ -31,6 +31,7 @@ __all__ = [
     "FORMATS",
     "LINE_SIZE_MAX",
     "PARQUET",
+    "VALUES",
     "WHOLE_ROW",
     "Fields",
     "Lines",
@@ -57,7 +58,7 @@ _SUFFIXES_COMPRESSED: Final = (".bz2", ".xz", ".zst", ".lz4", ".zip")
 GZIP: Final = ".gz"
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
-_VALUES: Final = ("value", "value_base64")
+VALUES: Final = frozenset(("value", "value_base64"))
 #: What ``cat``, ``export`` and ``dump`` print of a record, and the columns of a Spark frame of records.
 _RECORD_FIELDS: Final = frozenset(
     (
@@ -80,7 +81,7 @@ class RowError(ValueError):
 
 
 class Row(NamedTuple):
-    """One record to append. ``timestamp`` in ms since 1970, None for now; ``partition`` None where the key decides."""
+    """One record to append. ``timestamp`` in ms since 1970, -1 for no time, None for now; ``partition`` None where the key decides."""
 
     value: bytes | None
     key: bytes | None
@@ -382,7 +383,7 @@ def map_rows(
     for row, line in objects:
         try:
             if whole is None:
-                whole = row.keys().isdisjoint(_VALUES)
+                whole = row.keys().isdisjoint(VALUES)
                 if not whole:
                     taken_for_record = True
                     fields = Fields(*(given or name for given, name in zip(fields, Fields._fields, strict=True)))
@@ -420,7 +421,7 @@ def _row(row: dict[str, Any], line: bytes | None, fields: Fields, *, whole: bool
         line = _json(row)
     value = line if whole else _one(row, fields.value or "value", needed=True)
     key = None if fields.key is None else _one(row, fields.key, needed=fields.key != "key")
-    timestamp = None if fields.timestamp is None else _timestamp(_there(row, fields.timestamp, "timestamp"), fields.timestamp)
+    timestamp = None if fields.timestamp is None else _timestamp(row, fields.timestamp)
     headers = () if fields.headers is None else _headers(_there(row, fields.headers, "headers"), fields.headers)
     partition = None if fields.partition is None else _partition(_there(row, fields.partition, "partition"), fields.partition)
     return Row(value, key, timestamp, headers, partition)
@@ -526,13 +527,11 @@ def _whole(text: str) -> str:
     return text
 
 
-def _timestamp(field: object, name: str) -> int | None:
+def _timestamp(row: dict[str, Any], name: str) -> int | None:
+    """Return the time of a record: -1, no time, if the field is null or empty, and None, which means now, if the row has no such field."""
+    field = _there(row, name, "timestamp")
     if field is None or field == "":
-        return None
-    if isinstance(field, datetime.datetime):
-        # Parquet's times without a zone are in UTC.
-        zoned = field if field.tzinfo is not None else field.replace(tzinfo=datetime.UTC)
-        return timestamp_of(zoned.isoformat())
+        return -1 if name in row else None
     if type(field) is int and field >= 0:
         if field > TIMESTAMP_MAX:
             raise beyond_last(field)
@@ -564,7 +563,7 @@ def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
     if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):
         # A map of Parquet, which may have one key more than once.
         return tuple((_header_key(key, name), _bytes({"value": value}, "value", needed=True)) for key, value in field)
-    if isinstance(field, list) and all(isinstance(pair, dict) and "key" in pair and not pair.keys().isdisjoint(_VALUES) for pair in field):
+    if isinstance(field, list) and all(isinstance(pair, dict) and "key" in pair and not pair.keys().isdisjoint(VALUES) for pair in field):
         return tuple((_header_key(pair["key"], name), _bytes(pair, "value", needed=True)) for pair in field)
     if isinstance(field, list) and len(field) % 2 == 0 and all(isinstance(one, str) for one in field[::2]):
         values = (_bytes({"value": value}, "value", needed=True) for value in field[1::2])
