@@ -292,13 +292,45 @@ def test_nodes_on_several_disks_are_backed_up_into_one_folder(tmp_path: Path) ->
 
 
 def test_a_cluster_without_its_controller_makes_no_backup(tmp_path: Path) -> None:
-    """The error names the file."""
-    source = tmp_path / "data"
+    """The error names the file in the source and says how to mend it; nothing is copied."""
+    source, target = tmp_path / "data", tmp_path / "backup"
     with Cluster(source, nodes=1) as cluster:
         cluster.admin.create_topic("orders", replication_factor=1)
     (source / "replog.controller").unlink()
-    with pytest.raises(CorruptError, match=r"replog\.controller is missing"):
-        backup(source, tmp_path / "backup")
+    with pytest.raises(CorruptError, match=rf"^{source}/replog\.controller: .* is missing .*put back the file[^/]*$") as caught:
+        backup(source, target)
+    assert caught.value.file == str(source / "replog.controller")
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_folder_that_holds_clusters_is_refused_with_their_names(elsewhere: bool, tmp_path: Path) -> None:
+    """A backup of it would drop each cluster's controller, and a cluster whose nodes are on other disks as a whole."""
+    parent, disk = tmp_path / "all", tmp_path / "disk" / "node"
+    (parent / "deep").mkdir(parents=True)
+    disk.parent.mkdir()
+    with open_log(parent / "events") as log:
+        log.append(b"x")
+    with Cluster(parent / "deep" / "one", nodes=[disk] if elsewhere else 1) as cluster:
+        cluster.admin.create_topic("orders", replication_factor=1)
+    for folder in (parent, disk.parent) if elsewhere else (parent,):
+        with pytest.raises(ConfigError, match=f"Back up each cluster by itself: {parent}/deep/one"):
+            backup(folder, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+    backup(parent / "deep" / "one", tmp_path / "backup")
+    assert sound(tmp_path / "backup")
+
+
+def test_a_folder_of_several_logs_is_backed_up_with_each_of_them(tmp_path: Path) -> None:
+    """Each can be read and written in the backup."""
+    for name in ("worker-0", "worker-1"):
+        with open_log(tmp_path / "all" / name) as log:
+            log.append(name.encode())
+    assert backup(tmp_path / "all", tmp_path / "backup").record_count == 2
+    for name in ("worker-0", "worker-1"):
+        assert values(tmp_path / "backup" / name) == [name.encode()]
+        with open_log(tmp_path / "backup" / name) as log:
+            assert log.append(b"more") == 1
 
 
 def test_other_folders_are_refused_and_nothing_in_them_changes(tmp_path: Path) -> None:

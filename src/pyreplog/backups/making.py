@@ -120,6 +120,7 @@ class _Run:
         _check_apart(source, target)
         self._places = find_places(disk, source, target)
         refuse_unfinished(disk, [source, *(place.source for place in self._places)])
+        self._check_cluster()
         self._check_target()
         new = disk.stat(target) is None
         if new:
@@ -134,6 +135,20 @@ class _Run:
             return self._verified()
         finally:
             lock.release()
+
+    def _check_cluster(self) -> None:
+        """Refuse the folder of a cluster whose controller's state is missing or damaged, before anything is copied."""
+        disk, source = self._disk, self._source
+        book = Book(None)
+        roots = [place.source for place in self._places]
+        inside = join(source, "")
+        for home in dict.fromkeys([source, *(root.rpartition("/")[0] for root in roots if root.rpartition("/")[0].startswith(inside))]):
+            check_controller(disk, home, disk.list(home), roots, book)
+        for finding in book.findings:
+            if finding.level is Level.DAMAGE:
+                error = CorruptError(f"{finding.path}: {finding.what}, and is not backed up. To mend it: {finding.advice}")
+                error.file = finding.path  # named in front, because the advice ends the text
+                raise error
 
     # -- the target --
 

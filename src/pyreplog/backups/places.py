@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log import META_PROPERTIES_NAME, FoundRoot, find_logs, is_partition, join, parse_directory_name
+from pyreplog.log import (
+    DEPTH_MAX,
+    META_PROPERTIES_NAME,
+    FoundRoot,
+    find_logs,
+    has_root_file,
+    is_partition,
+    is_refusal,
+    join,
+    parse_directory_name,
+    read_cluster,
+    read_nodes,
+)
 from pyreplog.ports import Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.values import TopicPartition
@@ -39,11 +52,12 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
 
     A root keeps its path within ``source``; a node of a cluster, which may lie on a disk of its own, becomes ``node-N``.
     Raises :class:`StorageError` where there is no log, or a folder that may be a root cannot be looked into; :class:`ConfigError` for
-    a partition's folder, and for folders that are copies of one another.
+    a partition's folder, for folders that are copies of one another, and for a folder that holds clusters.
     """
     stat = disk.stat(source)
     if stat is None or not stat.is_directory:
         raise StorageError(errno.ENOENT if stat is None else errno.ENOTDIR, "there is no such folder to back up", source)
+    refuse_clusters_below(disk, source)
     found = find_logs(disk, source)
     for folder, error in found.unreadable.items():
         raise StorageError(error.errno or errno.EACCES, "this process may not look into it, and it may be a part of the log", folder)
@@ -66,6 +80,42 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
             f"two nodes of {source} would have one folder in the backup, {min(twice)}: their {META_PROPERTIES_NAME} name one node"
         )
     return places
+
+
+def refuse_clusters_below(disk: Disk, source: str) -> None:
+    """Raise :class:`ConfigError` if a folder below ``source`` is a cluster's, or the folder of a node whose cluster is elsewhere.
+
+    A backup keeps the controller's state and the list of the nodes of one cluster, the one in ``source`` itself.
+    """
+    clusters = dict.fromkeys(cluster for cluster in _clusters_below(disk, source, DEPTH_MAX) if cluster != source)
+    if clusters:
+        raise ConfigError(
+            f"{source} is not the folder of one log or cluster: it holds clusters, or nodes of clusters, and a backup of it would lack "
+            f"the files that keep a cluster together. Back up each cluster by itself: {', '.join(clusters)}. Then back up the other "
+            "logs in the folder, if there are any, by themselves too"
+        )
+
+
+def _clusters_below(disk: Disk, folder: str, depth: int) -> Iterator[str]:
+    """The folders of clusters of ours that lie in ``folder``, or that name a node there as theirs."""
+    for name in disk.list(folder):
+        path = join(folder, name)
+        if name.startswith("."):
+            continue
+        try:
+            stat = disk.stat(path)
+            if stat is None or not stat.is_directory:
+                continue
+            cluster = read_cluster(disk, path)
+            if cluster:
+                yield cluster
+            elif disk.stat(join(path, STATE_FILE)) is not None or read_nodes(disk, path):
+                yield path
+            elif depth > 1 and not has_root_file(disk, path) and not is_partition(disk, path):
+                yield from _clusters_below(disk, path, depth - 1)
+        except StorageError as error:
+            if not is_refusal(error) and error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                raise
 
 
 def _place(source: str, target: str, root: FoundRoot, log: str, *, in_cluster: bool) -> Place:
