@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,42 @@ def test_no_time_stays_no_time_through_parquet(replog: Replog, tmp_path: Path, u
         times = [record.timestamp for record in log]
     assert (times[0], times[1] >= 0) == (-1, True)
     assert min(times[2:]) > 1_700_000_000_000
+
+
+def test_a_flipped_bit_in_an_export_is_found(replog: Replog, tmp_path: Path) -> None:
+    """Export writes the checksum of each page and import verifies it: a flipped bit is an error with the file and the row group."""
+    with pyreplog.open_log(tmp_path / "in", durability="os") as log:
+        log.append_many([os.urandom(100) for _ in range(100)])
+    file = tmp_path / "all.parquet"
+    assert replog("export", tmp_path / "in", file).code == 0
+    data = bytearray(file.read_bytes())
+    column = parquet.ParquetFile(file).metadata.row_group(0).column(6)
+    assert column.path_in_schema == "value"
+    data[(column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size // 2] ^= 1
+    file.write_bytes(data)
+    done = replog("import", tmp_path / "out", file)
+    assert done.code == 1
+    assert f"{file}: row group 0 of 1 (from 0) is damaged: " in done.err
+    assert "CRC" in done.err
+
+
+@pytest.mark.parametrize("where", ["page", "header", "footer"])
+def test_damage_in_parquet_names_the_file(replog: Replog, tmp_path: Path, where: str) -> None:
+    """Damaged pages of another tool's file, also of its footer, are an error with the file, and the row group if it is known."""
+    file = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table({"value": [os.urandom(100).hex() for _ in range(1000)]}), file, compression="snappy", use_dictionary=False)
+    column = parquet.ParquetFile(file).metadata.row_group(0).column(0)
+    data = bytearray(file.read_bytes())
+    first, size = {
+        "header": (column.data_page_offset, 8),
+        "page": (column.data_page_offset + 100, 3000),
+        "footer": (len(data) - 60, 40),
+    }[where]
+    data[first : first + size] = b"\xff" * size
+    file.write_bytes(data)
+    done = replog("import", tmp_path / "log", file)
+    assert done.code == 1
+    assert f"{file}: {'not Parquet, or damaged: ' if where == 'footer' else 'row group 0 of 1 (from 0) is damaged: '}" in done.err
 
 
 def test_minus_one_is_no_time_only_as_a_number(replog: Replog, tmp_path: Path) -> None:

@@ -43,6 +43,19 @@ def test_options_are_named_as_the_command_has_them(replog: Replog, events: Path,
     assert (done.code, f"write to it with `replog append {tmp_path / 'data'}`" in done.err) == (1, True)
 
 
+def test_a_row_of_another_partition_names_its_file(replog: Replog, tmp_path: Path) -> None:
+    """Import says which file the refused row is in, for a new log and for one that is there; and that --partition does not move the row."""
+    (tmp_path / "good.ndjson").write_text('{"value": "x"}\n')
+    bad = tmp_path / "bad.ndjson"
+    bad.write_text('{"value": "x", "partition": 3}\n')
+    for words in ((bad,), (tmp_path / "good.ndjson", bad), (bad, "--partition", 0)):
+        done = replog("import", tmp_path / "log", *words)
+        assert done.code == 1
+        assert f"replog import: {bad}: row " in done.err
+        assert "asks for partition 3" in done.err
+        assert "--partition is for rows without such a field" in done.err
+
+
 def test_every_advice_that_is_put_in_other_words_is_given() -> None:
     """By the library: else it has changed there, and shows as it is."""
     sources = "".join(inspect.getsource(module) for module in (opening, errors, locking))

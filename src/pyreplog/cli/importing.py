@@ -69,7 +69,10 @@ def _begin(arguments: argparse.Namespace, progress: Progress, opened: contextlib
             source = begun[name] = opened.enter_context(Source(name, arguments, progress.add))
             first = source.peek()
             if first is not None:
-                check_first(first, arguments.partition)
+                try:
+                    check_first(first, arguments.partition)
+                except RowError as error:
+                    raise source.named(error) from None
                 break
     return begun
 
@@ -146,7 +149,10 @@ def _append(rows: Iterator[Row], source: Source, target: Target, resume: Resume 
 
 
 def _write(batch: list[Row], source: Source, target: Target, resume: Resume | None) -> None:
-    append_whole(target, batch)
+    try:
+        append_whole(target, batch)
+    except RowError as error:
+        raise source.named(error) from None
     if resume is not None:
         resume.note(source, len(batch))
 

@@ -53,7 +53,7 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
     place = Place()
     try:
         # Buffered: otherwise the bytes of a whole column of a row group are read at once.
-        with parquet.ParquetFile(path, buffer_size=_READ_SIZE) as file:
+        with parquet.ParquetFile(path, buffer_size=_READ_SIZE, page_checksum_verification=True) as file:
             names = file.schema_arrow.names
             twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
             if twice is not None:
@@ -67,7 +67,7 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
             def objects() -> Iterator[tuple[dict[str, Any], bytes | None]]:
                 for number in range(file.num_row_groups):
                     count = _rows_at_once(file.metadata.row_group(number))
-                    for batch in file.iter_batches(batch_size=count, row_groups=[number]):
+                    for batch in _group_batches(file, number, count):
                         step = max(1, batch.num_rows * _PYTHON_SIZE // max(batch.nbytes, 1))
                         for start in range(0, batch.num_rows, step):
                             for row in _rows(_zoned(batch.slice(start, step), old), place.number, timed):
@@ -80,8 +80,24 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
                             tell(size * batch.num_rows // rows)
 
             yield from map_rows(place, objects(), fields, "row")
-    except ArrowException as error:
+    except (ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the operating system
         raise RowError(f"not Parquet, or damaged: {error}") from None
+
+
+def _group_batches(file: Any, number: int, count: int) -> Iterator[Any]:
+    """Yield the record batches of row group ``number``. Raises :class:`RowError` naming it if its pages are damaged."""
+    from pyarrow import ArrowException  # noqa: PLC0415  (optional)
+
+    try:
+        yield from file.iter_batches(batch_size=count, row_groups=[number])
+    except (ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the operating system
+        raise RowError(
+            f"row group {number} of {file.num_row_groups} (from 0) is damaged: {error}; take the file from its source again"
+        ) from None
 
 
 def _rows_at_once(group: Any) -> int:
@@ -237,7 +253,7 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
     if not found:
         raise UnknownTopicError(f"{arguments.path} holds no partition to export")
     schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
-    with parquet.ParquetWriter(file, schema, compression="zstd", write_batch_size=_PAGE_ROWS) as writer:
+    with parquet.ParquetWriter(file, schema, compression="zstd", write_batch_size=_PAGE_ROWS, write_page_checksum=True) as writer:
         group = _Group(writer, schema)
         for reader in found:
             source = source_of(reader, arguments)

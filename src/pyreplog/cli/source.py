@@ -120,7 +120,11 @@ class Source:
                 yield row
             self.end = lines.size
         except RowError as error:
-            raise RowError(f"{'standard input' if self.name == '-' else self.name}: {error}{self._guessed}") from None
+            raise self.named(error, self._guessed) from None
+
+    def named(self, error: RowError, hint: str = "") -> RowError:
+        """Return ``error`` with the name of this file ahead of it."""
+        return RowError(f"{'standard input' if self.name == '-' else self.name}: {error}{hint}")
 
     # -- what is known again --
 
