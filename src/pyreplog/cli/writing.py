@@ -204,7 +204,8 @@ def _check_partition(row: Row, own: int, before: int, path: str) -> None:
     if row.partition not in (None, own):
         raise RowError(
             f"row {before + 1:,} of this run asks for partition {row.partition}; {path} holds partition {own} only. "
-            "A cluster's topic with as many takes it; --partition is for rows without such a field; of rows as `replog cat` prints them these options leave partitions out: "
+            "A cluster's topic with as many takes it; --partition is for rows without such a field; "
+            "of rows as `replog cat` prints them these options leave partitions out: "
             "--value-field value --key-field key --timestamp-field timestamp --headers-field headers"
         )
 
