@@ -1,6 +1,7 @@
-"""What a transport tells of by ``poll``, and how it names who it is about. Part of :mod:`pyreplog.ports`, which hands it on.
+"""The events that a transport's ``poll`` returns, and the addresses in them.
 
-The classes are not frozen, which would cost more than the rest of handing a message over; nobody changes an object.
+:mod:`pyreplog.ports` exports them. The classes are not frozen, because that would cost more than
+the rest of handing a message over. No code changes an object.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pyreplog.compiled import mypyc_attr
 __all__ = ["Address", "Connected", "Disconnected", "Received", "TransportEvent"]
 
 Address = str
-"""Where a node listens: ``"node-1"`` in one process, ``"tcp://10.0.0.1:9092"`` across machines."""
+"""The address of a node: ``"node-1"`` in one process, ``"tcp://10.0.0.1:9092"`` across machines."""
 
 
 class _Peered:
@@ -29,14 +30,14 @@ class _Peered:
 
 
 class Connected(_Peered):
-    """A peer can be sent to."""
+    """A peer is connected: messages can be sent to it."""
 
     __slots__ = ()
 
 
 @mypyc_attr(acyclic=True)
 class Received:
-    """A message arrived."""
+    """A message arrived from a peer."""
 
     __slots__ = ("message", "peer")
 
@@ -54,7 +55,7 @@ class Received:
 
 
 class Disconnected(_Peered):
-    """A peer is gone; what was sent and not answered may or may not have arrived."""
+    """A peer is gone; unanswered messages to it may or may not have arrived."""
 
     __slots__ = ()
 

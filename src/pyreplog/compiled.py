@@ -1,13 +1,15 @@
-"""What modules say to mypyc, which compiles some of them (``COMPILED`` in setup.py). To the interpreter it says nothing.
+"""Hints for mypyc, which compiles some modules (``COMPILED`` in setup.py). They do nothing at run
+time.
 
-mypyc knows its own decorator by where it comes from; at run time nothing of it is wanted. Two things are said with it:
-``allow_interpreted_subclasses``: tests and users derive from this class, or hold a copy of its module that is not compiled beside
-the compiled one (``pyreplog.testing.copies``); ``acyclic``: what an instance holds never leads back to it, so the garbage collector
-need not visit it.
+mypyc recognises its own decorator by its import; at run time it is not needed. It gives two hints.
+``allow_interpreted_subclasses``: tests and users derive from this class, or hold an interpreted
+copy of its module beside the compiled one (``pyreplog.testing.copies``). ``acyclic``: no reference
+of an instance leads back to it, so the garbage collector need not visit it.
 
-The modules that are compiled are one library, ``pyreplog__mypyc``, and each has a file that fetches it from there. Where such a file is
-missing the interpreter would take the source in its place, and what is compiled would take its objects for compiled ones and end the
-process. So a mixture is refused when the package is imported.
+The compiled modules are one library, ``pyreplog__mypyc``, and each has a file that loads it from
+there. If such a file is missing, the interpreter would load the source instead. Compiled code would
+then mistake its objects for compiled ones and crash the process. So a mixture is refused when the
+package is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _INIT: Final = "init_"
 _ONE: Final = (
     "pyreplog is for one interpreter of a process (mod_wsgi: `WSGIApplicationGroup %{GLOBAL}` has an application run in the main one)"
 )
-_REFUSALS: Final = ("one interpreter per process", "loading in subinterpreters")  # Cython's, and since 3.12 Python's
+# Cython's, and since 3.12 Python's
+_REFUSALS: Final = ("one interpreter per process", "loading in subinterpreters")
 _ADVICE: Final = "build all of it anew: `pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`, or `make pure`"
 
 if TYPE_CHECKING:
@@ -31,18 +34,20 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**_):
-        """The class as it is."""
+        """Return a decorator that returns the class unchanged."""
         return lambda cls: cls
 
 
 def advice_on(error: ImportError, otherwise: str) -> str:
-    """What to do about ``error``, with which something compiled could not be loaded: ``otherwise``, if it is not that another interpreter
-    of the process is at it."""
+    """Return the advice for ``error``, which kept a compiled module from being loaded.
+
+    It is ``otherwise``, unless the cause is another interpreter of this process.
+    """
     return _ONE if any(words in str(error) for words in _REFUSALS) else otherwise
 
 
 def _check() -> None:
-    """Raises ImportError where some of the modules are compiled and others are not."""
+    """Raise ImportError if some of the modules are compiled and others are not."""
     here = os.path.dirname(__file__)
     beside = os.path.dirname(here)
     try:

@@ -1,4 +1,4 @@
-"""Moments as Kafka counts them, in ms since 1970: from whole numbers, and from datetimes that know their time zone."""
+"""Timestamps as Kafka counts them, in ms since 1970, from integers and from aware datetimes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from pyreplog.errors import ConfigError, InvalidTimestampError
 __all__ = ["TIMESTAMP_MAX", "beyond_last", "datetime_ms", "record_ms"]
 
 TIMESTAMP_MAX: Final = 253_402_300_799_999
-"""The last ms of the year 9999. Data frames and SQL engines cannot show a later time, and fail on every query that meets one."""
+"""The last ms of the year 9999. Data frames and SQL engines cannot show a later time, and every
+query that meets one fails.
+"""
 
 _FINER: Final = ((1_000, "microseconds (us)"), (1_000_000, "nanoseconds (ns)"))
-"""Finer units, and how many of them are one ms."""
+"""Finer units, each with how many of it are one ms."""
 _LIKELY_MS: Final = range(946_684_800_000, 4_102_444_800_000)
-"""The years 2000 to 2099: a guess at a unit is good if it gives a time within them."""
+"""The years 2000 to 2099: a guessed unit is plausible if it gives a time within them."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def datetime_ms(value: datetime, name: str, *, up: bool = False) -> int:
-    """``value`` in ms since 1970, exactly; of a part of a ms nothing is left, or with ``up`` it counts as a whole one.
+    """Return ``value`` in ms since 1970, without rounding errors.
 
-    Raises ConfigError, which calls it ``name``, for a naive one: which moment it means depends on the machine.
+    A fraction of a ms is dropped; with ``up`` it counts as a whole ms. Raises ConfigError, which
+    calls the value ``name``, for a naive datetime: its meaning depends on the machine.
     """
     if value.tzinfo is None or value.utcoffset() is None:
         raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")
@@ -33,9 +36,10 @@ def datetime_ms(value: datetime, name: str, *, up: bool = False) -> int:
 
 
 def beyond_last(timestamp: int, which: str = "") -> InvalidTimestampError:
-    """Return the error for a record's ``timestamp`` above :data:`TIMESTAMP_MAX`. It guesses the unit that the caller counted in.
+    """Return the error for a record's ``timestamp`` above :data:`TIMESTAMP_MAX`.
 
-    ``which`` names the record, such as ``"row 3: "``.
+    The error's text guesses the unit that the caller counted in. ``which`` names the record, such
+    as ``"row 3: "``.
     """
     guess = "a timestamp counts milliseconds (ms) since 1970"
     for many, unit in _FINER:
@@ -47,12 +51,14 @@ def beyond_last(timestamp: int, which: str = "") -> InvalidTimestampError:
 
 
 def record_ms(value: SupportsIndex | datetime) -> int:
-    """The timestamp of a record: ``value``, if it is a whole number, or the millisecond in which it lies.
+    """Return the timestamp of a record: ``value`` if it is an integer, else the millisecond of the
+    datetime.
 
-    Raises ConfigError for a naive datetime and for one before 1970, which no record has, TypeError for anything else, True and False too.
+    Raises ConfigError for a naive datetime and for one before 1970, which no record has. Raises
+    TypeError for any other type, bool included.
     """
     if isinstance(value, bool):
-        raise TypeError("a timestamp is no bool")
+        raise TypeError("a timestamp must be an integer or a datetime, not a bool")
     if not isinstance(value, datetime):
         return operator.index(value)
     found = datetime_ms(value, "timestamp")

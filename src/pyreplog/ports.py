@@ -1,7 +1,8 @@
-"""The only doors to the world: time, disk, network, measurements, chance.
+"""The only interfaces to the outside: time, disk, network, random bytes.
 
-Everything from ``record`` to ``client`` reaches them through these Protocols, so that the same code runs in production
-(``pyreplog.system``), in one process, and in a deterministic simulation (``pyreplog.testing``).
+All code from ``record`` to ``client`` uses them through these Protocols. So the same code runs in
+production (``pyreplog.system``), in one process, and in a deterministic simulation
+(``pyreplog.testing``).
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 else:
-    Buffer = object  # only annotations name it, and typing_extensions takes a tenth of the time that a first record may take
-    """For annotations: whatever lends its bytes, such as bytes, memoryview and numpy arrays. While a program runs, ``object``."""
+    # Only annotations name it, and typing_extensions takes a tenth of the time that a first record
+    # may take.
+    Buffer = object
+    """For annotations: any object that exports its bytes, such as bytes, memoryview and numpy
+    arrays. At run time it is ``object``.
+    """
 
 __all__ = [
     "OUT_OF_DESCRIPTORS",
@@ -46,22 +51,27 @@ __all__ = [
 ]
 
 Headers = Collection[tuple[str, bytes | None]] | None
-"""A record's headers: (key, value) pairs in order, such as a list or a dict's ``items()``. No iterator: they may be read twice. None is
-none."""
+"""A record's headers: (key, value) pairs in order, such as a list or a dict's ``items()``. Must be
+re-iterable, because it may be read twice. ``None`` means no headers.
+"""
 
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""Disk full: nothing is wrong with what is there, and it may work again later."""
+"""Errnos of a full disk: the stored data is intact, and the call may succeed later."""
 OUT_OF_MEANS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""The process or the system had no descriptor or no memory to open a file with: says nothing about what is there."""
+"""Errnos of a process or system without a descriptor or memory to open a file. They say nothing
+about the stored data.
+"""
 OUT_OF_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))
-"""Of opening alone: a sync that is refused with one of these did not begin. Nothing is in doubt, and a later one can be believed."""
+"""Errnos of a missing file descriptor. A sync that fails with one of these never started: nothing
+is lost, and it can be retried.
+"""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def __getattr__(name: str) -> object:
-    """``Random`` is Python's, loaded when somebody asks for it: a log can do without."""
+    """Load Python's ``Random`` at its first use, because a log does not need it."""
     if name != "Random":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from random import Random  # noqa: PLC0415  (see above)
@@ -71,28 +81,32 @@ def __getattr__(name: str) -> object:
 
 
 class Clock(Protocol):
-    """Time. Wall time is only ever data; every timeout uses the monotonic clock."""
+    """The time. Wall time is only ever data; every timeout uses the monotonic clock."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since some fixed moment; never goes back."""
+        """Return the nanoseconds since a fixed moment; they never go back."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 UTC; may jump."""
+        """Return the milliseconds since 1970 UTC; they may jump."""
         ...
 
 
 class Chance(Protocol):
-    """Where ids come from. Python's ``Random`` is one."""
+    """A source of random bytes for ids. Python's ``Random`` is one."""
 
     def randbytes(self, n: int, /) -> bytes:
-        """``n`` random bytes."""
+        """Return ``n`` random bytes."""
         ...
 
 
 class Stat(NamedTuple):
-    """What a path is. ``size`` in bytes, ``mtime_ms`` since 1970; ``allocated`` in bytes: what it takes on the disk, reservations
-    too; ``identity``: another one is another file, whatever it is called."""
+    """The status of a path.
+
+    ``size`` is in bytes, ``mtime_ms`` in ms since 1970. ``allocated`` is the number of bytes on the
+    disk, reservations included. Files with different ``identity`` are different files, whatever
+    their names.
+    """
 
     size: int
     mtime_ms: int
@@ -106,139 +120,183 @@ class File(Protocol):
 
     @property
     def path(self) -> str:
-        """The path it was opened by."""
+        """The path by which the file was opened."""
         ...
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Write all of ``parts`` one after another from ``position``, or raise :class:`StorageError` (some bytes may then be there)."""
+        """Write all of ``parts`` one after another from ``position``, or raise
+        :class:`StorageError`.
+
+        After an error some bytes may be written.
+        """
         ...
 
     def read_at(self, position: int, size: int) -> memoryview:
-        """Up to ``size`` bytes from ``position``; fewer only at the end of the file. The caller owns the memory."""
+        """Return up to ``size`` bytes from ``position``; fewer only at the end of the file.
+
+        The caller owns the memory.
+        """
         ...
 
     def sync(self) -> None:
-        """Block until the content is on stable storage. For small state files only: data goes through :meth:`Disk.submit_sync`. Where that
-        takes a descriptor and there is none, nothing began (:data:`OUT_OF_DESCRIPTORS`)."""
+        """Block until the content is on stable storage.
+
+        It is for small state files only: data goes through :meth:`Disk.submit_sync`. If it needs a
+        descriptor and none is left, the sync does not start (:data:`OUT_OF_DESCRIPTORS`).
+        """
         ...
 
     def start_sync(self, position: int, size: int) -> None:
-        """Have the system begin to bring these bytes to stable storage, so that a sync that follows soon has less to wait for. Promises
-        nothing: what goes wrong fails every sync that begins afterwards. Where that cannot be, nothing happens."""
+        """Have the system start to write these bytes to stable storage, so that a later sync waits
+        less.
+
+        It promises nothing: a write error fails every sync that starts afterwards. If the disk
+        cannot do this, the call does nothing.
+        """
         ...
 
     def size(self) -> int:
-        """Current length in bytes."""
+        """Return the current length in bytes."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Make the file exactly ``size`` bytes long. What was reserved behind is given back."""
+        """Make the file exactly ``size`` bytes long. Space reserved after that is freed."""
         ...
 
     def reserve(self, position: int, size: int) -> None:
-        """Reserve room for ``size`` bytes from ``position``, the file's end, without lengthening it: appending there is then cheaper.
-        Where that cannot be, nothing happens."""
+        """Reserve room for ``size`` bytes from ``position``, the file's end, without lengthening
+        the file.
+
+        Appending there is then cheaper. If the disk cannot do this, the call does nothing.
+        """
         ...
 
     def drop_cached(self) -> None:
-        """Have the system forget what it keeps of the content in memory and is on the disk, so that the next read comes from there. Where
-        that cannot be, nothing happens."""
+        """Drop the clean part of the content from the page cache, so that the next read comes from
+        the disk.
+
+        If the disk cannot do this, the call does nothing.
+        """
         ...
 
     def close(self) -> None:
-        """Release it. Twice is harmless."""
+        """Close the file. A second call is harmless."""
         ...
 
 
 class SyncDone(NamedTuple):
-    """The end of one :meth:`Disk.submit_sync`. ``error`` is None when everything is on stable storage."""
+    """The end of one :meth:`Disk.submit_sync`. ``error`` is None if everything is on stable
+    storage.
+    """
 
     token: int
     error: OSError | None
 
 
 class Lock(Protocol):
-    """Held from :meth:`Disk.lock` or :meth:`Disk.hold` until ``release``."""
+    """A lock that is held from :meth:`Disk.lock` or :meth:`Disk.hold` until ``release``."""
 
     def release(self) -> None:
-        """Give it up. Twice is harmless."""
+        """Release the lock. A second call is harmless."""
         ...
 
 
 class Watch(Protocol):
-    """News of some files, from :meth:`Disk.watch` until ``close``. Belongs to one thread at a time."""
+    """Change notifications of some files, from :meth:`Disk.watch` until ``close``.
+
+    Belongs to one thread at a time.
+    """
 
     def fileno(self) -> int:
-        """A descriptor that is readable, for ``poll`` or an event loop, when a file was written to since the last :meth:`clear`."""
+        """Return a descriptor for ``poll`` or an event loop.
+
+        It is readable if a file was written to since the last :meth:`clear`.
+        """
         ...
 
     def clear(self) -> None:
-        """Forget the news so far. Look at the files after this, not before."""
+        """Discard the notifications so far. Look at the files after this call, not before."""
         ...
 
     def close(self) -> None:
-        """Release it. Twice is harmless."""
+        """Close the watch. A second call is harmless."""
         ...
 
 
 class Store(Protocol):
-    """A small ordered key-value state in one file, which can be made anew from elsewhere. Not for long: opened, used, closed.
+    """A small ordered key-value state in one file, which can be rebuilt from other data.
 
-    What it holds is not to be trusted before its file was compared with a checksum kept elsewhere.
+    It is opened, used and closed, never kept open. Compare its file with a checksum kept elsewhere
+    before you trust the content.
     """
 
     def scan(self) -> Iterable[tuple[bytes, bytes]]:
-        """Every (key, value), by rising key."""
+        """Return every (key, value), by rising key."""
         ...
 
     def fill(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Put all of ``entries`` in. Durable when it returns; its name is, after :meth:`Disk.sync_directory`."""
+        """Put all of ``entries`` in.
+
+        They are durable when it returns; the file's name is durable after
+        :meth:`Disk.sync_directory`.
+        """
         ...
 
     def close(self) -> None:
-        """Release it. Twice is harmless."""
+        """Close the store. A second call is harmless."""
         ...
 
 
 class Disk(Protocol):
-    """Files and folders. What is not synced may be lost on a crash: in part, and in any order.
+    """Files and folders.
 
-    Paths are strings with ``/``. Every failure is a :class:`StorageError` (missing files too, with ``errno.ENOENT``).
+    A crash may lose unsynced changes, in part and in any order. Paths are strings with ``/``. Every
+    failure is a :class:`StorageError` (missing files too, with ``errno.ENOENT``).
     """
 
     @property
     def openings(self) -> int:
-        """How many files :meth:`open` has opened so far, in any thread: what is open stays the same file, and what is opened by its name
-        may be another by now."""
+        """How many files :meth:`open` has opened so far, in any thread.
+
+        If it grew, a name that was opened before may belong to another file now. An open file stays
+        the same file.
+        """
         ...
 
     def list(self, directory: str) -> Sequence[str]:
-        """Names in ``directory``, sorted."""
+        """Return the names in ``directory``, sorted."""
         ...
 
     def create(self, path: str, size: int = 0) -> File:
-        """A new file, open for reading and writing; it must not exist. ``size`` reserves space and does not lengthen it."""
+        """Create a file, open for reading and writing; it must not exist.
+
+        ``size`` reserves space and does not lengthen the file.
+        """
         ...
 
     def open(self, path: str, *, write: bool = False) -> File:
-        """An existing regular file (a symbolic link is refused)."""
+        """Open an existing regular file (a symbolic link is refused)."""
         ...
 
     def stat(self, path: str) -> Stat | None:
-        """What is at ``path``; None when nothing is."""
+        """Return the status of ``path``, or None if nothing is there."""
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make it, parents too; existing is fine."""
+        """Make the folder and its missing parents; an existing folder is fine."""
         ...
 
     def is_link(self, path: str) -> bool:
-        """Whether ``path`` is a symbolic link, wherever it leads."""
+        """Return whether ``path`` is a symbolic link, wherever it leads."""
         ...
 
     def check_directory(self, path: str, *, write: bool = True) -> None:
-        """Raise :class:`StorageError` where others may change what is in the folder ``path``; to ``write`` there, also where it is a
-        symbolic link, which somebody else may have put there."""
+        """Raise :class:`StorageError` if untrusted users may change the content of the folder
+        ``path``.
+
+        To ``write`` there, also raise it if the folder is a symbolic link, which another user may
+        have put there.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -258,74 +316,101 @@ class Disk(Protocol):
         ...
 
     def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
-        """What ``work`` returns for each of ``items``, in their order; side by side where the machine has the processors for it (``waits``:
-        the calls only wait for the disk, so more of them), so each call has to keep to what is its own. The first error is raised, after
-        all calls ended."""
+        """Return the results of ``work`` for each of ``items``, in their order.
+
+        The calls run in parallel if the machine has the processors, so each call must touch only
+        its own data. ``waits``: the calls only wait for the disk, so more of them run. The first
+        error is raised, after all calls ended.
+        """
         ...
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
-        """Begin to sync the content of ``files``; returns a token at once. ``wake`` is called (from any thread) when :meth:`poll` has
-        news."""
+        """Start to sync the content of ``files``; return a token at once.
+
+        ``wake`` is called (from any thread) when :meth:`poll` has the result.
+        """
         ...
 
     def poll(self) -> Sequence[SyncDone]:
-        """Syncs that ended since the last call."""
+        """Return the syncs that ended since the last call."""
         ...
 
     def watch(self, paths: Sequence[str]) -> Watch | None:
-        """Have news of writes to the files ``paths``; None where this disk cannot tell of all of them: look again from time to time.
+        """Watch the files ``paths`` for writes.
 
-        A hint, which a network file system may owe: whoever relies on it looks again too, only less often."""
+        Return None if this disk cannot watch all of them; the caller must then poll the files. A
+        notification is only a hint, which a network file system may not send. So the caller must
+        also poll the files, only less often.
+        """
         ...
 
     def lock(self, path: str, about: str) -> Lock:
-        """Take the exclusive lock file ``path`` and write ``about`` into it; :class:`LockedError` with the holder's text when taken."""
+        """Take the exclusive lock file ``path`` and write ``about`` into it.
+
+        Raises :class:`LockedError` with the holder's text if the lock is held.
+        """
         ...
 
     def hold(self, path: str) -> Lock:
-        """Take the exclusive lock of the file ``path``, which is there and stays as it is: whoever removed the lock file beside it finds
-        its holder all the same. :class:`LockedError` when taken."""
+        """Take the exclusive lock of the existing file ``path``, which stays as it is.
+
+        A process that removed the lock file beside it still finds the holder. Raises
+        :class:`LockedError` if the lock is held.
+        """
         ...
 
     def open_store(self, path: str, *, write: bool) -> Store:
-        """The store in the file ``path``; made where missing, if ``write``. :class:`CorruptError` where the file is none."""
+        """Return the store in the file ``path``; with ``write``, a missing file is made.
+
+        Raises :class:`CorruptError` if the file is not a store.
+        """
         ...
 
     def boot_id(self, directory: str) -> str:
-        """Changes whenever unsynced data in ``directory`` may have been lost (a reboot). Empty where the system cannot tell, as of a
-        network file system: then never trust equality, nor that anything was lost."""
+        """Return an id that changes whenever unsynced data in ``directory`` may have been lost (a
+        reboot).
+
+        It is empty if the system cannot tell, as on a network file system. Then neither assume that
+        the data survived nor that it was lost.
+        """
         ...
 
 
 class Message(Protocol):
-    """A whole message. Byte transports call ``encode``; local and simulated ones hand the object over unchanged."""
+    """A whole message.
+
+    Byte transports call ``encode``; local and simulated ones hand the object over unchanged.
+    """
 
     def encode(self) -> Sequence[Buffer]:
-        """Its bytes in order, uncopied."""
+        """Return its bytes in order, uncopied."""
         ...
 
 
 class Transport(Protocol):
-    """Carries whole messages between addresses. One endpoint (one address) per object.
+    """Carries whole messages between addresses. Each object is one endpoint with one address.
 
-    May drop, delay, duplicate or reorder messages, and says nothing when it does. Never splits, joins or alters one.
-    No method blocks except ``poll``. Only ``wake`` may be called from another thread.
+    It may drop, delay, duplicate or reorder messages, without any notice. It never splits, joins or
+    alters one. No method blocks except ``poll``. Only ``wake`` may be called from another thread.
     """
 
     def listen(self, address: Address) -> Address:
-        """Begin to receive at ``address``; returns it with port 0 replaced."""
+        """Start to receive at ``address``; return it with port 0 replaced."""
         ...
 
     def connect(self, peer: Address) -> None:
-        """Begin to connect; the outcome arrives by ``poll``. Twice is harmless."""
+        """Start to connect; the result arrives by ``poll``. A second call is harmless."""
         ...
 
     def send(self, peer: Address, message: object) -> bool:
-        """Hand over one message, which the sender leaves unchanged. False: queue full, nothing taken."""
+        """Hand over one message, which the sender must not change later.
+
+        Return False if the queue is full and the message was not taken.
+        """
         ...
 
     def poll(self, timeout_ns: int) -> Iterable[TransportEvent]:
-        """What arrived, waiting up to ``timeout_ns`` (0: not at all) for the first event."""
+        """Return the events that arrived; wait up to ``timeout_ns`` (0: not at all) for the first."""
         ...
 
     def pause(self, peer: Address) -> None:
@@ -341,7 +426,7 @@ class Transport(Protocol):
         ...
 
     def wake(self) -> None:
-        """Make a waiting ``poll`` return. The only method for other threads."""
+        """Make a waiting ``poll`` return. This is the only method for other threads."""
         ...
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""Frozen values that every layer shares. No behaviour, nothing that changes.
+"""Frozen values that every layer shares, without behaviour.
 
-``Record`` and ``Ack`` are not here: they are made once per record or call and live in the compiled core.
+``Record`` and ``Ack`` are not here: they are made once per record or call and live in the compiled
+core.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NO_TIMESTAMP: Final = -1
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp."""
+    """The origin of a record's timestamp: the producer or the log."""
 
     NONE = -1
     CREATE_TIME = 0
@@ -46,8 +47,12 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is. ``timestamp`` in ms since 1970 (-1: none). ``offset`` is -1 with acks=0, and where a producer sent
-    a batch again that its leader had, and had forgotten where: the records are in the log, once."""
+    """The position of an acknowledged record.
+
+    ``timestamp`` is in ms since 1970 (-1: none). ``offset`` is -1 with acks=0. It is also -1 if a
+    producer sent a batch again, and the leader had the batch but no longer knew its offset. The
+    records are then in the log, once.
+    """
 
     topic: str
     partition: int
@@ -64,76 +69,81 @@ class EpochEntry(NamedTuple):
 
 
 class RecoveryProgress(NamedTuple):
-    """How far the recovery of one partition is, while its log is opened that was not closed cleanly. Sizes in bytes."""
+    """Progress of one partition's recovery, while its log is opened after an unclean shutdown.
+
+    Sizes are in bytes.
+    """
 
     topic: str
-    """Whose log it is."""
+    """The topic."""
     partition: int
-    """Its number."""
+    """The partition's number."""
     directory: str
     """The partition's folder."""
     scanned_size: int
-    """So much of it was looked through."""
+    """Bytes scanned so far."""
     total_size: int
-    """So much has to be, unless damage ends it before."""
+    """Bytes to scan, unless damage ends the scan before."""
 
 
 class BackupProgress(NamedTuple):
-    """How far a backup is. Sizes in bytes."""
+    """Progress of a backup. Sizes are in bytes."""
 
     stage: str
-    """``"copied"`` or ``"verified"``: what is being done."""
+    """The current stage: ``"copied"`` or ``"verified"``."""
     done_size: int
-    """So much of it is done."""
+    """Bytes done in this stage."""
     total_size: int
-    """So much there was to do when the stage began; a writer may add to it."""
+    """Bytes to do, as known when the stage began; a writer may add to it."""
 
 
 class BackupReport(NamedTuple):
-    """What a backup holds that was finished and verified. Sizes in bytes."""
+    """Report of a finished and verified backup. Sizes are in bytes."""
 
     source: str
     """The folder that was copied."""
     target: str
-    """The backup."""
+    """The folder of the backup."""
     partition_count: int
-    """Copies of partitions: of a partition with three replicas three."""
+    """Number of partition copies: a partition with three replicas counts three."""
     record_count: int
-    """Records in them, each copy counted."""
+    """Number of records in them; each copy counts."""
     copied_size: int
-    """So much was new since the last backup into this folder."""
+    """Bytes that were new since the last backup into this folder."""
     total_size: int
-    """Of all files of the backup."""
+    """Bytes of all files of the backup."""
     notes: tuple[str, ...]
-    """What else there is to know, such as a folder that was set aside."""
+    """Further facts, such as a folder that was set aside."""
     restore: str
-    """The command that restores it."""
+    """The command that restores the backup."""
 
 
 class LogStats(NamedTuple):
-    """What one partition's log holds and did since it was opened. Sizes in bytes."""
+    """Contents of one partition's log, and counts since it was opened. Sizes are in bytes."""
 
     start_offset: int
-    """The first offset that is there."""
+    """The log start offset: the first offset that can be read."""
     end_offset: int
-    """The offset that the next record gets."""
+    """The log end offset: the offset that the next record gets."""
     flushed_offset: int
-    """Everything below is on stable storage."""
+    """All records below this offset are on stable storage."""
     high_watermark: int
-    """Readers see what is below."""
+    """Readers see the records below this offset."""
     leader_epoch: int
-    """The newest; each opening for writing begins one."""
+    """The newest leader epoch; each opening for writing begins one."""
     segment_count: int
-    """The active one too."""
+    """Number of segments, including the active one."""
     size: int
-    """Of all segments, without their indexes."""
+    """Bytes of all segments, without their indexes."""
     batches_appended: int
-    """Since it was opened, as all below."""
+    """Batches appended since the log was opened. The counts below start at the opening, too."""
     records_appended: int
-    """In these batches."""
+    """Records in these batches."""
     bytes_appended: int
-    """Of the batches, as they are stored."""
+    """Bytes of these batches, as they are stored."""
     syncs: int
     """Syncs of its files that made records durable."""
     torn_bytes_cut: int
-    """What recovery cut when it was opened. It is kept beside the log, unless it is nothing but zeros."""
+    """Bytes that recovery truncated at the opening. They are kept beside the log, unless all are
+    zeros.
+    """

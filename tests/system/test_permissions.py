@@ -94,9 +94,9 @@ def test_own_folders_by_their_mode(tmp_path: Path, permissions: str, mode: int, 
         ("owner", OTHER, 0, 0o770, "permissions='group'"),
         ("group", OTHER, 0, 0o770, ""),
         ("group", OTHER, 0, 0o750, r"chmod -R g\+rwX"),
-        ("group", 0, OTHER, 0o770, "writable by group 54321, of which this process is no member"),
+        ("group", 0, OTHER, 0o770, "writable by group 54321, and this process is not a member of it"),
         ("group", 0, OTHER, 0o750, ""),
-        ("group", OTHER, OTHER, 0o770, "no member"),
+        ("group", OTHER, OTHER, 0o770, "not a member"),
         ("any", OTHER, OTHER, 0o777, ""),
     ],
 )
@@ -118,7 +118,7 @@ def test_supplementary_groups_count(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     status = tmp_path.stat()
     monkeypatch.setattr(os, "getegid", lambda: status.st_gid + 1)
     monkeypatch.setattr(os, "getgroups", lambda: [status.st_gid + 2])
-    assert "no member" in modes_of("group").refusal(status, write=True)
+    assert "not a member" in modes_of("group").refusal(status, write=True)
     monkeypatch.setattr(os, "getgroups", lambda: [status.st_gid + 2, status.st_gid])
     assert modes_of("group").refusal(status, write=True) == ""
 

@@ -1,4 +1,6 @@
-"""The real ports: this machine's clock, chance and disk, and the transport inside one process."""
+"""The real ports: this machine's clock, random bytes and disk, and the transport inside one
+process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chance, as the system has it."""
+"""Random bytes from the operating system."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ __all__ = ["SystemChance"]
 
 
 class SystemChance:
-    """The real :class:`~pyreplog.ports.Chance`: what ``random.SystemRandom`` gives, without the module, which takes longer to load than a
-    log to open. Any thread."""
+    """The real :class:`~pyreplog.ports.Chance`. Any thread.
+
+    It gives the bytes of ``random.SystemRandom`` without that module, which takes longer to load
+    than a log to open.
+    """
 
     __slots__ = ()
 
     def randbytes(self, n: int, /) -> bytes:
-        """``n`` bytes of the system's generator."""
+        """Return ``n`` bytes of the system's random generator."""
         return os.urandom(n)

@@ -12,10 +12,10 @@ class SystemClock:
 
     __slots__ = ()
 
-    # Nanoseconds since some fixed moment; stands still while the machine sleeps, never goes back. The system's own function: it is
-    # asked many times per append.
+    # Nanoseconds since a fixed moment; stands still while the machine sleeps, never goes back. This
+    # is the system's own function, because it is called many times per append.
     monotonic_ns = staticmethod(time.monotonic_ns)
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 UTC; jumps when somebody sets the clock."""
+        """Return the milliseconds since 1970 UTC; they jump when the clock is set."""
         return time.time_ns() // 1_000_000

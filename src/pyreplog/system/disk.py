@@ -1,9 +1,12 @@
 """This machine's disk.
 
-Rules (docs/internals/durability.md): new folders are 0700 and new files 0600 whatever the umask, unless ``permissions`` says
-otherwise; the last component of a path is never followed when it is a symbolic link and a file is meant; every failure is a
-:class:`StorageError` that says what was being done to which path; after a failed sync nothing is tried again; objects
-belong to the process that made them.
+Rules (docs/internals/durability.md):
+
+* New folders are 0700 and new files 0600 whatever the umask, unless ``permissions`` says otherwise.
+* A path that must name a file is refused if its last component is a symbolic link.
+* Every failure is a :class:`StorageError` that says what was being done to which path.
+* After a failed sync, no sync is retried.
+* Objects belong to the process that made them.
 """
 
 from __future__ import annotations
@@ -45,7 +48,11 @@ _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.E
 
 
 def anchored(path: str) -> str:
-    """``path`` as it is meant now, whatever working directory the program goes to later. Links and dots in it stay as they are."""
+    """Return ``path`` as an absolute path, so that a later change of the working directory does not
+    matter.
+
+    Links and dots in it stay as they are.
+    """
     try:
         return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     except OSError as error:
@@ -53,11 +60,14 @@ def anchored(path: str) -> str:
 
 
 class SystemDisk:
-    """The real :class:`~pyreplog.ports.Disk`. Any thread; completions of syncs are for whoever polls first.
+    """The real :class:`~pyreplog.ports.Disk`.
 
-    ``permissions``: which folders are written to, and the modes of new files and folders; see :mod:`pyreplog.system.permissions`.
-    ``any_folder``: lock and write in a folder that is a symbolic link, somebody else's, writable by group or world, or on a network
-    file system. ``held_syncs``: see :class:`~pyreplog.system.syncs.SyncPool`.
+    Any thread may use it; the first thread that polls gets the ended syncs.
+
+    ``permissions``: which folders may be written to, and the modes of new files and folders; see
+    :mod:`pyreplog.system.permissions`. ``any_folder``: lock and write also in a folder that is a
+    symbolic link, belongs to another user, is writable by group or world, or is on a network file
+    system. ``held_syncs``: see :class:`~pyreplog.system.syncs.SyncPool`.
     """
 
     def __init__(self, *, permissions: Permissions = "owner", any_folder: bool = False, held_syncs: HeldSyncs | None = None) -> None:
@@ -69,17 +79,22 @@ class SystemDisk:
 
     @property
     def openings(self) -> int:
-        """Of the whole process: a file that gave its descriptor up is opened again by its name, and by then it may be another one that got
-        the same number from the file system."""
+        """How many existing files this process has opened by name.
+
+        A file that gave its descriptor up is opened again by its name. The name may then belong to
+        another file, to which the file system gave the same number.
+        """
         return openings()
 
     def list(self, directory: str) -> Sequence[str]:
-        """Names in ``directory``, sorted."""
+        """Return the names in ``directory``, sorted."""
         with self._doing("listing", directory):
             return sorted(os.listdir(directory))
 
     def create(self, path: str, size: int = 0) -> File:
-        """Return a new file, open for reading and writing. If there is no room to reserve ``size`` bytes, no file is left."""
+        """Return a new file, open for reading and writing. If there is no room to reserve ``size``
+        bytes, no file is left.
+        """
         with self._doing("creating", path):
             fd = make_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, self._modes.file))
             try:
@@ -94,7 +109,7 @@ class SystemDisk:
         return SystemFile(path, fd, write=True)
 
     def open(self, path: str, *, write: bool = False) -> File:
-        """An existing regular file; a symbolic link, FIFO, device or directory is refused."""
+        """Open an existing regular file; a symbolic link, FIFO, device or directory is refused."""
         with self._doing("opening", path):
             fd = open_again(path, write=write)
             try:
@@ -106,7 +121,9 @@ class SystemDisk:
         return SystemFile(path, fd, write=write)
 
     def stat(self, path: str) -> Stat | None:
-        """What is at ``path`` (links followed); None when nothing is, and for a link that leads nowhere."""
+        """Return the status of ``path`` (links followed), or None if nothing is there or a link is
+        broken.
+        """
         with self._doing("looking at it", path):
             try:
                 status = os.stat(path)
@@ -122,18 +139,25 @@ class SystemDisk:
         return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), status.st_blocks * 512, identity)
 
     def make_directory(self, path: str) -> None:
-        """Make the folder and its missing parents; an existing one is fine. The entries of new parents are synced, its own is not."""
+        """Make the folder and its missing parents; an existing folder is fine.
+
+        The names of new parents are synced; the folder's own name is not.
+        """
         with self._doing("making the folder", path):
             _make_directory(path, self._modes)
 
     def is_link(self, path: str) -> bool:
-        """Whether ``path`` is a symbolic link, wherever it leads."""
+        """Return whether ``path`` is a symbolic link, wherever it leads."""
         with self._doing("looking at it", path):
             return os.path.islink(path)
 
     def check_directory(self, path: str, *, write: bool = True) -> None:
-        """Raise :class:`StorageError` if ``permissions`` does not trust the folder's owner and mode, and to ``write`` there, also
-        if it is a symbolic link; unless any folder will do."""
+        """Raise :class:`StorageError` if ``permissions`` does not trust the folder's owner and
+        mode.
+
+        To ``write`` there, also raise it if the folder is a symbolic link. With ``any_folder``,
+        every folder passes.
+        """
         if not self._any_folder:
             with self._doing("looking at it", path):
                 _check_directory(path, self._modes, write=write)
@@ -159,8 +183,11 @@ class SystemDisk:
             _sync_directory(directory)
 
     def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
-        """In as many threads as there are processors, or as a disk can use (of a few waits none is worth a thread), which end with the
-        call. This one is among them, and does all where no other is to be had."""
+        """Run ``work`` in as many threads as there are processors, or as a disk can use.
+
+        A few waits are not worth a thread. The threads end with the call. The calling thread is one
+        of them, and does all the work if no other can be started.
+        """
         count = min(len(items) // WAITS_OF_THREAD if waits else min(len(items), os.cpu_count() or 1), MAP_THREADS_MAX)
         if count < 2:
             return [work(item) for item in items]
@@ -190,27 +217,28 @@ class SystemDisk:
                 except (RuntimeError, MemoryError) as error:
                     if not (is_no_thread(error) or is_too_late(error) or isinstance(error, MemoryError)):
                         raise
-                    break  # should one begin it later, it finds nothing to do
+                    break  # if a thread starts it later, it finds no work
             share()
             for one in shares:
                 one.result()
         return [results[index] for index in range(len(items))]
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
-        """Begin to sync ``files`` (of this disk) in background threads; returns a token at once.
+        """Start to sync ``files`` (of this disk) in background threads; return a token at once.
 
-        ``wake`` is called in such a thread when :meth:`poll` has the outcome. A file that several wait for is synced once.
+        ``wake`` is called in such a thread when :meth:`poll` has the result. Requests that wait for
+        the same file share one sync.
         """
         if self._process.left:
             raise self._process.refuse("the disk")
         return self._syncs.submit(files, wake)
 
     def poll(self) -> Sequence[SyncDone]:
-        """Syncs that ended since the last call."""
+        """Return the syncs that ended since the last call."""
         return self._syncs.take() if self._syncs.done else ()
 
     def watch(self, paths: Sequence[str]) -> Watch | None:
-        """By inotify; None where the system has none, or no more to spare."""
+        """Watch ``paths`` by inotify; return None if the system has none, or no queue to spare."""
         if self._process.left:
             raise self._process.refuse("the disk")
         return open_watch(paths)
@@ -218,8 +246,8 @@ class SystemDisk:
     def lock(self, path: str, about: str) -> Lock:
         """Take the exclusive lock file ``path`` and write pid, host, time and ``about`` into it.
 
-        Refused (:class:`LockedError` with the holder's text) while anyone holds it; :class:`StorageError` where the folder is unsafe to
-        write in.
+        Raises :class:`LockedError` with the holder's text if the lock is held, and
+        :class:`StorageError` if the folder is unsafe to write in.
         """
         with self._doing("locking", path):
             if not self._any_folder:
@@ -229,17 +257,25 @@ class SystemDisk:
             return take_lock(path, about, self._modes)
 
     def hold(self, path: str) -> Lock:
-        """By ``flock``; where a file system has no such lock, or shares what it holds with other machines, nothing is held."""
+        """Hold the file ``path`` by ``flock``.
+
+        Nothing is held if the file system has no such lock, or, with ``any_folder``, shares its
+        files with other machines.
+        """
         with self._doing("locking", path):
             return SystemLock() if self._any_folder and is_shared(kind_of(path)) else hold_file(path)
 
     def open_store(self, path: str, *, write: bool) -> Store:
-        """An LMDB environment in one file, without a lock of its own."""
+        """Open an LMDB environment in one file, without a lock of its own."""
         with self._doing("opening the store", path):
             return SystemStore(path, self._modes, write=write)
 
     def boot_id(self, directory: str) -> str:
-        """The kernel's boot id; '' where it has none, and on a network file system: what is written there waits in other machines, too."""
+        """Return the kernel's boot id.
+
+        Return '' if it has none, and on a network file system: other machines hold its unsynced
+        data too.
+        """
         with self._doing("reading the boot id for", directory):
             try:
                 if is_shared(kind_of(directory)):
@@ -247,12 +283,16 @@ class SystemDisk:
                 with open(BOOT_ID_PATH, encoding="ascii", opener=opener) as file:
                     return file.read().strip()
             except OSError as error:
-                if is_interruption(error) or error.errno in OUT_OF_MEANS:  # which would be taken for a machine that went down
+                # an empty id would mean that the machine went down
+                if is_interruption(error) or error.errno in OUT_OF_MEANS:
                     raise
                 return ""
 
     def close(self) -> None:
-        """Finish queued syncs and end the threads. The disk cannot sync any more; open files stay usable."""
+        """Finish the queued syncs and end the threads.
+
+        The disk cannot sync after that; open files stay usable.
+        """
         if not self._process.left:
             self._syncs.stop(CLOSE_S)
 
@@ -289,19 +329,22 @@ def _make_directory(path: str, modes: Modes) -> None:
         missing.append(path)
         path = os.path.dirname(path.rstrip("/"))
     if missing and path and _is_empty(path):
-        # Perhaps a process of ours made it that was killed before it synced its name: then it is empty, and lies where we may write.
+        # A process of ours may have made this folder and been killed before it synced the folder's
+        # name. Then it is empty, and its parent is writable.
         parent = os.path.dirname(os.path.abspath(path))
         if os.access(parent, os.W_OK):
             _sync_directory(parent)
     for index, folder in enumerate(reversed(missing)):
         if index:
-            # The folder made just before: nobody else knows that it needs its name synced.
+            # The folder was made just before: no other code knows that its name must be synced.
             made = os.path.dirname(folder.rstrip("/"))
             try:
                 _sync_directory(os.path.dirname(made))
             except OSError:
                 with contextlib.suppress(OSError):
-                    os.rmdir(made)  # else the next one who needs it would find it there, and take its name for durable
+                    # otherwise the next caller would find the folder and assume that its name is
+                    # durable
+                    os.rmdir(made)
                 raise
         try:
             os.mkdir(folder, modes.directory)
@@ -315,8 +358,12 @@ def _make_directory(path: str, modes: Modes) -> None:
 
 
 def _check_directory(folder: str, modes: Modes, *, write: bool, link: bool = False) -> None:
-    """``link``: the folder may be a symbolic link that no other user can exchange. It is a root, so a caller or a cluster named it."""
-    # `reliability`: never write where somebody else could exchange files under us.
+    """Raise :class:`StorageError` if the folder cannot be trusted.
+
+    ``link``: the folder may be a symbolic link that no other user can exchange. It is a root, so a
+    caller or a cluster named it.
+    """
+    # `reliability`: never write if another user could exchange files under us.
     status = os.lstat(folder) if write else os.stat(folder)
     if stat.S_ISLNK(status.st_mode) and modes.permissions != "any":
         if not link:
@@ -328,7 +375,7 @@ def _check_directory(folder: str, modes: Modes, *, write: bool, link: bool = Fal
 
 
 def _check_link(folder: str, status: os.stat_result, modes: Modes) -> None:
-    """Refuse the symbolic link ``folder`` if a user that is not trusted made it, or could put another one in its place."""
+    """Refuse the symbolic link ``folder`` if an untrusted user made it or could replace it."""
     if status.st_uid != os.geteuid():
         why = f"the folder is a symbolic link that belongs to user {status.st_uid}, not to this one: name the folder itself"
         raise StorageError(errno.ELOOP, why, folder)
@@ -342,6 +389,6 @@ def _check_mount(folder: str) -> None:
         raise StorageError(
             errno.EOPNOTSUPP,
             f"the folder is on a network file system ({kind}), where locks and syncs cannot be relied on: keep it on a disk of this "
-            "machine, or, knowing better, open it with disk=SystemDisk(any_folder=True)",
+            "machine, or, if you accept the risk, open it with disk=SystemDisk(any_folder=True)",
             folder,
         )

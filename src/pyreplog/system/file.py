@@ -1,8 +1,9 @@
 """An open file of this machine: absolute positions, whole reads and writes, no buffers in between.
 
-Thread-safe: every call is one or a few system calls with their own position. A file closed by one thread while another reads
-stays open until that read ends (its number could otherwise be given to another file in between, and the read return
-that one's bytes): the descriptor is an object of its own, closed when the last user lets go of it.
+Thread-safe: every call is one or a few system calls with their own position. A file that one thread
+closes while another reads stays open until that read ends. Otherwise the kernel could give its
+number to another file in between, and the read would return that file's bytes. So the descriptor is
+an object of its own, closed when its last user releases it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from pyreplog.system.shelf import SHELF, make_room
 
 __all__ = ["Descriptor", "SystemFile", "sync_data", "sync_outcome"]
 
-OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not blocking: a FIFO in the folder must not hang us
+# not blocking: a FIFO in the folder must not hang us
+OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 PARTS_MAX: Final = 512
 """Parts per system call; the kernel takes at most IOV_MAX (1024)."""
 
@@ -39,21 +41,24 @@ _openings = 0
 
 
 def openings() -> int:
-    """How often this process has opened an existing file by its name."""
+    """Return how often this process has opened an existing file by its name."""
     return _openings
 
 
 def open_again(path: str, *, write: bool) -> int:
-    """The descriptor of an existing file. Where the process has none left, others give theirs up first."""
+    """Return a new descriptor of an existing file; if the process has none left, others are closed
+    first.
+    """
     global _openings
     _openings += 1
     return make_room(lambda: os.open(path, (os.O_RDWR if write else os.O_RDONLY) | OPEN_FLAGS))
 
 
 class Descriptor:
-    """Owns one descriptor number, and closes it when nobody uses it any more, not even a sync. -1: closed.
+    """Owns one descriptor number, and closes it when its last user, a sync included, releases it.
 
-    ``before``: of the same file, which was given up for this one: a sync that failed there, or still does, is a failure here.
+    -1: closed. ``before`` is an earlier descriptor of the same file, which was given up for this
+    one: a sync that failed on it, or still fails, is a failure here too.
     """
 
     __slots__ = ("close_errors", "fd", "handle", "process", "used", "writes", "writes_synced")
@@ -61,7 +66,7 @@ class Descriptor:
     def __init__(self, fd: int, process: Process, before: Descriptor | None = None) -> None:
         self.close_errors: list[int] = []
         self.handle: Any = _NONE
-        """The ``rl_file`` by which all syncs go, so that none of them misses the failure of another."""
+        """The ``rl_file`` through which all syncs go, so that each sees the failure of another."""
         self.handle = _file_new(fd, _NONE if before is None else before.handle)
         if self.handle == _NONE:
             if fd >= 0:
@@ -70,14 +75,19 @@ class Descriptor:
         self.fd = fd
         self.process = process
         self.used = True
-        """Whether anything was read since somebody asked."""
+        """Whether the file was read since the last ``take_used``."""
         self.writes = 0
-        """Bytes written, and one for each write, and how much of that a sync covered: what is in between is not known to be on the disk."""
+        """Bytes written plus one for each write, and the part of that which a sync covered. The
+        difference is not known to be on the disk.
+        """
         self.writes_synced = 0
 
     @property
     def sync_error(self) -> int:
-        """Errno of the first failed sync, 0 without one. The kernel forgets such an error once it was told, so we do not."""
+        """Errno of the first failed sync; 0 if none failed.
+
+        The kernel reports such an error once and forgets it, so it is kept here.
+        """
         return _file_error(self.handle)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -85,15 +95,17 @@ class Descriptor:
         raise TypeError("an open file cannot be copied")
 
     def __del__(self, _let_go: Callable[[Any], int] = _platform.lib.rl_file_let_go, _none: Any = _NONE) -> None:
-        if error := _let_go(getattr(self, "handle", _none)):  # none where a signal handler came first
+        # no handle if a signal handler came first
+        if error := _let_go(getattr(self, "handle", _none)):
             self.close_errors.append(error)
 
 
 def sync_data(descriptor: Descriptor) -> int:
-    """Full sync of the content: 0 or an errno. Blocks without the GIL; any thread.
+    """Sync the content and return 0 or an errno. Blocks without the GIL; any thread.
 
-    A failed sync is never tried again: the kernel marks the lost pages clean, and a second call would report success. So would one beside
-    it, because the kernel tells of an error once: they are made one after the other, whoever makes them.
+    A failed sync is never tried again: the kernel marks the lost pages clean, and a second call
+    would report success. A concurrent sync could report success too, because the kernel reports an
+    error once. So the syncs of a file run one after the other, in whatever thread.
     """
     writes = descriptor.writes
     code = sync_outcome(_file_sync, descriptor.handle)
@@ -103,15 +115,19 @@ def sync_data(descriptor: Descriptor) -> int:
 
 
 def sync_outcome(sync: Callable[[Any], int], handle: Any) -> int:
-    """What came of a sync: 0 or an errno. EINTR is no outcome yet; and the numbers of one that could not begin
-    (:data:`OUT_OF_DESCRIPTORS`), which a file system that is a program may give for one that failed, are EIO."""
+    """Return the result of a sync: 0 or an errno.
+
+    EINTR is no result, so the sync is called again. The errnos of a sync that could not start
+    (:data:`OUT_OF_DESCRIPTORS`) become EIO, because a file system in user space may return them for
+    a sync that failed.
+    """
     while (code := sync(handle)) == errno.EINTR:
         pass
     return errno.EIO if code in OUT_OF_DESCRIPTORS else code
 
 
 def _write_rest(fd: int, position: int, rest: list[memoryview], written: int) -> None:
-    """Write what is behind the first ``written`` bytes of ``rest``, all of which belongs at ``position``."""
+    """Write the bytes after the first ``written`` bytes of ``rest``, which starts at ``position``."""
     while True:
         position += written
         count = 0
@@ -121,7 +137,7 @@ def _write_rest(fd: int, position: int, rest: list[memoryview], written: int) ->
             written -= len(view)
             count += 1
         if count == 0 and written == 0:
-            raise OSError(errno.EIO, "the system took no byte")
+            raise OSError(errno.EIO, "the system wrote no byte")
         del rest[:count]
         if not rest:
             return
@@ -130,7 +146,10 @@ def _write_rest(fd: int, position: int, rest: list[memoryview], written: int) ->
 
 
 class _Parked(Process):
-    """The place of the process in a descriptor that was given up: found by the one look that each call takes anyhow."""
+    """Takes the place of the process in a descriptor that was given up.
+
+    The test of ``process.left``, which each call makes anyway, finds it.
+    """
 
     __slots__ = ("identity",)
 
@@ -157,19 +176,22 @@ class SystemFile:
 
     @property
     def path(self) -> str:
-        """The path it was opened by."""
+        """The path by which the file was opened."""
         return self._path
 
     @property
     def descriptor(self) -> Descriptor:
-        """What a sync in another thread holds on to, so that a close meanwhile does no harm."""
+        """The descriptor, which a sync in another thread holds, so that a close during the sync is
+        harmless.
+        """
         descriptor = self._descriptor
         return self._again(descriptor) if type(descriptor.process) is _Parked else descriptor
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Write all of ``parts`` one after another from ``position``, or raise; some bytes may then be there.
+        """Write all of ``parts`` one after another from ``position``, or raise.
 
-        Parts are read during the call and not kept. One part costs one system call and no copy.
+        After an error some bytes may be written. The parts are read during the call and not kept.
+        One part costs one system call and no copy.
         """
         descriptor = self._descriptor
         if descriptor.process.left:
@@ -187,11 +209,14 @@ class SystemFile:
             if written < size:
                 _write_rest(descriptor.fd, position, [memoryview(part).cast("B") for part in parts], written)
         except OSError as error:
-            del descriptor  # who keeps the error would keep it open
+            del descriptor  # a caller that keeps the error would keep the descriptor open
             raise self._failed(error, f"writing at byte {position}") from error
 
     def read_at(self, position: int, size: int) -> memoryview:
-        """Up to ``size`` bytes from ``position``; fewer only at the end of the file. Fresh memory, the caller's own."""
+        """Read up to ``size`` bytes from ``position``; fewer only at the end of the file.
+
+        The memory is new and belongs to the caller.
+        """
         descriptor = self._descriptor
         if descriptor.process.left:
             descriptor = self._again(descriptor)
@@ -211,19 +236,24 @@ class SystemFile:
         return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def sync(self) -> None:
-        """Block until the content is on stable storage. After one failure every later call fails too."""
+        """Block until the content is on stable storage. After one failure every later call fails
+        too.
+        """
         descriptor = self._open()
         if code := sync_data(descriptor):
             del descriptor
             raise self._failed(OSError(code, os.strerror(code)), "syncing")
 
     def start_sync(self, position: int, size: int) -> None:
-        """By ``sync_file_range``; macOS has none like it. Takes as long as handing the bytes to the device does."""
+        """Start to write the range to the device by ``sync_file_range``, which macOS lacks.
+
+        It takes as long as handing the bytes to the device does.
+        """
         descriptor = self._open()
         _file_start_sync(descriptor.handle, position, size)
 
     def size(self) -> int:
-        """Current length in bytes, asked of the system."""
+        """Return the current length in bytes, asked of the system."""
         descriptor = self._open()  # held until the call is over
         try:
             return os.fstat(descriptor.fd).st_size
@@ -242,17 +272,24 @@ class SystemFile:
             raise self._failed(error, f"truncating to {size} bytes") from error
 
     def reserve(self, position: int, size: int) -> None:
-        """Reserve room for ``size`` bytes behind the end, which is at ``position``. A disk that has none, or cannot, is no error."""
+        """Reserve room for ``size`` bytes after the end, which is at ``position``.
+
+        It is no error if the disk is full or cannot reserve.
+        """
         descriptor = self._open()
-        _preallocate(descriptor.fd, size if sys.platform == "darwin" else position + size)  # there it counts from the end
+        # macOS counts from the end
+        _preallocate(descriptor.fd, size if sys.platform == "darwin" else position + size)
 
     def drop_cached(self) -> None:
-        """By ``posix_fadvise``: only what is clean goes. It is an advice, and macOS has none like it."""
+        """Drop clean pages from the page cache by ``posix_fadvise``, an advice that macOS lacks."""
         descriptor = self._open()
         _drop_cache(descriptor.fd, 0, 0)
 
     def close(self) -> None:
-        """Release it. Twice is harmless; a read or sync that is under way in another thread finishes first."""
+        """Close the file; a read or sync that runs in another thread finishes first.
+
+        A second call is harmless.
+        """
         descriptor, self._descriptor = self._descriptor, _CLOSED
         errors = descriptor.close_errors
         del descriptor  # closes here, unless another thread is using it
@@ -270,7 +307,10 @@ class SystemFile:
     # -- for the shelf --
 
     def park(self, *, sync: bool) -> bool:
-        """See :class:`~pyreplog.system.shelf.Lendable`. A call under way in another thread ends with the descriptor that it has."""
+        """See :class:`~pyreplog.system.shelf.Lendable`.
+
+        A call that runs in another thread ends with the descriptor that it has.
+        """
         descriptor = self._descriptor
         if descriptor.fd < 0:
             return True
@@ -288,7 +328,8 @@ class SystemFile:
         if self._descriptor is descriptor:
             self._descriptor = parked
         if descriptor.writes != descriptor.writes_synced and self._descriptor is parked:
-            self._descriptor = descriptor  # a write came in between: only this one will hear of its failure
+            # a write came in between: only this descriptor reports its failure
+            self._descriptor = descriptor
             return False
         return True
 
@@ -299,7 +340,10 @@ class SystemFile:
         return used and descriptor.fd >= 0
 
     def _again(self, parked: Descriptor) -> Descriptor:
-        """A new descriptor in the place of one that was given up. Raises where this process has none: a fork's child."""
+        """Return a new descriptor that replaces a given-up one.
+
+        Raises :class:`ForkedError` in a forked child, which has no descriptor of its own.
+        """
         process = parked.process
         if type(process) is not _Parked or process.pid != current().pid:
             raise process.refuse(self._path)
@@ -311,7 +355,7 @@ class SystemFile:
         descriptor = Descriptor(fd, current(), parked)
         if (status.st_dev, status.st_ino) != process.identity:
             del descriptor
-            raise StorageError(errno.ESTALE, "another file is in its place", self._path)
+            raise StorageError(errno.ESTALE, "another file has replaced it since it was opened", self._path)
         if self._descriptor is parked:
             self._descriptor = descriptor
             SHELF.put(self)

@@ -1,8 +1,10 @@
-"""HeldSyncs: small syncs of several disks that begin at the same moment, and who begins them may wait for them by itself.
+"""HeldSyncs: small syncs of several disks that start at the same moment.
 
-A file system writes its journal once for all that begin together. Where nobody has anything else to do meanwhile, no thread of Python takes
-part: the system's own carry the syncs out, and who waits wakes once, at the end of the last. The pools' threads do it in all other cases,
-and for what is not over when whoever waited has to leave.
+A file system writes its journal once for all syncs that start together. The caller that starts them
+may also wait for them. If the process has no other work then, no Python thread takes part: threads
+of the C library carry out the syncs, and the caller wakes once, at the end of the last one. In all
+other cases the pools' threads sync. They also take over the unfinished syncs if the caller has to
+stop waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["HeldSyncs"]
 
 WAIT_MAX_NS: Final = 2_000_000
-"""Who begins syncs waits for them so long: a slow disk is for the threads to wait for."""
+"""How long the caller waits for the syncs that it started; a slow disk is left to the threads."""
 _TURN_NS: Final = 1_000_000_000
 
 _lib = _platform.lib
@@ -32,7 +34,7 @@ _wake = _lib.rl_syncs_wake
 
 
 class _Group:
-    """The syncs of one beginning. Belongs to one thread at a time, except ``handle``."""
+    """The syncs that one call started. Belongs to one thread at a time, except ``handle``."""
 
     __slots__ = ("begun", "codes", "descriptors", "files", "handle", "left", "loans", "told", "writes")
 
@@ -44,18 +46,18 @@ class _Group:
         self.files: Any = _ffi.new("rl_file *[]", _lib.RL_SYNCS_MAX)
         self.codes: Any = _ffi.new("int[]", _lib.RL_SYNCS_MAX)
         self.loans: list[Loan] = []
-        """Whose files these are, or were to be."""
+        """The lent files, each with the pool that owns them."""
         self.descriptors: list[Descriptor] = []
         self.writes: list[int] = []
         self.begun: list[int] = []
-        """What beginning answered; empty before."""
+        """The result of starting the syncs; empty before."""
         self.told: list[int] = []
-        """The places of the loans that were given back."""
+        """Indexes of the loans that were given back."""
         self.left = 0
-        """How many had not ended when that was asked last."""
+        """Number of unfinished syncs at the last check."""
 
     def begin(self) -> bool:
-        """Begin what was lent; False where nothing was begun."""
+        """Start syncs of the lent files; return False if none was started."""
         descriptors = self.descriptors = []
         for _, lent in self.loans:
             descriptors += lent
@@ -68,13 +70,17 @@ class _Group:
             writes.append(descriptor.writes)
             files[place] = descriptor.handle
         self.left = count
-        # One call into C: no signal handler comes between the beginning and its note.
+        # One call into C: no signal handler runs between the start and the note of it.
         self.begun.extend(map(_begin, (self.handle,), (files,), (count,)))
         return self.begun[0] == 0
 
     def end(self) -> None:
-        """Give back the loans that have ended, with what came of them: a disk that hangs is not for the others to wait for. All of them
-        where nothing was begun. REQUIRES that ``codes`` were read otherwise. Again is harmless."""
+        """Give back the loans that have ended, with their results, or all loans if nothing was
+        started.
+
+        Loans are given back one by one, so that a disk that hangs does not delay the others.
+        REQUIRES that ``codes`` were read if anything was started. A repeated call is harmless.
+        """
         if not self.begun or self.begun[0]:
             for pool, lent in self.loans:
                 pool.take_back(lent)
@@ -93,7 +99,7 @@ class _Group:
             self.told.append(number)
 
     def rest(self) -> None:
-        """In a thread of a pool: :meth:`end`, for each loan as soon as that can be."""
+        """Give back each loan as soon as it ends. Runs in a thread of a pool."""
         if self.begun and self.begun[0] == 0:
             left = _lib.RL_SYNCS_MAX + 1
             while left := _wait_below(self.handle, left, _TURN_NS, self.codes):
@@ -102,26 +108,34 @@ class _Group:
 
 
 class HeldSyncs:
-    """What the pools of several disks hold back. :meth:`start`, :meth:`wait`, :meth:`finish` and :meth:`rescue` are for one thread at a
-    time, the others for any."""
+    """The syncs that the pools of several disks hold back.
+
+    :meth:`start`, :meth:`wait`, :meth:`finish` and :meth:`rescue` are for one thread at a time, the
+    other methods for any thread.
+    """
 
     __slots__ = ("_group", "_spare", "pools")
 
     def __init__(self) -> None:
         self.pools: list[SyncPool] = []
-        """Those that hold something back, or lent it and have not got it back. Where there is one somebody has to do something."""
+        """Pools that hold syncs back, or have lent them and not got them back. If there is one, the
+        owner must act.
+        """
         self._group: _Group | None = None
         self._spare: _Group | None = None
 
     def begin(self) -> None:
-        """Have threads carry out what is held back."""
+        """Have threads carry out the syncs that are held back."""
         for pool in tuple(self.pools):
             pool.begin()
 
     def start(self) -> bool:
-        """Begin what is held back, and then :meth:`wait` and :meth:`finish`. False: threads do all of it."""
+        """Start the syncs that are held back; then call :meth:`wait` and :meth:`finish`.
+
+        Return False if threads do all of it instead.
+        """
         if self._group is not None:
-            self.rescue()  # a former call was cut short
+            self.rescue()  # an earlier call was interrupted
         group, self._spare = self._spare or _Group(), None
         self._group = group
         for pool in tuple(self.pools):
@@ -134,19 +148,21 @@ class HeldSyncs:
         return False
 
     def wait(self, timeout_ns: int) -> None:
-        """Return when all that :meth:`start` began has ended, at :meth:`wake`, or after ``timeout_ns``."""
+        """Return when all syncs of :meth:`start` have ended, at :meth:`wake`, or after
+        ``timeout_ns``.
+        """
         group = self._group
         assert group is not None, "nothing was started"
         group.left = _wait(group.handle, min(timeout_ns, WAIT_MAX_NS), group.codes)
 
     def wake(self) -> None:
-        """Have who waits go on."""
+        """Make :meth:`wait` return. Any thread."""
         group = self._group
         if group is not None:
             _wake(group.handle)
 
     def finish(self) -> None:
-        """Tell those concerned what came of it; of what has not ended, a thread will."""
+        """Report the results to the pools; a thread reports those of unfinished syncs later."""
         group = self._group
         assert group is not None, "nothing was started"
         if group.left:
@@ -163,12 +179,16 @@ class HeldSyncs:
         self._spare = group
 
     def rescue(self) -> None:
-        """Who started was cut short, or has to leave: a thread does what is left to do. Harmless where nothing is."""
+        """Leave unfinished syncs to a thread, because the caller was interrupted or must stop
+        waiting.
+
+        Harmless if there are none.
+        """
         group = self._group
         if group is None:
             return
         for number, (pool, _) in enumerate(group.loans):
-            if number not in group.told:  # the thread is one of those whose disk is slow
+            if number not in group.told:  # the thread comes from a pool whose disk is slow
                 pool.employ(group.rest)
                 break
         self._group = None

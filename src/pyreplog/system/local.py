@@ -1,7 +1,9 @@
-"""LocalNetwork: messages between endpoints of one process. Objects are handed over: no copy, no thread, no system call.
+"""LocalNetwork: messages between endpoints of one process.
 
-Messages keep their order from one endpoint to another, and are lost only when the endpoint they wait at closes. An endpoint that has news
-is entered once in the network's queue of those, so that a loop over it costs what happened, not what exists.
+Objects are handed over without a copy, a thread or a system call. Messages keep their order from
+one endpoint to another, and are lost only when the receiving endpoint closes. An endpoint with
+messages is entered once in the network's ready queue, so that a loop over the queue costs as much
+as there are messages, not as there are endpoints.
 """
 
 from __future__ import annotations
@@ -17,38 +19,45 @@ from pyreplog.ports import Address, Connected, Disconnected, Received, Transport
 __all__ = ["QUEUE_MAX", "LocalNetwork", "LocalTransport"]
 
 QUEUE_MAX: Final = 4096
-"""Messages that may wait at one endpoint before ``send`` says False."""
+"""Messages that may wait at one endpoint before ``send`` returns False."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LocalNetwork:
-    """All endpoints of one process. One owner, except where a method says any thread."""
+    """All endpoints of one process. It has one owner; some methods allow any thread."""
 
     __slots__ = ("_endpoints", "_notify", "ready")
 
     def __init__(self, notify: Callable[[], None] = lambda: None) -> None:
-        """``notify`` is called, from any thread, after an endpoint was woken: whoever drives looks at ``ready``."""
+        """``notify`` is called, from any thread, after an endpoint was woken; the driver then
+        checks ``ready``.
+        """
         self._notify = notify
         self._endpoints: dict[Address, LocalTransport] = {}
         self.ready: deque[LocalTransport] = deque()
-        """Endpoints with news, each once. The driver takes one out, clears its ``is_ready`` and polls its machine."""
+        """Endpoints with messages, each once. The driver takes one out, clears its ``is_ready`` and
+        polls its machine.
+        """
 
     def endpoint(self) -> LocalTransport:
-        """A new endpoint, which does not listen yet."""
+        """Return a new endpoint, which does not listen yet."""
         return LocalTransport(self)
 
     def find(self, address: Address) -> LocalTransport | None:
-        """Who listens at ``address``."""
+        """Return the endpoint that listens at ``address``, or None."""
         return self._endpoints.get(address)
 
     def join(self, address: Address, endpoint: LocalTransport) -> None:
-        """``endpoint`` listens from now on."""
+        """Let ``endpoint`` listen at ``address``."""
         if address in self._endpoints:
-            raise LocalProtocolError(f"somebody listens at {address} already")
+            raise LocalProtocolError(f"another endpoint listens at {address} already")
         self._endpoints[address] = endpoint
 
     def leave(self, address: Address) -> None:
-        """Nobody listens there any more: everybody else hears of it. Again does the rest, where a signal handler cut this short."""
+        """Remove the endpoint at ``address`` and notify all others.
+
+        If a signal handler interrupted it, a repeated call does the rest.
+        """
         if address in self._endpoints:
             for other in list(self._endpoints.values()):
                 if other.address != address:
@@ -56,12 +65,12 @@ class LocalNetwork:
             self._endpoints.pop(address, None)
 
     def woken(self, endpoint: LocalTransport) -> None:
-        """Any thread: ``endpoint`` wants to be polled."""
+        """Note that ``endpoint`` wants to be polled. Any thread."""
         self.enter(endpoint)
         self._notify()
 
     def enter(self, endpoint: LocalTransport) -> None:
-        """Into the queue, unless it is there."""
+        """Enter ``endpoint`` into the ready queue, unless it is there."""
         if not endpoint.is_ready:
             endpoint.is_ready = True
             self.ready.append(endpoint)
@@ -74,7 +83,7 @@ class LocalTransport:
     __slots__ = ("_address", "_inbox", "_network", "_paused", "is_ready")
 
     def __init__(self, network: LocalNetwork) -> None:
-        """Made by :meth:`LocalNetwork.endpoint`."""
+        """Use :meth:`LocalNetwork.endpoint` to make one."""
         self._network = network
         self._address: Address | None = None
         self._inbox: deque[TransportEvent] = deque()
@@ -83,11 +92,14 @@ class LocalTransport:
 
     @property
     def address(self) -> Address | None:
-        """Where this endpoint listens."""
+        """The address at which this endpoint listens, or None."""
         return self._address
 
     def listen(self, address: Address) -> Address:
-        """Receive at ``address``. LocalProtocolError where somebody else does, or this endpoint listens elsewhere."""
+        """Receive at ``address``.
+
+        Raises LocalProtocolError if another endpoint listens there, or this one listens elsewhere.
+        """
         if self._address is not None:
             raise LocalProtocolError(f"this endpoint listens at {self._address} already")
         self._network.join(address, self)
@@ -95,11 +107,14 @@ class LocalTransport:
         return address
 
     def connect(self, peer: Address) -> None:
-        """Nothing to set up: says by ``poll`` whether anybody is there."""
+        """Report by ``poll`` whether an endpoint listens at ``peer``; there is nothing to set up."""
         self.deliver(Connected(peer) if self._network.find(peer) is not None else Disconnected(peer))
 
     def send(self, peer: Address, message: object) -> bool:
-        """Hand ``message`` over. False: nobody listens there (``poll`` says so, too), or very much waits there already."""
+        """Hand ``message`` over.
+
+        Return False if no endpoint listens there (``poll`` reports it too), or its queue is full.
+        """
         network = self._network
         target = network._endpoints.get(peer)
         if target is None or self._address is None:
@@ -126,7 +141,10 @@ class LocalTransport:
         self._network.enter(self)
 
     def poll(self, timeout_ns: int) -> Iterable[TransportEvent]:
-        """What arrived. Never waits, whatever ``timeout_ns`` says: one wait for all endpoints is the driver's."""
+        """Return the events that arrived.
+
+        It never waits, whatever ``timeout_ns`` says: the driver waits once for all endpoints.
+        """
         inbox = self._inbox
         if not inbox:
             return ()
@@ -134,7 +152,7 @@ class LocalTransport:
         return inbox
 
     def pause(self, peer: Address) -> None:
-        """Keep what ``peer`` sends until :meth:`resume`."""
+        """Keep messages from ``peer`` until :meth:`resume`."""
         self._paused.setdefault(peer, [])
 
     def resume(self, peer: Address) -> None:
@@ -143,20 +161,23 @@ class LocalTransport:
             self.deliver(event)
 
     def disconnect(self, peer: Address) -> None:
-        """Drop what ``peer`` sent and was not taken yet. It may send again at once."""
+        """Drop the untaken messages from ``peer``, which may send again at once."""
         self._inbox = deque([event for event in self._inbox if event.peer != peer])
         self._paused.pop(peer, None)
 
     def wake(self) -> None:
-        """Any thread: have this endpoint polled soon."""
+        """Have this endpoint polled soon. Any thread."""
         self._network.woken(self)
 
     def close(self) -> None:
-        """Stop listening. What waited here is lost. Again is harmless, and finishes what was interrupted."""
+        """Stop listening; untaken messages are lost.
+
+        A repeated call is harmless, and does the rest of an interrupted call.
+        """
         self._inbox.clear()
         self._paused.clear()
         address = self._address
         if address is not None:
-            if self._network.find(address) is self:  # else somebody else listens there by now
+            if self._network.find(address) is self:  # otherwise another endpoint listens there now
                 self._network.leave(address)
             self._address = None

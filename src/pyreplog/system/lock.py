@@ -1,12 +1,13 @@
-"""The lock of a folder: one writer, whoever it is.
+"""The lock of a folder: it admits one writer.
 
-An open-file-description lock (``F_OFD_SETLK``) excludes another process, a second open in this one, a second copy of this library in this
-one, and a Kafka broker (whose POSIX lock it conflicts with). ``flock`` would miss the broker; a POSIX lock would miss the
-second open, and would be lost when anybody here opened and closed the file. Where a system has no such lock, a POSIX lock and a
-registry of (device, inode) do what can be done.
+An open-file-description lock (``F_OFD_SETLK``) excludes another process, a second open in this one,
+a second copy of this library in this one, and a Kafka broker (its POSIX lock conflicts). ``flock``
+would miss the broker. A POSIX lock would miss the second open, and would be lost when any code of
+this process opened and closed the file. If a system has no open-file-description lock, a POSIX lock
+and a registry of (device, inode) do as much as they can.
 
-People remove lock files, and then there is another one to lock. So a file that nobody removes is held too, by a ``flock`` that concerns
-nobody but this library (:func:`hold_file`).
+People remove lock files, and the next opener then locks a new file. So a second file that is never
+removed is held too, by a ``flock`` that concerns only this library (:func:`hold_file`).
 """
 
 from __future__ import annotations
@@ -35,48 +36,59 @@ HOLD_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 TEXT_SIZE_MAX: Final = 512
 HOLDER_TRIES: Final = 10
 HOLDER_WAIT_S: Final = 0.005
-"""The holder writes its text just after it got the lock: who is refused in between waits this often, this long."""
+"""The holder writes its text just after it got the lock. A caller that is refused in between
+retries the read this many times, after this pause.
+"""
 
 _SETLK: Final[int] = getattr(fcntl, "F_OFD_SETLK", 0)
 _GETLK: Final[int] = getattr(fcntl, "F_OFD_GETLK", 0)
 _FLOCK: Final = "qqihh" if sys.platform == "darwin" else "hhqqi0q"
-"""``struct flock``, in native alignment. Of macOS: start, length (0: to the end), pid, type, whence; of Linux: the last two come first."""
+"""``struct flock``, in native alignment. macOS: start, length (0: to the end), pid, type, whence;
+Linux: type and whence come first.
+"""
 
 _NO_FLOCK: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EBADF, errno.ENOSYS)
-"""Of a file system without this kind of lock, as a network's may be."""
+"""Errnos of a file system without this kind of lock, such as some network file systems."""
 
 _OWNER: Final = modes_of("owner")
 
 _registry: dict[tuple[int, int], str] = {}
-"""What this process holds: (device, inode) -> text. Asked only where the system's lock does not exclude the process itself. There it names
-a file until that is closed, which gives up the POSIX lock of whoever has one."""
+"""Locks that this process holds: (device, inode) -> text. It is used only if the system's lock does
+not exclude the process itself. There an entry stays until its file is closed, because the close
+releases any POSIX lock of this process on it.
+"""
 
 
 class SystemLock:
-    """A lock that is held, of a lock file or of one that stays as it is. Given up by ``release``, or by the end of the process, or where
-    nobody has it any more.
+    """A held lock, of a lock file or of a file that stays as it is.
 
-    A signal handler that raises may do so at any call. What belongs together is therefore done by statements without one.
+    It is released by ``release``, by the end of the process, or when its last reference goes. A
+    signal handler that raises may do so at any call; so steps that belong together are statements
+    without a call.
     """
 
     __slots__ = ("_fd", "_key", "_process", "_text")
 
     def __init__(self) -> None:
-        """Nothing yet: made by :func:`take_lock` and :func:`hold_file`."""
+        """Make an object that holds nothing yet, for :func:`take_lock` and :func:`hold_file`."""
         self._fd = -1
-        self._key: tuple[int, int] | None = None  # None: no lock file that is locked
+        self._key: tuple[int, int] | None = None  # None: holds no lock file
         self._text = ""
         self._process = current()
 
     def release(self) -> None:
-        """Give it up. Twice is harmless, and so is a call in a forked child, which never held it."""
+        """Release the lock.
+
+        A second call is harmless, and so is a call in a forked child, which never held it.
+        """
         fd = self._fd
         if fd < 0 or self._process.left:
             return
         try:
             if self._key is not None:
-                _tidy(lambda: os.ftruncate(fd, 0))  # the text names a holder, and there is none any more
-            # Whichever of both it has: a process that was forked just now may still have a copy, which would keep it.
+                _tidy(lambda: os.ftruncate(fd, 0))  # the text must not name a holder any more
+            # Unlock both kinds explicitly: a process that was forked just now may still have a copy
+            # of the descriptor, which would keep the lock.
             _tidy(lambda: _set(fd, fcntl.F_UNLCK))
             _tidy(lambda: fcntl.flock(fd, fcntl.LOCK_UN))
         finally:
@@ -86,18 +98,22 @@ class SystemLock:
                 try:
                     os.close(fd)
                 finally:
-                    # Another thread may have the system's lock by now, and its own text there.
+                    # Another thread may have the system's lock now, and its own text here.
                     if self._key in _registry and _registry[self._key] is self._text:
                         del _registry[self._key]
 
     def __del__(self) -> None:
-        # Of one whose taking was interrupted before anybody had it.
+        # An interrupted `take_lock` leaves a lock without an owner.
         if getattr(self, "_fd", -1) >= 0:
             self.release()
 
 
 def _tidy(step: Callable[[], None]) -> None:
-    """A step before a descriptor is closed, which gives up what this could not. What a signal handler raises is its caller's."""
+    """Run a step before a descriptor is closed, and ignore its OSError: the close also releases the
+    lock.
+
+    An exception of a signal handler is raised to the caller.
+    """
     try:
         step()
     except OSError as error:
@@ -106,9 +122,10 @@ def _tidy(step: Callable[[], None]) -> None:
 
 
 def take_lock(path: str, about: str, modes: Modes = _OWNER) -> SystemLock:
-    """Take the lock file ``path``, made where missing, and write this process and ``about`` into it.
+    """Take the lock file ``path``, and write this process and ``about`` into it.
 
-    Raises :class:`LockedError` with the holder's text, or :class:`StorageError`.
+    The file is made if it is missing. Raises :class:`LockedError` with the holder's text, or
+    :class:`StorageError`.
     """
     text = f"pid {os.getpid()} on {os.uname().nodename} since {_now()}{f' ({about})' if about else ''}"
     lock = SystemLock()
@@ -117,7 +134,9 @@ def take_lock(path: str, about: str, modes: Modes = _OWNER) -> SystemLock:
 
 
 def hold_file(path: str) -> SystemLock:
-    """Hold the file ``path``, which stays as it is. Raises :class:`LockedError`, or :class:`StorageError`."""
+    """Hold the file ``path``, which stays as it is. Raises :class:`LockedError`, or
+    :class:`StorageError`.
+    """
     held = SystemLock()
     _get(held, path, HOLD_FLAGS, 0, lambda: _flock(held._fd, path))
     return held
@@ -143,11 +162,11 @@ def _get(lock: SystemLock, path: str, flags: int, mode: int, take: Callable[[], 
 
 
 def _open(path: str, flags: int, mode: int, opened: list[int]) -> None:
-    """Add its descriptor to ``opened``."""
+    """Open ``path`` and add its descriptor to ``opened``."""
     try:
         if not _SETLK and flags is OPEN_FLAGS:
             _refuse_registered(path)
-        # One call into C: no signal handler comes between the descriptor and its note.
+        # One call into C: no signal handler runs between the open and the note of the descriptor.
         opened.extend(map(os.open, (path,), (flags,), (mode,)))
     except LockedError:
         raise
@@ -159,7 +178,7 @@ def _take(lock: SystemLock, path: str, text: str, modes: Modes) -> None:
     fd = lock._fd
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
-        raise StorageError(errno.EINVAL, "the lock file is no regular file", path)
+        raise StorageError(errno.EINVAL, "the lock file is not a regular file", path)
     if status.st_size == 0 and status.st_uid == os.geteuid():
         modes.settle_file(fd)
     if not _try(fd):
@@ -196,7 +215,7 @@ def _try(fd: int) -> bool:
 
 
 def _set(fd: int, kind: int) -> None:
-    """``F_WRLCK`` or ``F_UNLCK``."""
+    """Set the lock to ``F_WRLCK`` or ``F_UNLCK``."""
     if _SETLK:
         fcntl.fcntl(fd, _SETLK, _request(kind))
     else:
@@ -204,14 +223,14 @@ def _set(fd: int, kind: int) -> None:
 
 
 def _request(kind: int) -> bytes:
-    """For a lock of ``kind``, of the whole file."""
+    """Return the request for a lock of ``kind`` on the whole file."""
     if sys.platform == "darwin":
         return struct.pack(_FLOCK, 0, 0, 0, kind, os.SEEK_SET)
     return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _refuse_registered(path: str) -> None:
-    # Before the file is opened: closing it again would give this process's own POSIX lock up.
+    # Check before the file is opened: closing it again would release this process's own POSIX lock.
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(path)
         holder = _registry.get((status.st_dev, status.st_ino))
@@ -224,7 +243,7 @@ def _holder(fd: int) -> str:
         found = struct.unpack(_FLOCK, fcntl.fcntl(fd, _GETLK, _request(fcntl.F_WRLCK)))
         kind, pid = (found[3], found[2]) if sys.platform == "darwin" else (found[0], found[4])
         if kind != fcntl.F_UNLCK and pid > 0:
-            # A POSIX lock: not one of ours, so the text, if any, is of an earlier holder.
+            # A POSIX lock, so not one of this library. The text, if any, is of an earlier holder.
             return f"pid {pid} (another program, perhaps a Kafka broker)"
     for _ in range(HOLDER_TRIES):
         if text := os.pread(fd, TEXT_SIZE_MAX, 0):

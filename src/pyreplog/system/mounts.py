@@ -1,4 +1,4 @@
-"""What kind of file system a folder is on, where the kernel tells (``/proc/self/mountinfo``)."""
+"""The kind of file system that holds a folder, if the kernel tells (``/proc/self/mountinfo``)."""
 
 from __future__ import annotations
 
@@ -14,28 +14,34 @@ __all__ = ["is_shared", "kind_of"]
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
 _KINDS: Final = (
-    # Of servers.
+    # File systems of servers.
     "afs auristorfs ceph cifs coda davfs glusterfs lustre ncp ncpfs nfs nfs4 orangefs panfs pvfs2 smb3 smbfs wekafs",
-    # Of one disk that several machines write to.
+    # File systems of one disk that several machines write to.
     "acfs beegfs fhgfs gfs gfs2 gpfs ocfs2",
-    # By FUSE, which puts its own name in front.
+    # File systems in user space. FUSE puts its own name in front.
     "blobfuse blobfuse2 ceph-fuse cephfs curlftpfs davfs2 gcsfuse goofys juicefs lizardfs mfs moosefs mountpoint-s3 quobyte rclone",
     "s3fs seaweedfs smbnetfs sshfs",
 )
-# 9p, virtiofs, vboxsf and their like are not among them: what they show is a disk of the one machine around this one, which goes down with
-# it; and in many containers there is nothing else.
+# 9p, virtiofs, vboxsf and similar ones are not among them: they show a disk of the one host of this
+# virtual machine, and a crash of the host takes this machine with it. Many containers have no other
+# file system.
 _SHARED: Final = frozenset(kind for line in _KINDS for kind in line.split())
 
 
 def is_shared(kind: str) -> bool:
-    """Whether other machines have files of such a file system, too: its locks, syncs and page caches do not mean what they mean on a disk
-    of this machine."""
+    """Return whether other machines can have files of such a file system, too.
+
+    Its locks, syncs and page caches do not behave as on a local disk.
+    """
     return kind.removeprefix("fuse.") in _SHARED
 
 
 def kind_of(path: str) -> str:
-    """Of the file system that holds ``path``: ``"ext4"``, ``"nfs4"``, ``"fuse.sshfs"``, ...; "" where nobody tells. OSError where it
-    cannot be asked just now."""
+    """Return the kind of the file system that holds ``path``: ``"ext4"``, ``"nfs4"``,
+    ``"fuse.sshfs"``, ...
+
+    Return "" if the kernel does not tell. Raises OSError if it cannot be asked just now.
+    """
     device = os.stat(path).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     place = os.path.realpath(path)
@@ -51,7 +57,8 @@ def kind_of(path: str) -> str:
                 kind = rest.split(maxsplit=1)[0]
                 if fields[2] == wanted:
                     return kind
-                # Not every file system has one number for all its files: else it is the deepest one whose place this is in.
+                # Not every file system has one number for all its files. Otherwise take the deepest
+                # mount point above the path.
                 point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[4]).rstrip("/")
                 if len(point) >= depth and (place == point or place.startswith(f"{point}/")):
                     found, depth = kind, len(point)

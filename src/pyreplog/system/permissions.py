@@ -1,7 +1,8 @@
-"""Permissions: which users besides this one may write to a log's folders, and the modes of new files and folders.
+"""Permissions: which users may write to a log's folders, and the modes of new files and folders.
 
-Nothing of this is stored: each opening says it again. Rule: never write in a folder in which a user that is not trusted could
-exchange files. ``owner`` trusts this user alone, ``group`` the members of the folder's group, ``any`` all users.
+Nothing of this is stored: each opening names it again. Rule: never write in a folder in which an
+untrusted user could exchange files. ``owner`` trusts this user alone, ``group`` the members of the
+folder's group, ``any`` all users.
 """
 
 from __future__ import annotations
@@ -16,37 +17,46 @@ __all__ = ["Modes", "modes_of"]
 
 
 class Modes(NamedTuple):
-    """What one value of ``permissions`` means for new files and folders, and for folders that are there."""
+    """The meaning of one value of ``permissions`` for new files and folders, and for existing
+    folders.
+    """
 
     permissions: Permissions
     file: int
     directory: int
     exact: bool
-    """Whether new files and folders get these modes whatever the umask; else the umask takes its bits away."""
+    """Whether new files and folders get exactly these modes; otherwise the umask removes its bits.
+    """
 
     def settle_file(self, fd: int) -> None:
-        """Give the file that was just made its mode."""
+        """Set the mode of a file that was just made."""
         if self.exact:
             os.fchmod(fd, self.file)
 
     def settle_directory(self, path: str) -> None:
-        """Give the folder that was just made its mode. ``group`` keeps the setgid bit that Linux copies from the parent."""
+        """Set the mode of a folder that was just made.
+
+        ``group`` keeps the setgid bit that Linux copies from the parent.
+        """
         if not self.exact:
             return
         kept = os.stat(path).st_mode & stat.S_ISGID if self.permissions == "group" else 0
         os.chmod(path, self.directory | kept)
 
     def refusal(self, status: os.stat_result, *, write: bool) -> str:
-        """Why the folder with ``status`` cannot be trusted, and what to do; empty if it can. ``write``: it will be written to."""
+        """Return why the folder with ``status`` cannot be trusted, and what to do; empty if it can.
+
+        ``write``: the caller will write to it.
+        """
         if self.permissions == "any":
             return ""
         owner, group, mode = status.st_uid, status.st_gid, status.st_mode
         own = owner == os.geteuid()
         if self.permissions == "group" and mode & stat.S_IWGRP:
             if group not in (os.getegid(), *os.getgroups()):
-                why = f"the folder is writable by group {group}, of which this process is no member"
+                why = f"the folder is writable by group {group}, and this process is not a member of it"
                 return why + _ways(f"chgrp {os.getegid()}", write, "any")
-            own = True  # its members are trusted, and its owner could be one of them
+            own = True  # the group's members are trusted, and the owner could be one of them
         if not own:
             why = f"the folder belongs to user {owner}, not to this one (user {os.geteuid()}): it cannot be trusted"
             if self.permissions == "group":
@@ -61,7 +71,7 @@ class Modes(NamedTuple):
 
 
 def _ways(command: str, write: bool, permissions: str) -> str:
-    """What to do, as the end of a sentence."""
+    """Return the advice, as the end of a sentence."""
     instead = f", or open it with permissions={permissions!r} if that is meant" if write else ""
     return f": run `{command}` on it{instead}"
 
@@ -74,5 +84,5 @@ _MODES: Final = {
 
 
 def modes_of(permissions: object) -> Modes:
-    """The modes that ``permissions`` means. Raises :class:`ConfigError` for any other value."""
+    """Return the modes of ``permissions``. Raises :class:`ConfigError` for any other value."""
     return _MODES[check_permissions(permissions)]

@@ -1,10 +1,12 @@
-"""Which open files hold one of the process's few descriptors, and which must give theirs up.
+"""Decide which open files hold one of the process's few descriptors, and which give theirs up.
 
-Ten thousand partitions have more files than a process may open. So a file gives its descriptor up when too many are held and it was not
-used for longest, and gets a new one when it is used again, by path, if the same file is still there. One per process.
+Ten thousand partitions have more files than a process may open. If too many descriptors are held,
+the least recently used file gives its descriptor up. It opens its path again when it is used next,
+if the same file is still there. There is one such registry per process.
 
-What was written and not synced keeps its descriptor, so that a failed write-back is told to whoever syncs it; only where the process would
-run out is such a file synced first, and let go when that succeeded.
+A file with unsynced writes keeps its descriptor, so that the kernel reports a failed write-back to
+the sync. Only if the process would run out of descriptors is such a file synced first; it gives its
+descriptor up if that succeeded.
 """
 
 from __future__ import annotations
@@ -22,47 +24,55 @@ from pyreplog.ports import OUT_OF_DESCRIPTORS
 __all__ = ["DESCRIPTORS_MAX", "SHELF", "Shelf", "make_room", "opener"]
 
 DESCRIPTORS_MAX: Final = 256
-"""Descriptors of files that have nothing unsynced, besides those that have."""
+"""Most descriptors held by files without unsynced writes, besides those with unsynced writes."""
 LOOKS: Final = 16
-"""So many files are asked for theirs whenever one more needs one."""
+"""Files examined per eviction."""
 RESERVED: Final = 64
-"""Of what the process may open, so many are left to others."""
+"""Descriptors of the process's limit that are left to other code."""
 
 
 class Lendable(Protocol):
     """A file that can do without its descriptor for a while."""
 
     def park(self, *, sync: bool) -> bool:
-        """Give it up, unless something unsynced was written through it (with ``sync``: sync that first); whether it has none now."""
+        """Give the descriptor up, unless it has unsynced writes; return whether the file has none
+        now.
+
+        With ``sync``, sync the unsynced writes first.
+        """
         ...
 
     def take_used(self) -> bool:
-        """Whether it was used since the last call."""
+        """Return whether the file was used since the last call."""
         ...
 
 
 class Shelf:
-    """The files that hold a descriptor, those that got it first in front. Any thread, and any signal handler: there is no lock to wait
-    for."""
+    """The files that hold a descriptor, in the order in which they got it.
+
+    Any thread and any signal handler may use it: there is no lock to wait for.
+    """
 
     def __init__(self) -> None:
-        #: Above this many, files with nothing unsynced give theirs up.
+        #: Above this many descriptors, files without unsynced writes give theirs up.
         self.size_max = DESCRIPTORS_MAX
         self._files: deque[weakref.ref[Lendable]] = deque()
 
     def put(self, file: Lendable) -> None:
-        """``file`` just got a descriptor: others may have to give theirs up."""
+        """Register ``file``, which just got a descriptor; other files may have to give theirs up."""
         most = hard_limit()
         if len(self._files) >= min(self.size_max, most):
             self._thin_out(most)
         self._files.append(weakref.ref(file))
 
     def clear(self, *, sync: bool = False) -> None:
-        """Have every file give its descriptor up that can; with ``sync`` also those that have to be synced first."""
+        """Have every file give its descriptor up that can; with ``sync``, also files that need a
+        sync first.
+        """
         self._rotate(len(self._files), 0, sync=sync, all_of_them=True)
 
     def abandon(self) -> None:
-        """In a forked child: the files are the parent's."""
+        """Forget all files in a forked child: they are the parent's."""
         self._files.clear()
 
     def _thin_out(self, most: int) -> None:
@@ -72,13 +82,13 @@ class Shelf:
             self._rotate(len(self._files), most, sync=True)
 
     def _rotate(self, turns: int, size: int, *, sync: bool, all_of_them: bool = False) -> None:
-        """Look at up to ``turns`` files until no more than ``size`` are left."""
+        """Examine up to ``turns`` files until no more than ``size`` are left."""
         for _ in range(turns):
             if len(self._files) <= size:
                 return
             try:
                 reference = self._files.popleft()
-            except IndexError as error:  # others had the same thought
+            except IndexError as error:  # other threads emptied it
                 if is_interruption(error):
                     raise
                 return
@@ -90,13 +100,15 @@ class Shelf:
 
 
 def hard_limit() -> int:
-    """So many descriptors may be held at most, those with something unsynced included."""
+    """Return how many descriptors files may hold at most, including those with unsynced writes."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if soft == resource.RLIM_INFINITY else max(soft - RESERVED, soft // 2)
 
 
 def make_room(open_it: Callable[[], int]) -> int:
-    """What ``open_it`` returns; where the system has no descriptor left, after others gave theirs up."""
+    """Return the result of ``open_it``; if no descriptor is left, call it again after files gave up
+    theirs.
+    """
     for sync in (False, True):
         try:
             return open_it()
@@ -108,7 +120,7 @@ def make_room(open_it: Callable[[], int]) -> int:
 
 
 def opener(path: str, flags: int) -> int:
-    """For ``open(..., opener=opener)``: small files that are read at once."""
+    """Open a small file that is read at once: for ``open(..., opener=opener)``."""
     return make_room(lambda: os.open(path, flags))
 
 

@@ -1,8 +1,10 @@
 """A small key-value store in one file, in LMDB.
 
-The one place where bytes reach the disk other than through :class:`~pyreplog.system.file.SystemFile`: LMDB maps its file and writes it
-itself. So it is never open for longer than one reading or one filling (a mapped file that somebody cuts short kills the process, and a
-forked child must not write in its parent's), and its user checks the whole content before it is opened: LMDB trusts what it reads.
+This is the only code that writes to the disk without :class:`~pyreplog.system.file.SystemFile`:
+LMDB maps its file and writes it itself. So a store stays open only for one read or one fill. A
+mapped file that another process truncates would kill this one, and a forked child must not write in
+its parent's map. LMDB trusts the bytes that it reads, so the store's user checks the whole content
+before it opens the file.
 """
 
 from __future__ import annotations
@@ -21,38 +23,39 @@ if TYPE_CHECKING:
 __all__ = ["SystemStore"]
 
 MAP_SIZE: Final = 64 << 30
-"""Room in the address space. The file is as large as its content needs."""
+"""Size of the map in the address space. The file is as large as its content needs."""
 
 
 class SystemStore:
-    """The real :class:`~pyreplog.ports.Store`. One thread, and for a short while."""
+    """The real :class:`~pyreplog.ports.Store`. For one thread, and a short time."""
 
     __slots__ = ("_environment", "_path")
 
     def __init__(self, path: str, modes: Modes, *, write: bool) -> None:
-        import lmdb  # noqa: PLC0415  (5 ms, and most programs have no use for it)
+        import lmdb  # noqa: PLC0415  (5 ms, and most programs do not need it)
 
         self._path = path
         if os.path.islink(path):
-            raise StorageError(errno.ELOOP, "a symbolic link is in the place of a store", path)
+            raise StorageError(errno.ELOOP, "a symbolic link is in place of the store: remove it", path)
         is_new = not os.path.exists(path)
         if not write and is_new:
             raise StorageError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         with _Doing("opening the store", path):
-            # Who opens it holds the root's lock, so LMDB needs none of its own (it would be one more file).
+            # The caller holds the root's lock, so LMDB needs none of its own (it would be one more
+            # file).
             self._environment: lmdb.Environment = lmdb.open(
                 path, map_size=MAP_SIZE, subdir=False, readonly=not write, lock=False, mode=modes.file, create=write, readahead=False
             )
             if is_new and modes.exact:
-                os.chmod(path, modes.file)  # the umask took its bits away
+                os.chmod(path, modes.file)  # the umask removed bits
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every (key, value), by rising key."""
+        """Yield every (key, value), by rising key."""
         with _Doing("reading the store", self._path), self._environment.begin() as transaction:
             yield from [(bytes(key), bytes(value)) for key, value in transaction.cursor()]
 
     def fill(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Put all of ``entries`` in; durable when it returns, and all or nothing."""
+        """Put all of ``entries`` in; they are durable when it returns. All or none are stored."""
         with _Doing("writing the store", self._path):
             with self._environment.begin(write=True) as transaction:
                 for key, value in entries:
@@ -60,7 +63,7 @@ class SystemStore:
             self._environment.sync(True)
 
     def close(self) -> None:
-        """Release it. Twice is harmless."""
+        """Close the store. A second call is harmless."""
         self._environment.close()
 
 
@@ -80,9 +83,9 @@ class _Doing:
         import lmdb  # noqa: PLC0415  (as above)
 
         if isinstance(error, lmdb.InvalidError | lmdb.CorruptedError | lmdb.VersionMismatchError | lmdb.PageNotFoundError):
-            raise CorruptError(f"no store of ours ({error})", file=self._path) from error
+            raise CorruptError(f"the file is not a store of this program ({error})", file=self._path) from error
         if isinstance(error, lmdb.Error):
-            # It tells the system's error in words only.
+            # LMDB gives the system's error only as text.
             code = next(
                 (code for code in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ENOMEM) if os.strerror(code) in str(error)), errno.EIO
             )

@@ -1,9 +1,11 @@
-"""Syncs in the background: a few threads, one call per file for all who wait for it.
+"""Background syncs: a few threads, and one fsync per file for all requests that wait for it.
 
-A file is synced by one thread at a time. Whoever asks while its sync has not begun shares it; whoever asks after it began waits for
-the next one, because a sync promises nothing about what was written after its start. Different files are synced side by side.
+One thread syncs a file at a time. A request that comes before the sync starts shares it. A request
+that comes after the start waits for the next sync, because a sync promises nothing about bytes
+written after its start. Different files are synced in parallel.
 
-What was held back may also be lent (:mod:`pyreplog.system.held`): then somebody else syncs those files, and says so.
+A pool may also lend held-back syncs (:mod:`pyreplog.system.held`): another component then syncs
+those files and reports the results.
 """
 
 from __future__ import annotations
@@ -31,15 +33,17 @@ __all__ = ["SyncPool"]
 
 THREADS_MAX: Final = 4
 HELD_SIZE_MAX: Final = 32 << 10
-"""Where more than so many bytes wait for a sync it is not held back: it keeps the disk busy while others do their writing."""
+"""A request with more unsynced bytes than this is not held back: the disk works on it while the
+process writes elsewhere.
+"""
 IDLE_S: Final = 5.0
-"""A thread that had nothing to do for this long ends."""
+"""A thread ends after this long without work."""
 EXIT_S: Final = 10.0
-"""How long the interpreter's exit waits for a sync that is under way."""
+"""How long the interpreter's exit waits for a running sync."""
 
 
 class _Request:
-    """One ``submit_sync``: done when none of its files is left."""
+    """One ``submit_sync``; it is done when ``left`` has no file any more."""
 
     __slots__ = ("error", "left", "token", "wake")
 
@@ -51,13 +55,19 @@ class _Request:
 
 
 Waiting: TypeAlias = dict[Descriptor, list[_Request]]
-"""Files that wait for a thread, and the requests that wait for each."""
+"""Files that wait for a thread, each with its requests."""
 
 
 def _end(descriptor: Descriptor, requests: Sequence[_Request], code: int, ended: list[_Request]) -> None:
-    """Its sync ended with ``code``: add the requests that are done by that to ``ended``. Again is harmless."""
+    """Record that a file's sync ended with ``code``; add the requests that are done now to
+    ``ended``.
+
+    A repeated call is harmless.
+    """
     for request in requests:
-        if code and request.error is None:  # before it leaves: who is cut short in between, and does this again, must not take it for done
+        # Set the error before the file is removed from the request. A call that is interrupted in
+        # between and repeated must not report success.
+        if code and request.error is None:
             request.error = StorageError(code, f"{os.strerror(code)} while syncing", request.left[descriptor].path)
         request.left.pop(descriptor, None)
         if not request.left:
@@ -65,15 +75,19 @@ def _end(descriptor: Descriptor, requests: Sequence[_Request], code: int, ended:
 
 
 class SyncPool:
-    """Threads that sync, started when first needed. ``submit``, ``begin`` and ``take`` from any thread.
+    """A pool of threads that sync, started when first needed.
 
-    ``held``: of its owner. What is submitted then waits until somebody begins all that is held there: so that syncs of several disks begin
-    at the same moment. A file system writes its journal once for all that begin together. Large ones begin at once.
+    ``submit``, ``begin`` and ``take`` may be called from any thread.
+
+    ``held`` belongs to the pool's owner. With it, submitted syncs wait until the owner starts all
+    held syncs, so that syncs of several disks start at the same moment: a file system writes its
+    journal once for all that start together. Large syncs start at once.
     """
 
     def __init__(self, held: HeldSyncs | None = None) -> None:
         self._held = held
-        # Entered by itself, not by way of the condition: that is Python, in which Ctrl-C could strike with the lock held.
+        # Take the lock itself, not the condition: a condition's ``__enter__`` is Python code, in
+        # which Ctrl-C could strike with the lock held.
         self._lock = new_mutex()
         self._changed = threading.Condition(self._lock)
         self._waiting: Waiting = {}
@@ -81,21 +95,25 @@ class SyncPool:
         self._lent: Waiting = {}
         self._errands: deque[Callable[[], None]] = deque()
         self.done: deque[SyncDone] = deque()
-        """What ended and was not taken."""
+        """Ended syncs that :meth:`take` has not returned yet."""
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._token = 0
         self._stopped = False
         self.calls = 0
-        """Sync calls made; fewer than requests where they were shared."""
+        """Number of sync calls; smaller than the number of requests if some shared a sync."""
         _pools.add(self)
 
     def submit(self, files: Sequence[File], wake: Callable[[], None]) -> int:
-        """Begin; see :meth:`pyreplog.ports.Disk.submit_sync`. A file that is closed meanwhile is synced all the same."""
+        """Start a sync; see :meth:`pyreplog.ports.Disk.submit_sync`.
+
+        A file that is closed before the sync ends is synced all the same.
+        """
         under_way = len(self._waiting) + len(self._running) + len(self._lent)
         if under_way and under_way + len(files) > hard_limit() // 2:
-            # Each keeps its descriptor until it has ended: whoever else needs one, for an append or a mark, has to find it.
-            raise StorageError(errno.EMFILE, "too many files are being synced", files[0].path)
+            # Each file keeps its descriptor until its sync has ended, and appends and marks need
+            # descriptors too.
+            raise StorageError(errno.EMFILE, "too many files are being synced at once", files[0].path)
         left: dict[Descriptor, SystemFile] = {}
         size = 0
         for file in files:
@@ -108,7 +126,8 @@ class SyncPool:
                 raise ClosedError(f"{file.path} is closed")
             left[descriptor] = file
             size += descriptor.writes - descriptor.writes_synced
-        nothing = not left  # asked now: a thread may be done with all of them by the end
+        # check now: a thread may have synced all of them before the end of this call
+        nothing = not left
         held = self._held
         is_mine = False
         with self._lock:
@@ -140,7 +159,7 @@ class SyncPool:
         return token
 
     def _withdraw(self, request: _Request) -> None:
-        # REQUIRES the lock. Nobody will do it, and who asked is told so.
+        # REQUIRES the lock. No thread will do this sync; the caller gets an error.
         for descriptor in request.left:
             requests = self._waiting.get(descriptor)
             if requests is not None and request in requests:
@@ -149,8 +168,11 @@ class SyncPool:
                     del self._waiting[descriptor]
 
     def begin(self) -> None:
-        """Begin what was held back, and leave the list; last, so that who is interrupted before finds it there. Where no thread is to be
-        had the caller does it: those who asked for it were not refused, and a cluster could not be closed."""
+        """Start the syncs that were held back, then remove this pool from the held list.
+
+        The removal is last, so that an interrupted call leaves the pool listed. If no thread can be
+        started, the caller syncs itself; otherwise a cluster could not be closed.
+        """
         with self._lock:
             try:
                 is_mine = bool(self._waiting) and self._employ()
@@ -162,14 +184,21 @@ class SyncPool:
             self._work(0.0)
 
     def lend(self, loans: list[Loan]) -> None:
-        """Lend what waits, and enter that into ``loans``; not while a thread is at work here, nor what was lent before is out."""
+        """Lend the waiting syncs, and add them to ``loans``.
+
+        Nothing is lent while a thread of this pool syncs, or while an earlier loan is not given
+        back.
+        """
         with self._lock:
             if self._waiting and not self._running and not self._lent:
                 loans.append((self, self._waiting))
                 self._lent, self._waiting = self._waiting, {}
 
     def end_lent(self, lent: Waiting, codes: Sequence[int]) -> None:
-        """All of ``lent`` was synced, or failed: ``codes`` has 0 or an errno for each. Tells who waits. Again is harmless."""
+        """Take back ``lent`` after its syncs ended, and notify the waiting callers.
+
+        ``codes`` has 0 or an errno for each file. A repeated call is harmless.
+        """
         ended: list[_Request] = []
         with self._lock:
             for (descriptor, requests), code in zip(lent.items(), codes, strict=True):
@@ -180,14 +209,19 @@ class SyncPool:
         for request in ended:
             request.wake()
         with self._lock:
-            if self._lent is lent:  # last, so that who is interrupted before finds it there
+            # last, so that a repeated call after an interruption finds it there
+            if self._lent is lent:
                 self._lent = {}
             is_mine = self._go_on()
         if is_mine:
             self._work(0.0)
 
     def take_back(self, lent: Waiting) -> None:
-        """Nothing of ``lent`` was even begun: it waits as before, and what was added since with it. Again is harmless."""
+        """Take back ``lent`` although no sync of it started: it waits again, with the requests
+        added since.
+
+        A repeated call is harmless.
+        """
         with self._lock:
             if self._lent is lent:
                 for descriptor, requests in lent.items():
@@ -198,7 +232,8 @@ class SyncPool:
             self._work(0.0)
 
     def _go_on(self) -> bool:
-        # REQUIRES the lock. Something came back: what waits is held as before, or for the threads, or the caller's as of `_employ`.
+        # REQUIRES the lock. After a loan came back, waiting syncs are held as before, or left to
+        # the threads, or to the caller, see `_employ`.
         held = None if self._held is None else self._held.pools
         if held is not None and self in held:
             if not self._waiting:
@@ -207,7 +242,7 @@ class SyncPool:
         return bool(self._waiting) and self._employ()
 
     def employ(self, errand: Callable[[], None]) -> None:
-        """Have a thread do ``errand``."""
+        """Have a thread run ``errand``."""
         with self._lock:
             self._errands.append(errand)
             is_mine = self._employ()
@@ -215,14 +250,14 @@ class SyncPool:
             self._work(0.0)
 
     def take(self) -> Sequence[SyncDone]:
-        """What ended since the last call, oldest first."""
+        """Return the syncs that ended since the last call, oldest first."""
         taken: list[SyncDone] = []
         for _ in range(len(self.done)):
             taken.append(self.done.popleft())
         return taken
 
     def stop(self, timeout_s: float = 0.0) -> None:
-        """Take nothing more on, finish what is queued, and wait up to ``timeout_s`` for it."""
+        """Accept no more syncs, finish the queued ones, and wait up to ``timeout_s`` for them."""
         with self._lock:
             self._stopped = True
             try:
@@ -238,7 +273,7 @@ class SyncPool:
                 thread.join(timeout_s)
 
     def abandon(self) -> None:
-        """In a forked child: a copy of a pool whose threads and waiters are all in the parent."""
+        """Empty this pool in a forked child: its threads and waiting callers are all in the parent."""
         self._lock = new_mutex()
         self._changed = threading.Condition(self._lock)
         self._stopped = True
@@ -246,21 +281,23 @@ class SyncPool:
         self._errands.clear()
 
     def _employ(self) -> bool:
-        # REQUIRES: the condition is held. One more thread only where all are busy. True: an interpreter that ends starts none, so it is the
-        # caller's to do, by `_work(0.0)`, once it has let the condition go.
+        # REQUIRES: the condition is held. Start one more thread only if all are busy. Return True
+        # if an ending interpreter starts no thread: the caller must then do the work by
+        # `_work(0.0)`, after it has released the condition.
         if self._idle:
             self._changed.notify()
         elif len(self._threads) < THREADS_MAX:
-            # A daemon, so that a disk that hangs does not keep the process from ending; `_at_exit` waits for the others.
+            # A daemon, so that a disk that hangs does not keep the process from ending; `_at_exit`
+            # waits for the others.
             thread = threading.Thread(target=self._work, name="pyreplog-sync", daemon=True)
             try:
                 self._threads.append(thread)
                 thread.start()
-            except BaseException as error:  # no thread is to be had, or Ctrl-C
+            except BaseException as error:  # no thread can be started, or Ctrl-C
                 if thread.ident is None and thread in self._threads:
                     self._threads.remove(thread)
                 if (is_no_thread(error) or isinstance(error, MemoryError)) and self._threads:
-                    return False  # those that there are do it
+                    return False  # the running threads do it
                 if is_ending(error):
                     return True
                 if is_no_thread(error):
@@ -275,7 +312,7 @@ class SyncPool:
         return None
 
     def _work(self, idle_s: float = IDLE_S) -> None:
-        # Until there was nothing to do for `idle_s`.
+        # Work until there was no work for `idle_s`.
         while True:
             with self._lock:
                 while (found := self._next()) is None and not self._errands:
@@ -288,16 +325,17 @@ class SyncPool:
                         break
                 errand = self._errands.popleft() if found is None and self._errands else None
                 if found is None and errand is None:
-                    if threading.current_thread() in self._threads:  # not where Ctrl-C struck while it was started
+                    # not if Ctrl-C struck during the start
+                    if threading.current_thread() in self._threads:
                         self._threads.remove(threading.current_thread())
                     if self._stopped:
-                        self._changed.notify_all()  # others may wait for what this one finished
+                        self._changed.notify_all()  # other threads may wait for this one's work
                     return
                 if found is not None:
                     descriptor, requests = found
                     self._running[descriptor] = None
                     self.calls += 1
-                if idle_s and (self._waiting or self._errands):  # else it goes on itself
+                if idle_s and (self._waiting or self._errands):  # otherwise this thread continues
                     self._employ()
             if errand is not None:
                 errand()
@@ -310,7 +348,8 @@ class SyncPool:
                 _end(descriptor, requests, code, ended)
                 if descriptor in self._waiting:
                     self._changed.notify()
-                # Still in here: who hears that all of a request is synced must not find one of its files held by a thread that was slower.
+                # Drop the references under the lock: a caller that learns that all of a request is
+                # synced must not find one of its files still held by a slower thread.
                 del descriptor, found
             for request in ended:
                 self.done.append(SyncDone(request.token, request.error))
@@ -327,7 +366,8 @@ def _at_exit() -> None:
 
 
 def _in_child() -> None:
-    # The threads stayed in the parent, and one of them may have held the lock when it was copied: nothing here may wait for them.
+    # The threads stayed in the parent, and one of them may have held the lock at the fork: this
+    # code must not wait for them.
     for pool in list(_pools):
         pool.abandon()
     _pools.clear()

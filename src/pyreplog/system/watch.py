@@ -1,4 +1,4 @@
-"""News of files, from inotify: what wakes who follows a log that another process writes."""
+"""File change notifications from inotify, for readers that follow a log of another process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pyreplog._core import _platform
 __all__ = ["SystemWatch", "open_watch"]
 
 EVENTS_SIZE: Final = 1 << 16
-"""Bytes taken from the queue at once. Equal news in a row is one entry in it, so there is rarely more than one."""
+"""Bytes read from the queue at once. Equal notifications in a row are one entry in it, so there is
+rarely more than one.
+"""
 
 
 class SystemWatch:
-    """One inotify queue. Closed with the process, and not inherited by programs it starts."""
+    """One inotify queue. It closes with the process, and child programs do not inherit it."""
 
     __slots__ = ("_fd",)
 
@@ -23,19 +25,19 @@ class SystemWatch:
         self._fd = fd
 
     def fileno(self) -> int:
-        """Readable while there is news; -1 once closed."""
+        """Return a descriptor that is readable while there are notifications; -1 once closed."""
         return self._fd
 
     def clear(self) -> None:
-        """Forget the news so far."""
+        """Discard the notifications so far."""
         try:
             while len(os.read(self._fd, EVENTS_SIZE)) > EVENTS_SIZE // 2:
                 pass
-        except BlockingIOError:  # none
+        except BlockingIOError:  # no notification
             pass
 
     def close(self) -> None:
-        """Release it. Twice is harmless."""
+        """Close the queue. A second call is harmless."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -45,7 +47,11 @@ class SystemWatch:
 
 
 def open_watch(paths: Sequence[str]) -> SystemWatch | None:
-    """News of writes to ``paths``; None where there is nothing to watch, one is not there, or the system has no queue to spare."""
+    """Watch ``paths`` for writes.
+
+    Return None if ``paths`` is empty, one of them does not exist, or the system has no queue to
+    spare.
+    """
     if not paths:
         return None
     place = _platform.ffi.new("int *")

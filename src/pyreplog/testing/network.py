@@ -205,7 +205,7 @@ class SimNetwork:
     def join(self, address: Address, endpoint: SimTransport) -> None:
         """An endpoint begins to listen."""
         if address in self._endpoints:
-            raise LocalProtocolError(f"somebody listens at {address} already")
+            raise LocalProtocolError(f"another endpoint listens at {address} already")
         self._endpoints[address] = endpoint
         self._incarnations[address] = self._incarnations.get(address, 0) + 1
 
