@@ -25,7 +25,7 @@ from pyreplog.log.layout import (
     parse_base_offset,
     segment_name,
 )
-from pyreplog.log.segment import resume_offset
+from pyreplog.log.resumption import resume_offset
 from pyreplog.record import split
 from pyreplog.repair import survey
 from pyreplog.testing.crash import crash_points

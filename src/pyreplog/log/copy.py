@@ -36,8 +36,9 @@ from pyreplog.log.mark import MarkState, read_mark
 from pyreplog.log.overflow import find_parts, may_overflow
 from pyreplog.log.producer_state import newest_table, producer_batches
 from pyreplog.log.producers import ProducerTable
+from pyreplog.log.resumption import resume
 from pyreplog.log.scan import scan_segment, sound_batches
-from pyreplog.log.segment import Segment, SegmentNames, resume
+from pyreplog.log.segment import Segment, SegmentNames
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import read_offsets
 from pyreplog.ports import Disk, Stat

@@ -38,8 +38,9 @@ from pyreplog.log.layout import (
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, Part, find_parts, split_segment
+from pyreplog.log.resumption import is_cut_off, resume_offset
 from pyreplog.log.scan import scan_segment, why_ended
-from pyreplog.log.segment import Segment, is_cut_off, resume_offset
+from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import replace_file
 from pyreplog.log.torn import keep_tail

@@ -10,7 +10,6 @@ import contextlib
 import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Final
 
 from pyreplog._core import (
@@ -819,35 +818,3 @@ class Segment(SegmentEnd):
     def describe_damage(self, position: int, reason: str) -> str:
         """``reason``, or what to know about the old message format where an intact message of it is at ``position``."""
         return describe_damage(self.file, position, self.size, 0 if self.legacy is None else self.legacy.end, reason)
-
-
-def is_cut_off(segment: Segment, position: int) -> bool:
-    """Whether the file of ``segment`` ends at ``position``, or within the batch that begins there."""
-    length = bytes(segment.file.read_at(position + LENGTH_POSITION, LOG_OVERHEAD - LENGTH_POSITION))
-    return len(length) < 4 or position + LOG_OVERHEAD + int.from_bytes(length, "big", signed=True) > segment.size
-
-
-def resume_offset(segment: Segment, position: int, start: int) -> int | None:
-    """Base offset of the batch that :func:`resume` finds; None where none is found."""
-    found = resume(segment, position, start)
-    return None if found is None else found[0]
-
-
-def resume(segment: Segment, position: int, start: int) -> tuple[int, int] | None:
-    """(base offset, position) of the first whole batch behind the damage at ``position``, which begins at offset ``start``; None where none
-    is found.
-
-    First where the damaged batch's own length leads, then wherever the index says that a batch begins.
-    """
-    offsets = segment.indexes.offsets
-    first = bisect_right(range(offsets.count), position, key=lambda slot: offsets.entry(slot)[1])
-    length = 0
-    if position + LOG_OVERHEAD <= segment.size:
-        length = int.from_bytes(segment.file.read_at(position + LENGTH_POSITION, 4), "big", signed=True)
-    for candidate in chain([position + LOG_OVERHEAD + length], (offsets.entry(slot)[1] for slot in range(first, offsets.count))):
-        header = segment.header_at(candidate) if candidate > position else None
-        if header is not None and start < header[0]:
-            with contextlib.suppress(CorruptError):
-                segment.check_batch(candidate)
-                return header[0], candidate
-    return None

@@ -16,14 +16,15 @@ from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
+from pyreplog.log.resumption import is_cut_off, resume, seek_behind
 from pyreplog.log.scan import scan_segment, why_ended
-from pyreplog.log.segment import Segment, is_cut_off, resume_offset
+from pyreplog.log.segment import Segment
 
 
 class Segments:
     """At least one segment, by rising base offset. Belongs to one owner."""
 
-    __slots__ = ("_bases", "_cache", "_latest", "_latest_from", "_segments", "last")
+    __slots__ = ("_bases", "_cache", "_dense", "_latest", "_latest_from", "_place", "_read_at", "_segments", "last")
 
     def __init__(self, segments: Sequence[Segment], cache: IndexCache | None = None) -> None:
         self._segments = list(segments)
@@ -32,6 +33,10 @@ class Segments:
         # The greatest timestamp up to each of the closed segments from this slot on, as far as somebody looked.
         self._latest: list[int] = []
         self._latest_from = 0
+        # Behind damage: the segment, an offset, and the byte where its batch begins; where reading goes on, and where it was last read.
+        self._place: tuple[Segment, int, int] | None = None
+        self._read_at: tuple[Segment, int, int] | None = None
+        self._dense = False
         #: The one being written.
         self.last = self._segments[-1]
 
@@ -74,7 +79,22 @@ class Segments:
         """The batches of :meth:`Segment.locate`, in the segment that holds ``offset`` or the next one that has a batch. Never across two.
 
         ``chain``: of a log without gaps, for which what is found is checked.
+
+        Raises :class:`CorruptLogError` if the batch of ``offset`` is damaged; damage before it is no hindrance.
         """
+        self._dense = chain is not None
+        self._read_at = None
+        index, place = self._slot(offset), self._place
+        try:
+            if place is not None and place[0] is self._segments[index] and place[1] == offset:
+                data = self._read_place(index, place[2], offset, size_max, end_offset, chain)
+                if data is not None:
+                    return data
+            return self._read(offset, size_max, end_offset, chain)
+        except CorruptError as error:
+            return self._read_behind(error, offset, size_max, end_offset, chain)
+
+    def _read(self, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
         if chain is not None:
             return self._read_checked(offset, size_max, end_offset, chain)
         for index in range(self._slot(offset), len(self._segments)):
@@ -95,6 +115,63 @@ class Segments:
                 self._check_passed(index, offset, found[0])
             return self._own_batches(index, offset, *found)
         return None
+
+    def _read_behind(self, error: CorruptError, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview:
+        """The batches of ``offset`` if they lie behind the damage that ``error`` tells of. Raises the error of the damage that reaches
+        ``offset``, which ends where reading can go on."""
+        slots = range(self._slot(offset), len(self._segments))
+        index = next((slot for slot in slots if self._segments[slot].holds(error)), -1)
+        at = None if index < 0 else _within(self._segments[index], error)
+        if at is None:
+            raise error
+        segment = self._segments[index]
+        position, is_there = seek_behind(segment, offset, self._following_or_none(index), dense=chain is not None)
+        if is_there:
+            try:
+                data = self._read_place(index, position, offset, size_max, end_offset, chain)
+                if data is not None:
+                    return data
+            except CorruptLogError as other:
+                error, at = other, position
+        elif position != at and position < segment.size:
+            error, at = CorruptError("a batch is damaged", file=segment.path, position=segment.in_file(position)), position
+        end = self._resume(index, at, offset)
+        if end is None:
+            raise error if isinstance(error, CorruptLogError) else self._damaged(index, offset, end_offset, error.reason, at)
+        start = error.start if isinstance(error, CorruptLogError) and error.start < offset < error.end else offset
+        raise CorruptLogError(error.reason, start=start, end=end, file=segment.path, position=segment.in_file(at))
+
+    def _read_place(self, index: int, position: int, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
+        """The batches from the one at byte ``position`` of segment ``index`` on, which was found behind damage to be that of ``offset``."""
+        segment = self._use(self._segments[index])
+        header = segment.header_at(position)
+        if header is None or header[1] < offset or (header[0] > offset and chain is not None):
+            return None
+        try:
+            found = segment.locate_at(position, memoryview(b""), size_max, end_offset)
+        except CorruptError as error:
+            raise self._damaged(index, offset, end_offset, error.reason, position) from None
+        if found is None:
+            return None
+        if chain is None:
+            data = self._own_batches(index, offset, *found)
+        else:
+            chain.begin_at(segment, position, header[0])
+            data = found[1][: chain.check(segment, position, found[1], header[0], end_offset)]
+        self._read_at = (segment, offset, position)
+        scan = SegmentScanner(header[0], check_crc=False)
+        if scan.feed(data) == len(data):
+            self._place = (segment, scan.next_offset, position + len(data))
+        return data
+
+    def _resume(self, index: int, position: int, offset: int) -> int | None:
+        """The offset from which reading goes on in segment ``index`` behind the damage at ``position``; None if there is none."""
+        segment = self._segments[index]
+        found = resume(segment, position, offset, self._following_or_none(index), dense=self._dense)
+        if found is None:
+            return None
+        self._place = (segment, *found)
+        return found[0]
 
     def _own_batches(self, index: int, offset: int, position: int, data: memoryview) -> memoryview:
         """Of a log with gaps: what of ``data``, batches at byte ``position`` of segment ``index``, lies before the first that does not
@@ -256,6 +333,9 @@ class Segments:
 
     def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
         """The error for the batch that was read for ``offset`` and is damaged, with its place and the offsets to leave out."""
+        read_at = self._read_at
+        if read_at is not None and read_at[1] == offset and read_at[0] in self._segments:
+            return self._damaged(self._segments.index(read_at[0]), offset, end_offset, reason, read_at[2])
         for index in range(self._slot(offset), len(self._segments)):
             segment = self._segments[index]
             try:
@@ -270,7 +350,7 @@ class Segments:
         """The error for damage at ``position`` of segment ``index``, met by who wanted ``offset``: up to where reading can go on."""
         segment = self._segments[index]
         at = segment.size if position is None else position
-        end = resume_offset(segment, at, offset)
+        end = self._resume(index, at, offset)
         ends = end is None and index + 1 == len(self._segments) and is_cut_off(segment, at)
         if end is None:
             end = self._following(index, end_offset)
@@ -382,6 +462,7 @@ class Segments:
     def truncate(self, offset: int, wall_ms: int) -> Segment:
         """Cut at ``offset`` (see :meth:`end_below`): later segments go, newest first, and durably; the one now being written."""
         keep = self._slot(offset) + 1
+        self._place = self._read_at = None
         self._remove_from(keep)
         segment = self._segments[-1]
         self._cache.forget(segment)
@@ -454,6 +535,9 @@ class Segments:
     def _following(self, index: int, at_end: int) -> int:
         """Base offset of the segment behind that of ``index``; ``at_end`` where it is the last."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else at_end
+
+    def _following_or_none(self, index: int) -> int | None:
+        return self._bases[index + 1] if index + 1 < len(self._bases) else None
 
     def _use(self, segment: Segment) -> Segment:
         """Note the use of ``segment``, and close the files of the one that was not used for longest."""

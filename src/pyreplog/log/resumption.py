@@ -1,0 +1,137 @@
+"""Where reading goes on behind damage: at the next batch that is whole, with its checksum, and whose offset the batches behind it confirm.
+
+No checksum covers a base offset, so a batch is believed only if the batches behind it, or the next segment, do not contradict it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD
+from pyreplog.errors import CorruptError
+from pyreplog.log.layout import DELTA_POSITION, INT32_MAX, LENGTH_POSITION, MAGIC, MAGIC_POSITION, SCAN_CHUNK_SIZE
+from pyreplog.log.segment import Segment
+
+_HEAD: Final = struct.Struct(">qi")
+_LOOKS: Final = 3
+
+
+def is_cut_off(segment: Segment, position: int) -> bool:
+    """Whether the file of ``segment`` ends at ``position``, or within the batch that begins there."""
+    length = bytes(segment.file.read_at(position + LENGTH_POSITION, LOG_OVERHEAD - LENGTH_POSITION))
+    return len(length) < 4 or position + LOG_OVERHEAD + int.from_bytes(length, "big", signed=True) > segment.size
+
+
+def resume_offset(segment: Segment, position: int, start: int, following: int | None = None) -> int | None:
+    """Base offset of the batch that :func:`resume` finds; None if it finds none."""
+    found = resume(segment, position, start, following)
+    return None if found is None else found[0]
+
+
+def resume(segment: Segment, position: int, start: int, following: int | None = None, *, dense: bool = False) -> tuple[int, int] | None:
+    """(base offset, position) of the first sound batch behind the damage at ``position`` that begins above offset ``start``; None if there
+    is none.
+
+    Looks first at the place that the damaged batch's own length gives, and believes the batch there if its base offset is the one that
+    follows the damaged batch; else other batches may lie before it, and the search goes byte by byte. ``following``: the base offset of
+    the next segment. ``dense``: each batch begins at the offset where the one before it ends.
+    """
+    head = segment.file.read_at(position, DELTA_POSITION + 4)
+    if len(head) == DELTA_POSITION + 4:
+        base, length = _HEAD.unpack_from(head)
+        delta = int.from_bytes(head[DELTA_POSITION:], "big", signed=True)
+        behind = position + LOG_OVERHEAD + length
+        found = _sound(segment, behind, start + 1, following, dense=dense) if length > 0 else None
+        if found is not None and found - delta - 1 in (base, start):
+            return found, behind
+    legacy = segment.legacy
+    return _search(segment, max(position + 1, 0 if legacy is None else legacy.end), start, following, dense=dense)
+
+
+def seek_behind(segment: Segment, offset: int, following: int | None = None, *, dense: bool = False) -> tuple[int, bool]:
+    """Where the batch of ``offset`` (in a log with gaps, or the next one) begins, behind damage that ends a walk, and True; or the place
+    of the damage that reaches ``offset``, and False."""
+    position, expected = segment.anchor(offset)
+    legacy = segment.legacy
+    if legacy is not None and position < legacy.end:
+        position, expected = legacy.end, legacy.next_offset
+    while position < segment.size:
+        before = (expected, position)
+        while (header := segment.header_at(position)) is not None:
+            if header[0] < expected or (dense and header[0] != expected):
+                break
+            behind = _behind(segment, position)
+            if header[1] >= offset:
+                after = segment.header_at(behind)
+                if after is None or after[0] > header[1] or _sound(segment, position, expected, following, dense=dense) is not None:
+                    return position, True
+                break
+            before = (expected, position)
+            expected, position = header[1] + 1, behind
+        if position > before[1] and _lied(segment, before[1], before[0], following, dense=dense):
+            expected, position = before  # the batch passed last lied about where it ends
+        found = resume(segment, position, expected, following, dense=dense)
+        if found is None or found[0] > offset:
+            break
+        expected, position = found
+    return position, False
+
+
+def _lied(segment: Segment, position: int, expected: int, following: int | None, *, dense: bool) -> bool:
+    """Whether the batch at ``position`` is at fault if a walk over it does not go on behind it. In a log without gaps it began at the
+    right offset, and its checksum covers the rest."""
+    if dense:
+        return _whole(segment, position) is None
+    return _sound(segment, position, expected, following, dense=False) is None
+
+
+def _search(segment: Segment, position: int, start: int, following: int | None, *, dense: bool) -> tuple[int, int] | None:
+    while position + HEADER_SIZE <= segment.size:
+        piece = bytes(segment.file.read_at(position, min(SCAN_CHUNK_SIZE, segment.size - position)))
+        if len(piece) < HEADER_SIZE:
+            return None  # the file is shorter than it was
+        last = len(piece) - HEADER_SIZE
+        at = piece.find(MAGIC, MAGIC_POSITION) - MAGIC_POSITION
+        while 0 <= at <= last:
+            base, length = _HEAD.unpack_from(piece, at)
+            if start < base <= start + INT32_MAX and HEADER_SIZE - LOG_OVERHEAD <= length <= segment.size - position - at - LOG_OVERHEAD:
+                found = _sound(segment, position + at, start + 1, following, dense=dense)
+                if found is not None:
+                    return found, position + at
+            at = piece.find(MAGIC, at + MAGIC_POSITION + 1) - MAGIC_POSITION
+        position += last + 1
+    return None
+
+
+def _sound(segment: Segment, position: int, least: int, following: int | None, *, dense: bool) -> int | None:
+    """The base offset, at least ``least``, of the batch at ``position``; None if it is damaged, or contradicted by what is behind it."""
+    header = _whole(segment, position)
+    if header is None or header[0] < least or (following is not None and header[1] >= following):
+        return None
+    after = header[1] + 1
+    # A checksum covers how many offsets a batch has: so one of those behind may have a wrong base offset if the next one agrees.
+    for _ in range(_LOOKS):
+        position = _behind(segment, position)
+        behind = _whole(segment, position)
+        if behind is None:
+            break
+        if behind[0] == after or (behind[0] > after and not dense):
+            return header[0]
+        after += behind[1] - behind[0] + 1
+    return header[0] if after == header[1] + 1 else None
+
+
+def _whole(segment: Segment, position: int) -> tuple[int, int, int] | None:
+    header = segment.header_at(position)
+    if header is not None:
+        try:
+            segment.check_batch(position)
+        except CorruptError:
+            return None
+    return header
+
+
+def _behind(segment: Segment, position: int) -> int:
+    length = segment.file.read_at(position + LENGTH_POSITION, LOG_OVERHEAD - LENGTH_POSITION)
+    return position + LOG_OVERHEAD + int.from_bytes(length, "big", signed=True)
