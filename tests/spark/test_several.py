@@ -362,6 +362,20 @@ def test_a_folder_that_is_gone(multi: Path) -> None:
         step(stream(multi / "worker-*"), one)
 
 
+def test_a_folder_that_is_gone_leaves_the_offsets(multi: Path) -> None:
+    """With failOnDataLoss=false the next offset no longer names a log that is gone, so the option can be set back; the others go on."""
+    one = begun(multi / "worker-*")
+    shutil.rmtree(multi / "worker-2")
+    lenient = stream(multi / "worker-*", failOnDataLoss="false")
+    two = step(lenient, one)
+    assert set(two["logs"]) == set(one["logs"]) - {"worker-2"}
+    assert read(lenient, one, two) == []
+    strict = stream(multi / "worker-*")
+    assert step(strict, two) == two
+    fill(multi / "worker-2", 2)
+    assert read(strict, two, step(strict, two)) == span(("worker-2", 0, 2))
+
+
 def test_checkpoints_of_one_folder_and_of_several(multi: Path) -> None:
     """A checkpoint without a pattern is as it was, and neither kind is taken for the other."""
     alone = begun(multi / "worker-2")

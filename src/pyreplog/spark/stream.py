@@ -211,6 +211,9 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         ids, clusters = ({}, {}) if before is None else (dict(before.topic_ids), dict(before.cluster_ids))
         ids |= {place: found.topic_id for place, found in there.items() if found.topic_id}
         clusters |= {log_of(place): found.cluster_id for place, found in there.items() if found.cluster_id}
+        logs = set(map(log_of, ends))
+        ids = {place: one for place, one in ids.items() if log_of(place) in logs}
+        clusters = {log: one for log, one in clusters.items() if log in logs}
         return Progress(ends, starts, ids, clusters, several=self._options.several)
 
     def _read_back(self, offset: dict[str, Any]) -> Progress:
@@ -261,10 +264,13 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         added: dict[TopicPartition, int] = {}
+        left = set() if there.keys() >= before.ends.keys() else self._logs()
         for partition, end in before.ends.items():
             if partition not in there:
                 self._tell(self._left_out(partition, end))
-                starts[partition] = ends[partition] = end
+                # failOnDataLoss is false. The next offset no longer names a log that is gone, so the option can be set back.
+                if not left or log_of(partition) in left:
+                    starts[partition] = ends[partition] = end
         for partition, found in there.items():
             end = before.ends.get(partition, -1)
             if end >= 0 and _is_another(before, partition, found):
@@ -287,6 +293,10 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             starts[partition] = added.get(partition, end)
             ends[partition] = found.end
         return _New(starts, ends, added)
+
+    def _logs(self) -> set[str]:
+        """The logs of a pattern that are there; empty if none is, and if the path is one folder, whose topics may come back."""
+        return {log_of(partition) for partition in self._files().partitions()} if self._options.several else set()
 
     def _left_out(self, partition: TopicPartition, end: int) -> DataLossError:
         why = "it is gone" if self._files().available(partition) is None else "the options leave it out now"
