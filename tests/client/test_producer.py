@@ -244,7 +244,7 @@ def test_a_topic_made_anew_with_fewer_partitions(code: int) -> None:
     script.advance(1000)
     assert offsets(flying) == [None if code else 0]
     for ack in (waiting + flying) if code else waiting:
-        with pytest.raises(UnknownTopicError, match="has partitions 0 to 0 since it was made anew, not 2"):
+        with pytest.raises(UnknownTopicError, match="has partitions 0 to 0 since it was re-created, not 2"):
             ack.result(0)
     with pytest.raises(UnknownTopicError, match="has partitions 0 to 0, not 2"):
         script.send(b"c", partition=2)

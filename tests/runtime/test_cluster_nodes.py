@@ -164,7 +164,7 @@ def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
         assert cluster.admin.elect_leaders("t", unclean=True) == {}, "not needed"
         with cluster.producer() as producer:
             assert producer.send("t", b"new").result(10).offset == 1
-        with pytest.raises(OffsetOutOfRangeError, match="cut off at 1 after that was read"):
+        with pytest.raises(OffsetOutOfRangeError, match="truncated at 1 after that was read"):
             reader.poll(10.0)
         assert [record.value for record in reader.poll(10.0)] == [b"new"]
         leader.restart()

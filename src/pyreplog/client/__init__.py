@@ -1,6 +1,6 @@
-"""Clients: polled machines that speak wire over a Transport. The door.
+"""Clients: polled machines that exchange messages over a Transport.
 
-The runtime gives them blocking faces; a simulation polls the very same objects.
+The runtime gives them blocking interfaces; a simulation polls the same objects.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _LATER: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """What speaks wire is loaded when somebody asks for it: it takes longer to load than a log to open."""
+    """Import a name on first use, because the wire modules take longer to import than a log to
+    open."""
     room = _LATER.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,12 @@
-"""Accumulator: records -> batches, one queue per partition. Gathers while batches are on their way, so batches grow with the load.
+"""Accumulator: turns records into batches, with one queue per partition. Records are collected
+while batches are in flight, so batches grow with the load.
 
-A queue keeps its order: batches leave it in the order in which their first records came, and those that were refused come back to its
-front, unless a later one got ahead of them meanwhile.
+A queue keeps its order. Batches leave it in the order of their first records. Refused batches
+return to its front, unless a later batch may have been appended before them.
 
-The batches of an idempotent producer bear sequence numbers (KIP-98), given when they are sealed, and given anew by the first sending where
-one before them was never sent. What was sent is sent again with the numbers it had, until a leader has proved that it was not appended.
+The batches of an idempotent producer have sequence numbers (KIP-98). They are assigned when a batch
+is sealed, and assigned again at its first sending if an earlier batch was never sent. A batch that
+was sent keeps its numbers when it is sent again, until a leader proves that it was not appended.
 """
 
 from __future__ import annotations
@@ -25,28 +27,29 @@ from pyreplog.record import BatchBuilder, crc32c, find_too_large
 __all__ = ["Batch", "Ledger", "PartitionQueue", "Sequencer"]
 
 COPY_SIZE_MAX: Final = 32 << 10
-"""A batch of up to this many bytes moves into memory of its own size."""
+"""A batch of up to this many bytes is copied into memory of its own size."""
 FLYING_MAX: Final = 5
-"""Numbered batches on their way for one partition: so many a leader remembers."""
+"""Numbered batches in flight for one partition: a leader remembers this many."""
 
 Numbers = tuple[int, int, int]
-"""Producer id, producer epoch, base sequence."""
+"""(producer id, producer epoch, base sequence)."""
 NO_NUMBERS: Final[Numbers] = (-1, -1, -1)
 SEQUENCES: Final = 1 << 31
-"""Sequence numbers: 0 follows the last one."""
+"""The number of sequence numbers; they wrap to 0."""
 EPOCH_MAX: Final = 32767
 _NUMBERS: Final = struct.Struct(">qhi")
 _CRC: Final = struct.Struct(">I")
 _NUMBERS_POSITION: Final = 43
 _CRC_POSITION: Final = 17
 _COVERED_FROM: Final = 21
-"""The checksum covers what lies from here on (see the batch's format)."""
+"""The checksum covers the bytes from this position on (see the batch's format)."""
 
 
 class Sequencer:
-    """The numbers of one partition's batches. ``producer_id`` -1: none yet.
+    """The sequence numbers of one partition's batches. ``producer_id`` -1: none yet.
 
-    ``broken``: a leader proved that a number is missing before the first batch that is not settled; then that one begins a new epoch at 0.
+    ``broken``: a leader proved that numbers are missing before the first unsettled batch. Then that
+    batch begins a new epoch at 0.
     """
 
     __slots__ = ("broken", "epoch", "producer_id", "seal_next", "send_next")
@@ -64,7 +67,10 @@ class Sequencer:
         self._begin(0)
 
     def begin_epoch(self) -> bool:
-        """Number from 0 in the next epoch; False where there is none left, and another producer id is needed."""
+        """Number from 0 in the next epoch.
+
+        Return False if all epochs are used and another producer id is needed.
+        """
         if self.epoch == EPOCH_MAX:
             return False
         self._begin(self.epoch + 1)
@@ -76,7 +82,8 @@ class Sequencer:
         self.broken = False
 
     def seal(self, count: int) -> Numbers:
-        """The numbers of the next ``count`` records to be sealed; none where there is no producer id yet."""
+        """Return the numbers for the next ``count`` records to be sealed; none without a producer
+        id."""
         if self.producer_id < 0:
             return NO_NUMBERS
         sequence = self.seal_next
@@ -84,15 +91,18 @@ class Sequencer:
         return (self.producer_id, self.epoch, sequence)
 
     def send(self, batch: Batch) -> bool:
-        """``batch`` is about to be sent for the first time, or with other numbers than before: give it those that are due; whether it had
-        others. REQUIRES that no leader can have appended it."""
+        """Give ``batch`` the next numbers; return whether it had others.
+
+        Call it before the first sending, or before sending with new numbers. REQUIRES that no
+        leader can have appended the batch.
+        """
         numbers = (self.producer_id, self.epoch, self.send_next)
         self.send_next = (self.send_next + batch.count) % SEQUENCES
         batch.sent = True
         if batch.numbers == numbers:
             return False
         data = batch.data
-        assert data is not None, "a batch that is not settled has its bytes"
+        assert data is not None, "an unsettled batch has its bytes"
         batch.numbers = numbers
         _NUMBERS.pack_into(data, _NUMBERS_POSITION, *numbers)
         _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_COVERED_FROM:]))
@@ -100,38 +110,43 @@ class Sequencer:
 
 
 class Ledger:
-    """Which batches are not settled, and how large those are that are sealed."""
+    """The unsettled batches, with the sizes of those that are sealed."""
 
     __slots__ = ("_sizes", "size")
 
     def __init__(self) -> None:
         self._sizes: dict[Outcome, int] = {}
         self.size = 0
-        """Bytes of sealed batches that are not settled."""
+        """The bytes of sealed batches that are not settled."""
 
     def open(self, outcome: Outcome) -> None:
-        """A batch was begun."""
+        """Add a batch that was begun."""
         self._sizes[outcome] = 0
 
     def seal(self, outcome: Outcome, size: int) -> None:
-        """It was ended with this many bytes."""
+        """Note the size in bytes of a batch that was sealed."""
         self._sizes[outcome] = size
         self.size += size
 
     def close(self, outcome: Outcome) -> None:
-        """It is settled, or will never be sent. Not before: who clears up after an interrupted turn settles what is here."""
+        """Remove a batch that is settled or will never be sent.
+
+        Not earlier: after an interrupted turn, the cleanup settles all batches that are listed
+        here.
+        """
         self.size -= self._sizes.pop(outcome, 0)
 
     def outcomes(self) -> list[Outcome]:
-        """What is not settled, begun first in front."""
+        """Return the batches that are not settled, oldest first."""
         return [outcome for outcome in list(self._sizes) if not outcome.settled]
 
 
 class Batch:
-    """One sealed batch. ``data`` is handed over with each sending and comes back when it is refused. ``sequence``: its place in its queue.
+    """One sealed batch.
 
-    ``numbers``: producer id, epoch and base sequence as they stand in it. ``sent``: a leader may have seen them. ``unsure``: it may have
-    been appended.
+    ``data`` is handed over with each sending and comes back if it is refused. ``sequence``: its
+    place in its queue. ``numbers``: the producer id, epoch and base sequence in its header.
+    ``sent``: a leader may have seen these. ``unsure``: it may have been appended.
     """
 
     __slots__ = ("count", "data", "deadline_ns", "error", "failures", "numbers", "outcome", "sent", "sequence", "size", "unsure")
@@ -153,7 +168,7 @@ class Batch:
 
 
 class PartitionQueue:
-    """What one partition is to be sent. One owner at a time."""
+    """The unsent batches of one partition. One owner at a time."""
 
     __slots__ = (
         "_begun_ns",
@@ -187,9 +202,10 @@ class PartitionQueue:
         record_size_max: int,
         timeout_ms: int,
     ) -> None:
-        """Batches of up to ``batch_size_max`` bytes; a record that is larger alone, up to ``record_size_max``, gets one of its own.
+        """Build batches of up to ``batch_size_max`` bytes.
 
-        Every batch begun is entered into ``ledger``; who settles it takes it out.
+        A record that is larger alone gets its own batch of up to ``record_size_max`` bytes. Every
+        batch is added to ``ledger``; the code that settles it removes it.
         """
         self.topic = topic
         self.partition = partition
@@ -199,7 +215,7 @@ class PartitionQueue:
         self._size_max = max(record_size_max, batch_size_max)
         self._timeout_ns = timeout_ms * 1_000_000
         self.open: Outcome | None = None
-        """The batch that takes records."""
+        """The batch that accepts records."""
         self._stamps: list[int | datetime] = []
         self._begun_ns = 0
         self._sequence = 0
@@ -210,14 +226,14 @@ class PartitionQueue:
         """The latest batch that may have been appended."""
         self.refused: list[Batch] = []
         self.sequencer: Sequencer | None = None
-        """Of an idempotent producer."""
+        """Set for an idempotent producer."""
         self.flying: dict[int, Batch] = {}
-        """Numbered batches on their way, by place in the queue."""
+        """The numbered batches in flight, by place in the queue."""
         self.paused_until_ns = 0
 
     @property
     def deadline_ns(self) -> int | None:
-        """When what waits longest must have been sent; None: nothing waits."""
+        """The time by which the oldest waiting batch must be sent; None: no batch waits."""
         if self.ready:
             return self.ready[0].deadline_ns
         return None if self.open is None else self._begun_ns + self._timeout_ns
@@ -229,7 +245,7 @@ class PartitionQueue:
         headers: Sequence[Headers] | None,
         timestamps: Sequence[int | datetime] | None,
     ) -> None:
-        """Raise what :meth:`extend`, called as often as it takes, would raise of any of them; nothing is added."""
+        """Raise the error that repeated calls of :meth:`extend` would raise; add no record."""
         index = find_too_large(values, keys, headers, timestamps, self._size_max)
         if index < len(values):
             raise MessageTooLargeError(_too_large(f"record {index} of {len(values)} for {self.topic}", self._size_max))
@@ -237,7 +253,7 @@ class PartitionQueue:
     def append(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: Callable[[], int]
     ) -> tuple[Outcome, int]:
-        """Add one record; (its batch, its index there)."""
+        """Add one record; return (its batch, its index there)."""
         outcome = self.open
         if outcome is None:
             outcome = self._begin(now_ns())
@@ -268,7 +284,10 @@ class PartitionQueue:
         start: int,
         now_ns: int,
     ) -> tuple[Run, int]:
-        """Add records from ``values[start]`` on until the batch is full; (what was added, the index of the first that was not)."""
+        """Add records from ``values[start]`` on until the batch is full.
+
+        Return (the run that was added, the index of the first record that was not).
+        """
         outcome = self.open
         if outcome is None:
             outcome = self._begin(now_ns)
@@ -291,7 +310,7 @@ class PartitionQueue:
             )
             return (outcome, 0, 1), start + 1
         if timestamps is None and (first == 0 or outcome.timestamps == timestamp):
-            outcome.timestamps = timestamp  # one for all, until others join them
+            outcome.timestamps = timestamp  # one number for all, until other records join them
         else:
             if len(self._stamps) != first:
                 self._align(outcome, first)
@@ -301,7 +320,10 @@ class PartitionQueue:
         return (outcome, first, taken - start), taken
 
     def _align(self, outcome: Outcome, count: int) -> None:
-        """Give each of ``count`` records its timestamp: those that shared one, and one that a signal handler came in front of (-1)."""
+        """Store a timestamp for each of ``count`` records.
+
+        Earlier records may share one, and one that a signal handler interrupted has none (-1).
+        """
         stamp = outcome.timestamps
         stamps = self._stamps
         stamps.extend([stamp if isinstance(stamp, int) else -1] * (count - len(stamps)))
@@ -318,7 +340,7 @@ class PartitionQueue:
     def _append_alone(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: int
     ) -> tuple[Outcome, int]:
-        if self.open is not None:  # begun for this record, which it cannot hold
+        if self.open is not None:  # begun for this record, which does not fit
             self._ledger.close(self.open)
             self.open = None
         builder = BatchBuilder(self._size_max, timestamp_max=TIMESTAMP_MAX)
@@ -330,13 +352,14 @@ class PartitionQueue:
         return outcome, 0
 
     def _forget_empty(self) -> None:
-        """A record was refused: a batch that was begun for it alone will never be sent, and nobody is to wait for that."""
+        """Remove a batch that was begun for a refused record: it will never be sent or waited
+        for."""
         if self.open is not None and not self._builder.count:
             self._ledger.close(self.open)
             self.open = None
 
     def seal(self) -> None:
-        """End the open batch, if there is one, and begin no other."""
+        """Seal the open batch, if there is one, and begin no other."""
         outcome, self.open = self.open, None
         if outcome is None:
             return
@@ -351,7 +374,8 @@ class PartitionQueue:
             numbers = sequencer.seal(count)
             data = self._builder.finish(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2])
         if len(data) <= COPY_SIZE_MAX:
-            # Whoever keeps it (a leader, for readers near the end) must not keep the builder's whole memory with it.
+            # A leader keeps it for readers near the end, and must not keep the builder's whole
+            # memory.
             data = memoryview(bytearray(data))
         self._add(outcome, data, count, self._begun_ns, numbers)
         self._builder.reset()
@@ -364,20 +388,24 @@ class PartitionQueue:
         self.ready.append(Batch(outcome, data, size, count, sequence, now_ns + self._timeout_ns, numbers))
 
     def may_send(self) -> bool:
-        """Whether the next batch may go: an idempotent producer is at most :data:`FLYING_MAX` ahead of an answer, and begins a new epoch
-        when none is. REQUIRES a producer id."""
+        """Return whether the next batch may be sent.
+
+        An idempotent producer is at most :data:`FLYING_MAX` batches ahead of the oldest unanswered
+        one, and begins a new epoch only when no batch is in flight. REQUIRES a producer id.
+        """
         sequencer = self.sequencer
         if sequencer is None:
             return True
         if self.flying:
-            # Counted from the oldest that is not answered: what is behind it must not make the leader forget it.
+            # Counted from the oldest unanswered batch: later ones must not make the leader forget
+            # it.
             place = self.ready[0].sequence if self.ready else self._sequence + 1
             if place - min(self.flying) >= FLYING_MAX:
                 return False
         if sequencer.broken and (not self.ready or not self.ready[0].unsure):
             if self.flying:
                 return False
-            for batch in self.ready:  # what comes behind one that was not appended was not, either
+            for batch in self.ready:  # a batch after a missing one was not appended
                 batch.sent = batch.unsure = False
             if not sequencer.begin_epoch():
                 sequencer.producer_id = -1
@@ -385,40 +413,42 @@ class PartitionQueue:
         return True
 
     def number(self, batch: Batch) -> None:
-        """``batch`` is about to be sent."""
+        """Number ``batch``, which is about to be sent."""
         if self.sequencer is not None:
             if not batch.sent and self.sequencer.send(batch):
-                # So what is sealed behind it is numbered anew in its turn, and what will be sealed follows that.
+                # Sealed batches after it get new numbers when they are sent; new batches follow
+                # those.
                 self.sequencer.seal_next = (self.sequencer.send_next + sum(one.count for one in self.ready)) % SEQUENCES
             self.flying[batch.sequence] = batch
 
     def is_first(self, batch: Batch) -> bool:
-        """Whether every batch before this one is settled."""
+        """Return whether every batch before this one is settled."""
         return not any(one.sequence < batch.sequence for one in (*self.flying.values(), *self.refused, *self.ready))
 
     def take(self) -> Batch | None:
-        """The next batch to send."""
+        """Remove and return the next batch to send, or None."""
         if not self.ready:
             self.seal()
         return self.ready.popleft() if self.ready else None
 
     def settle_refused(self) -> list[Batch]:
-        """When nothing is on its way any more: put what was refused back in front, in order.
+        """Put the refused batches back in front, in order, once no batch is in flight.
 
-        Returns those that cannot go back, because a later batch may have been appended: sent again they would land behind it.
+        Return those that cannot go back because a later batch may have been appended: if they were
+        sent again, they would be appended after it.
         """
         if self.in_flight or not self.refused:
             return []
         refused = sorted(self.refused, key=lambda batch: batch.sequence)
         self.refused.clear()
-        if self.sequencer is not None:  # nothing can have been appended behind a batch that was not
+        if self.sequencer is not None:  # no later batch can have been appended after a missing one
             self.ready.extendleft(reversed(refused))
             return []
         self.ready.extendleft([batch for batch in reversed(refused) if batch.sequence > self.passed])
         return [batch for batch in refused if batch.sequence < self.passed]
 
     def drain(self) -> list[Batch]:
-        """Give up all that is not on its way."""
+        """Remove and return all batches that are not in flight."""
         self.seal()
         given_up = [*self.refused, *self.ready]
         self.refused.clear()

@@ -1,4 +1,5 @@
-"""Acks: the acknowledgements of many records sent together. A sequence that makes each :class:`Ack` only when asked for."""
+"""Acks: the acknowledgements of records sent together, a sequence that creates each :class:`Ack` on
+access."""
 
 from __future__ import annotations
 
@@ -13,25 +14,29 @@ from pyreplog.values import RecordMetadata
 __all__ = ["Acks"]
 
 Run = tuple[Outcome, int, int]
-"""``count`` records of a batch from index ``start`` on: (batch, start, count)."""
+"""(batch, start, count): ``count`` records of a batch from index ``start`` on."""
 
 
 class Acks(Sequence[Ack]):
-    """One :class:`Ack` per record, in the order sent. ``result()``, ``await`` and ``wait`` are about all of them. Thread-safe.
+    """One :class:`Ack` per record, in the order sent. Thread-safe.
 
-    An Ack is made anew whenever it is asked for, and equal to no other: a sequence's ``index`` and ``count`` find none.
+    ``result()``, ``await`` and ``wait`` cover all of them. An Ack is created on each access and is
+    equal to no other, so a sequence's ``index`` and ``count`` find none.
     """
 
     __slots__ = ("_order", "_runs")
 
     def __init__(self, runs: Sequence[Run], order: Sequence[tuple[Outcome, int]] | None = None) -> None:
-        """``runs`` cover the records in order; or, where they were spread, ``order`` says where each one is and ``runs`` only which
-        batches there are."""
+        """Cover the records of ``runs``, in order.
+
+        If the records were spread over partitions, ``order`` has the place of each one and ``runs``
+        only the batches.
+        """
         self._runs = runs
         self._order = order
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("Acks cannot be copied or pickled: they belong to what brings them about, in this process; send their result()")
+        raise TypeError("Acks cannot be copied or pickled: they belong to a log or cluster of this process; send their result()")
 
     def __len__(self) -> int:
         if self._order is not None:
@@ -46,7 +51,7 @@ class Acks(Sequence[Ack]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         if not isinstance(index, SupportsIndex):
-            raise TypeError(f"acks are asked for by a whole number or a slice, not {type(index).__name__}")
+            raise TypeError(f"acks are indexed by a whole number or a slice, not {type(index).__name__}")
         length = len(self)
         if not -length <= index < length:
             raise IndexError(f"there are {length} acks")
@@ -64,21 +69,25 @@ class Acks(Sequence[Ack]):
             yield Ack(*place)
 
     def done(self) -> bool:
-        """Whether every record is acknowledged or refused."""
+        """Return whether every record is acknowledged or refused."""
         return all(outcome.settled for outcome, _, _ in self._runs)
 
     def last_of_each(self) -> list[Ack]:
-        """One Ack of every batch: when these are acknowledged, all are."""
+        """Return one Ack of every batch: when these are acknowledged, all are."""
         return [Ack(outcome, start + count - 1) for outcome, start, count in self._runs]
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return when all are acknowledged; raises the first error, TimeoutError when that takes longer than ``timeout`` seconds."""
+        """Wait until all records are acknowledged.
+
+        Raises the first error, or TimeoutError if it takes longer than ``timeout`` seconds.
+        """
         error = self.exception(timeout)
         if error is not None:
             raise error
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for all; the first error, or None. TimeoutError as :meth:`wait`."""
+        """Wait for all records; return the first error, or None. Raises TimeoutError like
+        :meth:`wait`."""
         timeout = check_seconds("timeout", timeout)
         deadline_ns: int | None = None
         for outcome, _, _ in self._runs:
@@ -93,7 +102,7 @@ class Acks(Sequence[Ack]):
                 outcome.wait_until(deadline_ns)
             except TimeoutError as error:
                 if outcome.settled or outcome.deadline_ns(0) < deadline_ns:
-                    raise  # it is not about that: a signal handler's
+                    raise  # a signal handler raised it, not this wait
                 missing = sum(count for one, _, count in self._runs if not one.settled)
                 text = f"{missing} of {len(self)} records not acknowledged after {timeout:g} s; what was sent goes on in the background"
                 text += outcome.so_far()
@@ -104,7 +113,7 @@ class Acks(Sequence[Ack]):
         return failed[0].error if failed else None
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
-        """Where each record is, after :meth:`wait`."""
+        """Return the place of each record, after :meth:`wait`."""
         self.wait(timeout)
         return [outcome.metadata(index) for outcome, index in self._places()]
 

@@ -1,5 +1,5 @@
-"""Admin: topics made and described, leaders elected, records deleted. A polled machine over a Transport; the runtime gives it a blocking
-face."""
+"""Admin: create and describe topics, elect leaders, delete records. A polled machine over a
+Transport, for which the runtime has a blocking interface."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ _PASSING = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Refusals of a deletion after which to ask who leads, and again."""
+"""Refusals of a deletion after which the client asks for the leader and tries again."""
 
 
 class Answer(Pending):
-    """One question's answer: ``value`` once settled without error."""
+    """The answer to one question. ``value`` is set once settled without error."""
 
     __slots__ = ("_deadline_ns", "_retriable", "asked", "body", "failures", "peers", "value", "what")
 
@@ -81,7 +81,7 @@ class Answer(Pending):
         self.value: Any = None
         self.failures = 0
         self.asked = False
-        """Whether the question was put, or was about to be."""
+        """Whether the question was sent, or was about to be."""
         self._retriable = retriable
         self._deadline_ns = deadline_ns
 
@@ -92,16 +92,21 @@ class Answer(Pending):
 
     @property
     def may_be_put_again(self) -> bool:
-        """Whether another may ask the same, where this one was given up: it then comes to the same, or nobody has heard of it."""
+        """Whether the question may be asked again after this one was given up.
+
+        It may if a second answer has the same effect, or if the first question was never sent.
+        """
         return self._retriable or not self.asked
 
     def may_repeat(self, now_ns: int) -> bool:
-        """Whether it may be asked again: it then comes to the same, but for what others did in the meantime."""
+        """Return whether it may be asked again: it is repeatable, and its deadline has not
+        passed."""
         return self._retriable and now_ns < self._deadline_ns
 
 
 class _Deletion(Answer):
-    """Records to be deleted: the controller says who leads, then the leaders are asked; again where somebody else leads meanwhile."""
+    """A deletion of records. It asks the controller for the leaders, then the leaders; again if
+    they change."""
 
     __slots__ = ("low_watermarks", "offsets", "out", "refused", "topic")
 
@@ -110,16 +115,17 @@ class _Deletion(Answer):
         super().__init__(owner, f"deletion of records of {topic!r}", body, peers, retriable=True, deadline_ns=deadline_ns)
         self.topic = topic
         self.offsets = dict(offsets)
-        """What is not done yet, by partition."""
+        """The offsets that are not deleted yet, by partition."""
         self.low_watermarks: dict[int, int] = {}
         self.out = 0
-        """Leaders that were asked and have not answered."""
+        """The number of leaders that were asked and have not answered."""
         self.refused = False
-        """Whether it fails as soon as it is known what the leader has."""
+        """Whether it fails as soon as the leader's offsets are known."""
 
 
 class Admin:
-    """Asks the controller. One owner; ``poll`` never waits. Every method returns an :class:`Answer` at once."""
+    """Asks the controller. One owner; ``poll`` never waits. Every method returns an :class:`Answer`
+    at once."""
 
     def __init__(
         self,
@@ -132,7 +138,7 @@ class Admin:
         timeout_ms: int = 10_000,
         owner: Owner | None = None,
     ) -> None:
-        """Listens at ``address``; asks ``controller``. An answer takes at most ``timeout_ms``."""
+        """Listen at ``address``; ask ``controller``. An answer may take at most ``timeout_ms``."""
         self._calls = Calls(transport, clock, address, timeout_ms)
         self._now_ns = clock.monotonic_ns
         self._random = random
@@ -144,30 +150,41 @@ class Admin:
         self._failure: PyreplogError | None = None
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Answer:
-        """Make a topic; the answer's value is its CreatableTopicResult. -1 for the cluster's defaults."""
+        """Create a topic. The answer's value is its CreatableTopicResult. -1: the cluster's
+        default."""
         configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
         topic = CreatableTopic(name, partitions, replication_factor, configs=configs)
         return self._ask(f"creation of topic {name!r}", CreateTopicsRequest([topic], self._timeout_ms), retriable=False)
 
     def describe_topics(self, names: Sequence[str] = ()) -> Answer:
-        """Partitions, leaders, replicas, ISR, ELR of these topics (none: of all); the value is a DescribeTopicPartitionsResponse."""
+        """Describe these topics (none: all): partitions, leaders, replicas, ISR, ELR.
+
+        The value is a DescribeTopicPartitionsResponse.
+        """
         return self._ask("description of topics", DescribeTopicPartitionsRequest(list(names)), retriable=True)
 
     def describe_configs(self, names: Sequence[str]) -> Answer:
-        """The topics' settings; the value is a DescribeConfigsResponse."""
+        """Describe the topics' settings. The value is a DescribeConfigsResponse."""
         resources = [DescribeConfigsResource(RESOURCE_TOPIC, name) for name in names]
         return self._ask("description of settings", DescribeConfigsRequest(resources), retriable=True)
 
     def elect_leaders(self, topic: str, partitions: Sequence[int], *, unclean: bool) -> Answer:
-        """Have leaders elected: the preferred ones, or (``unclean``, where nobody leads) whoever has the best log, whatever is lost. The
-        value is an ElectLeadersResponse; its results' ``error_message`` states what an unclean election cost."""
+        """Elect the preferred leaders or, with ``unclean``, the longest logs of leaderless
+        partitions.
+
+        An unclean election may lose records. The value is an ElectLeadersResponse; the
+        ``error_message`` of its results names the records that an unclean election lost.
+        """
         kind = ELECT_UNCLEAN if unclean else ELECT_PREFERRED
         body = ElectLeadersRequest(kind, [ElectLeadersTopic(topic, list(partitions))], self._timeout_ms)
         return self._ask(f"election of leaders of {topic!r}", body, retriable=False)
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> Answer:
-        """Delete what lies below these offsets (by partition; -1: below the high watermark) on every live replica. The value: the low
-        watermark of each partition."""
+        """Delete the records below these offsets on every live replica.
+
+        ``offsets`` is by partition; -1: below the high watermark. The value is the low watermark of
+        each partition.
+        """
         now = self._now_ns()
         return self._begin(now, _Deletion(self._owner, topic, offsets, [self._controller], now + self._timeout_ms * MS))
 
@@ -178,7 +195,7 @@ class Admin:
 
     def _begin(self, now: int, answer: Answer) -> Answer:
         if self._failure is not None:
-            answer.fail(self._failure)  # one that is closed is polled no more
+            answer.fail(self._failure)  # a closed client is no longer polled
             return answer
         self._unsettled = [other for other in self._unsettled if not other.settled]
         self._unsettled.append(answer)
@@ -187,14 +204,15 @@ class Admin:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` has something to do although nothing arrives."""
+        """The time at which :meth:`poll` must run even if no message arrives."""
         times = [at for at, _ in self._waiting]
         if self._calls.next_wake_ns is not None:
             times.append(self._calls.next_wake_ns)
         return min(times, default=None)
 
     def poll(self, timeout_ns: int = 0) -> bool:
-        """Take answers, ask what is waiting. Whether anything happened. It never waits."""
+        """Receive answers and send the waiting questions; return whether there was work. It never
+        waits."""
         happened = self._calls.poll()
         now = self._now_ns()
         waiting, self._waiting = self._waiting, []
@@ -228,7 +246,7 @@ class Admin:
         answer.answer(body)
 
     def _led(self, deletion: _Deletion, body: MetadataResponse) -> None:
-        """The controller said who leads: ask each leader for its partitions."""
+        """Ask each leader for its partitions, after the controller named the leaders."""
         topic = body.topics[0]
         if topic.error_code != NO_ERROR:
             deletion.fail(cluster_error(topic.error_code, repr(deletion.topic)))
@@ -273,7 +291,7 @@ class Admin:
             deletion.answer(deletion.low_watermarks)
 
     def _out_of_range(self, deletion: _Deletion, peer: Address, number: int, start: int = -1) -> None:
-        """The leader does not have the offset that was named: ask it where the partition starts and ends, and say so."""
+        """Fail the deletion with the leader's start and end: it does not have the given offset."""
         deletion.refused = True
         asked = deletion.offsets[number]
         name = f"{deletion.topic}-{number}"
@@ -282,7 +300,7 @@ class Admin:
             result = None if answer is None else answer.topics[0].partitions[0]
             if result is None or result.error_code != NO_ERROR:
                 deletion.refused = False
-                if not deletion.out:  # else whoever answers last sees that something is left
+                if not deletion.out:  # else the last answer shows that an offset is left
                     self._again(deletion, BrokerNotAvailableError("no leader answers"), sent=False)
             elif start < 0:
                 self._out_of_range(deletion, peer, number, result.offset)
@@ -305,12 +323,15 @@ class Admin:
             answer.fail(error)
 
     def close(self) -> None:
-        """Stop; what waits for an answer fails."""
+        """Stop. Questions that wait for an answer fail."""
         self.abandon(BrokerNotAvailableError("the client was closed"))
 
     def abandon(self, error: PyreplogError) -> None:
-        """Stop; whatever is not answered fails, with ``error`` where it is not known to have been asked: also what was interrupted
-        half-way. So does what is asked later."""
+        """Stop. All unanswered questions fail, including one that was interrupted half-way, and
+        later ones.
+
+        A question that may never have been sent fails with ``error``.
+        """
         self._failure = error
         self._calls.close()
         for answer in self._unsettled:

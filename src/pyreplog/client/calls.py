@@ -1,7 +1,7 @@
-"""Calls: requests of one client on their way, each with what is to be done with its answer.
+"""Calls: the open requests of one client, each with the function that gets its answer.
 
-An answer comes once or not at all. "Not at all" (the peer is gone, or the time is up) says nothing about whether the request was
-carried out.
+An answer comes once or not at all. If none comes (the peer is gone, or the time is up), the request
+may have been carried out or not.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pyreplog.wire import Request, RequestBody, Response
 __all__ = ["MS", "Calls"]
 
 MS: Final = 1_000_000
-"""Nanoseconds."""
+"""Nanoseconds per millisecond."""
 _NUMBER_MAX: Final = 0x7FFFFFFF
-"""Correlation ids are of 32 bits, and negative ones are a node's own."""
+"""The largest correlation id. It has 31 bits, because a node uses the negative ones itself."""
 
-# The answer's class is that of the request; None: none came.
+# Takes the answer, which has the class that belongs to the request; None: no answer came.
 Done = Callable[[Any], None]
-# To whom, what is done with the answer, and until when. A plain tuple: one is made for each request.
+# (peer, function for the answer, deadline). A plain tuple, because each request creates one.
 _Call = tuple[Address, Done, int]
 
 
@@ -29,25 +29,31 @@ class Calls:
     """The requests of one endpoint. One owner; ``poll`` never waits."""
 
     def __init__(self, transport: Transport, clock: Clock, address: Address, timeout_ms: int) -> None:
-        """Listens at ``address``. ``timeout_ms``: how long an answer may take."""
+        """Listen at ``address``. ``timeout_ms``: the longest time for an answer."""
         self._transport = transport
         self._now_ns = clock.monotonic_ns
         self._timeout_ns = timeout_ms * MS
         self.address = transport.listen(address)
-        # Begun at the clock's microsecond: who comes to the address of one that is gone does not repeat its numbers, which nodes remember.
+        # Starts at the clock's microsecond, because nodes remember the numbers of an earlier client
+        # at this address, and a new one must not repeat them.
         self._number = clock.monotonic_ns() // 1000 & _NUMBER_MAX
         self.open: dict[int, _Call] = {}
-        """To whom, what is done with the answer, until when. All have the same time, so the oldest is due first."""
+        """(peer, function for the answer, deadline). All have the same timeout, so the oldest ends
+        first."""
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When the first request is given up."""
+        """The time at which the oldest request is given up."""
         for _, _, until_ns in self.open.values():
             return until_ns
         return None
 
     def send(self, peer: Address, body: RequestBody, done: Done) -> bool:
-        """Send ``body`` to ``peer``; ``done`` gets the answer, or None, in a later :meth:`poll`. False: not sent, ``done`` is forgotten."""
+        """Send ``body`` to ``peer``.
+
+        A later :meth:`poll` calls ``done`` with the answer, or None. Return False if it was not
+        sent; then ``done`` is not called.
+        """
         self._number = number = (self._number + 1) & _NUMBER_MAX
         if not self._transport.send(peer, Request(self.address, number, body)):
             return False
@@ -55,12 +61,13 @@ class Calls:
         return True
 
     def tell(self, peer: Address, body: RequestBody) -> bool:
-        """Send what is never answered."""
+        """Send a request that is never answered."""
         self._number = number = (self._number + 1) & _NUMBER_MAX
         return self._transport.send(peer, Request(self.address, number, body))
 
     def poll(self) -> bool:
-        """Hand on the answers that arrived and give up what is due. Whether anything happened."""
+        """Deliver the answers and give up the requests that are due; return whether there was
+        work."""
         happened = False
         for event in self._transport.poll(0):
             kind = type(event)
@@ -86,7 +93,7 @@ class Calls:
         return happened
 
     def close(self) -> None:
-        """Stop listening; every open request ends without an answer."""
+        """Stop listening. Every open request ends without an answer."""
         self._transport.close()
         self._give_up(list(self.open))
 

@@ -1,12 +1,16 @@
-"""Consumer: reads partitions that it was told to, each from its position, from whoever leads. A polled machine over a Transport.
+"""Consumer: reads its assigned partitions, each from its position, from the node that leads it. A
+polled machine over a Transport.
 
-A fetch carries every partition of one node whose records are wanted, none of them buffered or asked for already. A node holds it while
-there is nothing new, so what is wanted meanwhile (a partition that was read to the end of its buffer, or sought) goes in another one, and
-waits for none. What has nothing new is put together in one fetch again, so that idle partitions cost one for all. What arrives is buffered
-as batches and decoded when asked for. Only records below the high watermark ever arrive.
+A fetch names every partition of one node that needs records, unless records of it are buffered or
+already asked for. The node holds the fetch while there is nothing new. Partitions that need records
+during that time (because their buffer was read, or after a seek) go in another fetch and do not
+wait for the first. Partitions without news are combined into one fetch again, so that all idle ones
+cost one fetch together. Answers are buffered as batches and decoded when they are read. Only
+records below the high watermark arrive.
 
-Source: Kafka's ``Fetcher``, without sessions; but that one has one fetch per node, for which a seek waits, and since KAFKA-17182 none while
-anything of the node is buffered, so that who reads slowly hears late of the other partitions.
+Source: Kafka's ``Fetcher``, without sessions. Kafka's has one fetch per node, so a seek waits for
+it. Since KAFKA-17182 it sends none while records of that node are buffered, so a slow reader gets
+news of its other partitions late.
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ from pyreplog.wire import (
 __all__ = ["Consumer", "ConsumerConfig", "Ends", "OffsetAnswer"]
 
 Ends = Mapping[TopicPartition, int]
-"""Offsets below which somebody wants to read."""
+"""Offsets below which a caller wants to read."""
 
 _PASSING: Final = frozenset(
     {
@@ -70,15 +74,17 @@ _PASSING: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Refusals after which to ask who leads and try again."""
+"""Refusals after which the consumer asks for the leader again and retries."""
 
 
 ANYWHERE: Final = "any"
-"""``FetchRequest.rack_id`` of one who lets followers answer; nodes only look whether there is one."""
+"""``FetchRequest.rack_id`` of a consumer that accepts answers of followers; nodes only test whether
+it is set."""
 LEADER_ONLY_NS: Final = 300_000_000_000
-"""How long the leader is asked where a follower had less than was wanted: Kafka's ``metadata.max.age.ms``, after which it tries again."""
+"""Time for which only the leader is asked after a follower lacked records: Kafka's
+``metadata.max.age.ms``, after which Kafka tries followers again."""
 BACKOFFS_CORRUPT: Final = 8
-"""After damaged bytes the pause is that after so many failures."""
+"""After damaged bytes, the pause is as long as after this many failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +92,27 @@ class ConsumerConfig:
     """A consumer's settings. Sizes in bytes, times in ms."""
 
     auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest"
-    """Where to begin without a position, or with one that is no longer there. ``none``: OffsetOutOfRangeError for the latter. Where the
-    cluster lost what was read (an unclean election) that error is raised in any case, once; where another topic has the name now,
-    TopicRecreatedError is."""
+    """Where to begin if there is no position, or if its offset is no longer in the log.
+
+    ``none``: raise OffsetOutOfRangeError in the second case. If an unclean election lost records
+    that were already read, that error is raised once in any case; if another topic has the name
+    now, TopicRecreatedError is.
+    """
     fetch_max_wait_ms: int = 500
-    """How long a node may hold an empty answer."""
+    """The longest time for which a node may hold an empty answer."""
     fetch_min_bytes: int = 1
-    """A node waits (as long as it may) until it has so many. At least 1: one that did not wait would be asked again and again."""
+    """A node waits until it has this many bytes (or for the longest time). At least 1: with 0 the
+    node would be asked again and again."""
     read_from: Literal["leader", "follower"] = "leader"
-    """Whom to ask: the leader, or another replica in sync where there is one (its high watermark follows the leader's about a millisecond
-    later); where that cannot answer, the leader all the same."""
+    """The node to ask: the leader, or another in-sync replica if there is one.
+
+    A follower's high watermark is about a millisecond late. If a follower cannot answer, the leader
+    is asked.
+    """
     fetch_max_bytes: int = 1 << 20
-    """Per partition and fetch (one batch at least)."""
+    """The most bytes per partition and fetch (but at least one batch)."""
     max_poll_records: int = 500
-    """Most records of one ``take``."""
+    """The most records of one ``take``."""
     request_timeout_ms: int = 10_000
 
     def __post_init__(self) -> None:
@@ -114,7 +127,10 @@ class ConsumerConfig:
 
 
 class OffsetAnswer(Pending):
-    """An offset looked up by time: ``offset`` once settled without error, -1 where no record is that late."""
+    """An offset looked up by time.
+
+    ``offset`` is set once settled without error; -1 if no record is that late.
+    """
 
     __slots__ = ("forgotten", "offset", "partition", "timestamp", "topic")
 
@@ -125,7 +141,7 @@ class OffsetAnswer(Pending):
         self.timestamp = timestamp
         self.offset = -1
         self.forgotten = False
-        """Whether nobody waits for it any more."""
+        """Whether the caller gave up waiting for it."""
 
     def answer(self, offset: int) -> None:
         """Settle with ``offset``."""
@@ -134,11 +150,11 @@ class OffsetAnswer(Pending):
 
 
 _Question = tuple[int, int]
-"""What a fetch asks of a partition: records from this offset on, after a batch of this leader epoch."""
+"""A request for records of a partition: (first offset, leader epoch of the batch before it)."""
 
 
 class _Fetch:
-    """A fetch on its way, or held by its node."""
+    """A fetch in flight, or held by its node."""
 
     __slots__ = ("members", "node")
 
@@ -148,7 +164,8 @@ class _Fetch:
 
 
 class _Partition:
-    """One assigned partition: what has been handed out (``position``), what is buffered, and from where to go on fetching."""
+    """One assigned partition: the next offset to hand out (``position``), the buffer, and the next
+    offset to fetch."""
 
     __slots__ = (
         "asked",
@@ -173,24 +190,27 @@ class _Partition:
         self.batches: deque[RecordBatch] = deque()
         self.records: deque[Record] = deque()
         self.asked: dict[_Question, _Fetch] = {}
-        """The fetches that have not been answered. One that was sought away from stays, and counts again after a seek back: it may wait for
-        as long as another would."""
+        """The unanswered fetches, by question.
+
+        After a seek the old one stays and counts again if a seek returns to it, because its node
+        may hold it for as long as a new one.
+        """
         self.is_idle = False
-        """The last answer said that there is nothing new."""
+        """Whether the last answer had nothing new."""
         self.resetting = False
         self.error: PyreplogError | None = None
         self.failures = 0
         self.paused_until_ns = 0
         self.high_watermark = -1
         self.leader_until_ns = 0
-        """Until then no follower is asked, whatever ``read_from`` says."""
+        """Time until which only the leader is asked, whatever ``read_from`` says."""
         self.last_epoch = -1
         """Leader epoch of the last batch before ``fetch_offset``; -1: not known."""
         self.topic_id = ""
-        """Of the topic in which all these offsets mean something; empty: not known yet."""
+        """Id of the topic to which these offsets belong; empty: not known yet."""
 
     def move(self, offset: int) -> None:
-        """Forget what is buffered and go on at ``offset``."""
+        """Discard the buffer and continue at ``offset``."""
         self.position = self.fetch_offset = offset
         self.last_epoch = -1
         self.batches.clear()
@@ -200,15 +220,15 @@ class _Partition:
 
     @property
     def question(self) -> _Question:
-        """What to ask next."""
+        """The next question to ask."""
         return self.fetch_offset, self.last_epoch
 
 
 class Consumer:
-    """Reads records. One owner (the runtime's face locks it); ``poll`` never waits.
+    """Reads records. One owner (the runtime's interface locks it); ``poll`` never waits.
 
-    For a simulation: ``Consumer(transport, clock, random, ["node-1"], address="client-2")``, ``assign([TopicPartition("orders", 0)])``,
-    then ``poll`` and ``take()``.
+    For a simulation: create ``Consumer(transport, clock, random, ["node-1"], address="client-2")``,
+    call ``assign([TopicPartition("orders", 0)])``, then ``poll`` and ``take()``.
     """
 
     def __init__(
@@ -222,7 +242,7 @@ class Consumer:
         config: ConsumerConfig | None = None,
         owner: Owner | None = None,
     ) -> None:
-        """Listens at ``address`` on ``transport``; asks the ``bootstrap`` nodes first."""
+        """Listen at ``address`` on ``transport``; ask the ``bootstrap`` nodes first."""
         self.config = ConsumerConfig() if config is None else config
         self._now_ns = clock.monotonic_ns
         self._random = random
@@ -233,7 +253,8 @@ class Consumer:
         self._fetches: dict[_Fetch, None] = {}  # in the order in which they were sent
         self._lookups: list[OffsetAnswer] = []
         self._unsettled: list[OffsetAnswer] = []
-        """Those and what was asked: what is interrupted half-way is in here still."""
+        """The unsettled look-ups, sent or not. One that is interrupted half-way is still in this
+        list."""
         self._retry_lookup_ns = 0
         self._retry_ns: int | None = None
         self._waiting: list[tuple[Pending, Ends | None]] = []
@@ -243,11 +264,14 @@ class Consumer:
     # ------------------------------------------------------------------------------------------------------------------ assignment
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic's partitions are known; raises why not once the cluster said that there is no such topic."""
+        """Return whether the topic's partitions are known.
+
+        Raises the refusal if the cluster answered that there is no such topic.
+        """
         return self._router.knows(topic)
 
     def has_heard_of(self, topic: str) -> bool:
-        """As :meth:`knows`, without an error."""
+        """Return the same as :meth:`knows`, without raising."""
         return self._router.topic(topic) is not None
 
     def want(self, topic: str) -> None:
@@ -256,11 +280,14 @@ class Consumer:
             self._router.want(topic)
 
     def partition_count(self, topic: str) -> int:
-        """REQUIRES :meth:`knows`."""
+        """Return the number of partitions of a topic. REQUIRES :meth:`knows`."""
         return len(self._router.topics[topic].leaders)
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read exactly these from now on. Positions of those read before stay; new ones begin as ``auto_offset_reset`` says."""
+        """Read exactly these partitions from now on.
+
+        Partitions that stay keep their positions; new ones begin as ``auto_offset_reset`` says.
+        """
         kept = {TopicPartition(*entry): self._partitions.get(TopicPartition(*entry)) or _Partition() for entry in partitions}
         self._partitions = kept
         for entry in kept:
@@ -268,41 +295,43 @@ class Consumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """What is read."""
+        """Return the assigned partitions."""
         return list(self._partitions)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on at ``offset`` (whether it is there shows with the next fetch)."""
+        """Continue at ``offset``. The next fetch shows whether the log has it."""
         self._state(topic, partition).move(offset)
 
     def position(self, topic: str, partition: int) -> int:
-        """The offset of the next record to be handed out; -1: not known yet."""
+        """Return the offset of the next record to hand out; -1: not known yet."""
         return self._state(topic, partition).position
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """The end of the partition as the last fetch saw it; -1: not known yet."""
+        """Return the end of the partition in the last answer; -1: not known yet."""
         return self._state(topic, partition).high_watermark
 
     def _state(self, topic: str, partition: int) -> _Partition:
         state = self._partitions.get(TopicPartition(topic, partition))
         if state is None:
-            raise UnknownTopicError(f"{topic}-{partition} is not among what this consumer reads; assign() changes that")
+            raise UnknownTopicError(f"{topic}-{partition} is not assigned to this consumer; assign() changes that")
         return state
 
     # --------------------------------------------------------------------------------------------------------------------- reading
 
     def take(self, count_max: int | None = None, ends: Ends | None = None) -> list[Record]:
-        """Records that have arrived, in order within each partition, at most ``count_max`` (``max_poll_records``); moves the positions.
+        """Return the records that have arrived and move the positions.
 
-        Of a partition in ``ends`` none from that offset on. Raises what stands between a partition and its next record (CorruptError,
-        OffsetOutOfRangeError, ...) once, when its turn comes.
+        They are in order within each partition, at most ``count_max`` (default:
+        ``max_poll_records``), and below the offset in ``ends`` if their partition has one. An error
+        that keeps a partition from its next record (CorruptError, OffsetOutOfRangeError, ...) is
+        raised once, at that partition's turn.
         """
         limit = self.config.max_poll_records if count_max is None else count_max
         taken: list[Record] = []
         entries = list(self._partitions.items())
         if not entries:
             return taken
-        self._turn = (self._turn + 1) % len(entries)  # so that a busy partition does not starve the others
+        self._turn = (self._turn + 1) % len(entries)  # a busy partition must not starve the others
         for entry, state in entries[self._turn :] + entries[: self._turn]:
             if len(taken) >= limit:
                 break
@@ -328,7 +357,7 @@ class Consumer:
                     self._met_damage(entry, state, f"{entry}: {error.reason}", batch.next_offset)
                     if not taken:
                         met, state.error = state.error, None
-                        assert met is not None, "it was noted just now"
+                        assert met is not None, "_met_damage has just set it"
                         raise met from error
                     return
                 state.records.extend(records)
@@ -346,27 +375,36 @@ class Consumer:
                 state.position = taken[-1].offset + 1
                 room -= 1
             if room:
-                state.position = end  # the next record lies behind it
+                state.position = end  # the next record is at or beyond it
 
     @property
     def has_records(self) -> bool:
-        """Whether :meth:`take` would return or raise something."""
+        """Return whether :meth:`take` would return records or raise."""
         return self._has_records(None)
 
     def _has_records(self, ends: Ends | None) -> bool:
-        """Whether there is something to look at below ``ends``, or nothing to wait for. Where it is not certain, yes: :meth:`take` finds
-        out."""
+        """Return whether :meth:`take` with ``ends`` may have records, or has nothing to wait for.
+
+        If this is uncertain, return True: :meth:`take` finds out.
+        """
         for entry, state in self._partitions.items():
             if state.error is not None or ((state.records or state.batches) and state.position < _end_of(entry, ends)):
                 return True
         return ends is not None and not self.has_more(ends)
 
     def has_more(self, ends: Ends) -> bool:
-        """Whether records may come that lie below ``ends``: no longer where they were read, deleted, or never there."""
+        """Return whether records below ``ends`` may still come.
+
+        None can if they were read or deleted, or never existed.
+        """
         return any(state.position < ends.get(entry, -1) for entry, state in self._partitions.items())
 
     def wait_for_records(self, ends: Ends | None = None) -> Pending:
-        """Settled as soon as :meth:`take` with ``ends`` has something, or none can come any more, or once this is closed."""
+        """Return a Pending that settles when :meth:`take` with ``ends`` has records or none can
+        come.
+
+        It also settles when this consumer is closed.
+        """
         pending = Pending(self._owner)
         if self._closed or self._has_records(ends):
             pending.settle()
@@ -375,11 +413,14 @@ class Consumer:
         return pending
 
     def forget(self, pending: Pending) -> None:
-        """Nobody waits for it any more."""
+        """Stop tracking ``pending``, because its caller gave up."""
         self._waiting = [(other, ends) for other, ends in self._waiting if other is not pending]
 
     def look_up(self, topic: str, partition: int, timestamp: int) -> OffsetAnswer:
-        """Ask for the offset of the first record at or after ``timestamp`` (ms), or LATEST_TIMESTAMP, EARLIEST_TIMESTAMP."""
+        """Look up the offset of the first record at or after ``timestamp``.
+
+        ``timestamp`` is in ms, or LATEST_TIMESTAMP or EARLIEST_TIMESTAMP.
+        """
         answer = OffsetAnswer(self._owner, topic, partition, timestamp)
         if self._closed:
             answer.fail(_closed_error())
@@ -391,7 +432,7 @@ class Consumer:
         return answer
 
     def forget_look_up(self, answer: OffsetAnswer) -> None:
-        """Nobody waits for it any more."""
+        """Stop a look-up, because its caller gave up."""
         answer.forgotten = True
         if answer in self._lookups:
             self._lookups.remove(answer)
@@ -400,12 +441,13 @@ class Consumer:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` has something to do although nothing arrives."""
+        """The time at which :meth:`poll` must run even if no message arrives."""
         times = [at for at in (self._calls.next_wake_ns, self._router.next_wake_ns, self._retry_ns) if at is not None]
         return min(times, default=None)
 
     def poll(self, timeout_ns: int = 0) -> bool:
-        """Take answers, ask for what is wanted. Whether anything happened. It never waits."""
+        """Receive answers and send the fetches that are due; return whether there was work. It
+        never waits."""
         happened = self._calls.poll()
         happened |= self._ask()
         happened |= self._router.poll()
@@ -414,13 +456,13 @@ class Consumer:
         return happened
 
     def _release(self) -> None:
-        """Whoever waits for records that are there looks again, and everybody once this is closed."""
+        """Release the callers whose records have arrived, or all callers once this is closed."""
         for entry in self._waiting.copy():
             pending, ends = entry
             if self._closed or self._has_records(ends):
                 if not pending.settled:
                     pending.settle()
-                self._waiting.remove(entry)  # taken out last: nobody is forgotten by a signal handler that comes in between
+                self._waiting.remove(entry)  # last, so that an interruption loses no caller
 
     def _ask(self) -> bool:
         now = self._now_ns()
@@ -430,7 +472,8 @@ class Consumer:
         for entry, state in self._partitions.items():
             if state.resetting or state.error is not None or state.batches or state.records:
                 continue
-            if state.asked and (state.fetch_offset, state.last_epoch) in state.asked:  # its question, without a call for every idle one
+            # ``state.question``, inlined because idle partitions are many.
+            if state.asked and (state.fetch_offset, state.last_epoch) in state.asked:
                 continue
             if state.paused_until_ns > now:
                 self._wake_at(state.paused_until_ns)
@@ -461,9 +504,10 @@ class Consumer:
         return self._ask_offsets() or asked
 
     def _gather_idle(self, fetch: _Fetch) -> None:
-        """Where something in ``fetch`` had nothing new, add what else has nothing new and is in other fetches that the node holds.
+        """Combine the idle partitions of the node into ``fetch``, if it has an idle one itself.
 
-        Those are of no account from now on. What is busy stays where it is: its records may be on their way.
+        The other fetches no longer count for them. Busy partitions stay in their fetches, because
+        their records may be in flight.
         """
         if not any(state.is_idle for _, state, _ in fetch.members):
             return
@@ -490,7 +534,7 @@ class Consumer:
         return route.leaders[partition]
 
     def _follower(self, route: TopicRoute, partition: int, leader: int) -> int:
-        """A replica in sync that does not lead, or the leader where there is none."""
+        """Return an in-sync replica that does not lead, or the leader if there is none."""
         others = [node for node in route.isrs[partition] if node != leader and self._router.address(node) is not None]
         return others[partition % len(others)] if others else leader
 
@@ -499,7 +543,7 @@ class Consumer:
         topics: dict[str, list[FetchPartition]] = {}
         for entry, _, (offset, epoch) in fetch.members:
             route = self._router.topic(entry.topic)
-            assert route is not None, "or its leader would not be known"
+            assert route is not None, "a known leader has a route"
             part = FetchPartition(entry.partition, -1, offset, epoch, partition_max_bytes=self.config.fetch_max_bytes)
             topics.setdefault(route.topic_id, []).append(part)
         peer = self._router.address(node)
@@ -511,7 +555,7 @@ class Consumer:
         )
         if peer is None or not self._calls.send(peer, body, lambda answer: self._fetched(fetch, answer)):
             for entry, state, question in fetch.members:
-                if question not in state.asked:  # else it is in a fetch that was sent
+                if question not in state.asked:  # else another fetch that was sent has it
                     self._stumble(entry, state, node)
             return False
         self._fetches[fetch] = None
@@ -529,10 +573,11 @@ class Consumer:
                 for part in topic.partitions:
                     data[name, part.partition_index] = part
         for entry, state, question in fetch.members:
-            if state.asked.get(question) is not fetch:  # asked again since, together with others
+            if state.asked.get(question) is not fetch:  # a later fetch asks it
                 continue
             del state.asked[question]
-            # Another position since, or back here with records before it still to be read: not what is wanted now.
+            # Unwanted if the position changed, or if a seek returned here and earlier records are
+            # buffered.
             if state.question != question or state.batches or state.records or self._partitions.get(entry) is not state:
                 continue
             if refused:
@@ -541,7 +586,7 @@ class Consumer:
             found = data.get((entry.topic, entry.partition))
             if found is not None:
                 self._take_in(entry, state, found, fetch.node)
-            # Not in the answer: nothing new.
+            # A partition that the answer does not name has nothing new.
             state.is_idle = found is None or (found.error_code == NO_ERROR and state.question == question and not state.batches)
 
     def _take_in(self, entry: TopicPartition, state: _Partition, data: PartitionData, leader: int) -> None:
@@ -552,10 +597,12 @@ class Consumer:
             if self._leads(entry, leader):
                 self._out_of_range(entry, state, data)
             else:
-                # A follower may have removed what the leader still has: ask that one, and stay there, or every second fetch would fail.
+                # A follower may have deleted records that the leader has. Ask only the leader for a
+                # while; otherwise every second fetch would fail.
                 state.leader_until_ns = self._now_ns() + LEADER_ONLY_NS
         elif code == ErrorCode.CORRUPT_MESSAGE:
-            # The field is the one in which other refusals name an end: here it is the damage's, as far as that is known.
+            # Other refusals put an end offset in this field; here it is the end of the damage, if
+            # known.
             end = -1 if data.diverging_epoch is None else data.diverging_epoch.end_offset
             self._met_damage(entry, state, f"{entry} at node {leader}, and no copy in sync is known to be whole", end)
         elif code != NO_ERROR:
@@ -572,7 +619,7 @@ class Consumer:
                             state.batches.append(batch)
                             state.fetch_offset = batch.next_offset
                             state.last_epoch = batch.leader_epoch
-            except OutcomeUnknownError as error:  # the log was truncated since the answer was made
+            except OutcomeUnknownError as error:  # the log was truncated after this answer was made
                 if is_interruption(error):
                     raise
                 self._stumble(entry, state, leader)
@@ -586,7 +633,10 @@ class Consumer:
         return route is not None and entry.partition < len(route.leaders) and route.leaders[entry.partition] == node
 
     def _met_damage(self, entry: TopicPartition, state: _Partition, what: str, end: int = -1) -> None:
-        """What comes next cannot be read. Never skipped: asked for again after a pause, perhaps of another copy."""
+        """Note that the next records cannot be read.
+
+        They are never skipped: they are fetched again after a pause, perhaps from another copy.
+        """
         start = max(state.fetch_offset, 0)
         state.error = CorruptLogError(what, start=start, end=max(end, start + 1))
         state.paused_until_ns = self._now_ns() + backoff_ns(BACKOFFS_CORRUPT, self._random)
@@ -599,28 +649,35 @@ class Consumer:
             state.move(-1)
 
     def _truncated(self, entry: TopicPartition, state: _Partition, data: PartitionData) -> None:
-        """What was read is no longer in the log (KIP-320): somebody asked for an unclean election. Said once, whatever
-        ``auto_offset_reset`` is; then it goes on where the histories part."""
+        """Report that records already read are no longer in the log (KIP-320).
+
+        An unclean election truncated them. This is reported once, whatever ``auto_offset_reset``
+        says; then reading continues at the offset at which the logs diverge.
+        """
         assert data.diverging_epoch is not None
         end = data.diverging_epoch.end_offset
-        about = f"{entry}, which was cut off at {end} after that was read"
+        about = f"{entry}, which was truncated at {end} after that was read"
         error = OffsetOutOfRangeError(state.position, data.log_start_offset, end, log=about)
         state.move(min(end, state.position))
         state.error = error
 
     def _meet(self, entry: TopicPartition, state: _Partition, topic_id: str) -> None:
-        """The topic that was to be read, or another one that was made in its place: then what was read is said once, whatever
-        ``auto_offset_reset`` is, and it goes on at the first record."""
+        """Note the topic's id, and report a topic that was re-created after records of it were
+        read.
+
+        This is reported once, whatever ``auto_offset_reset`` says; then reading continues at the
+        first record.
+        """
         before, state.topic_id = state.topic_id, topic_id
         if not before:
             return
-        state.asked.clear()  # whatever still comes is the other's
+        state.asked.clear()  # open fetches ask for the deleted topic
         position = state.position
         state.move(min(position, 0))
         if position > 0:
             state.error = TopicRecreatedError(
-                f"{entry} was read up to offset {position}, but the topic was made anew (its id was {before}, it is {topic_id})",
-                "Go on to read that one from its first record",
+                f"{entry} was read up to offset {position}, but the topic was re-created (its id was {before}, it is {topic_id})",
+                "Continue reading to get the new topic from its first record",
             )
 
     def _stumble(self, entry: TopicPartition, state: _Partition, leader: int) -> None:
@@ -628,7 +685,7 @@ class Consumer:
         state.paused_until_ns = self._now_ns() + backoff_ns(state.failures, self._random)
         self._router.misled(entry.topic, entry.partition, leader)
         self._wake_at(state.paused_until_ns)
-        tell_retry("%s-%d: a fetch is tried again, which node %d did not answer with records", entry.topic, entry.partition, leader)
+        tell_retry("%s-%d: node %d did not answer a fetch with records; it is tried again", entry.topic, entry.partition, leader)
 
     def _wake_at(self, at_ns: int) -> None:
         self._retry_ns = at_ns if self._retry_ns is None else min(self._retry_ns, at_ns)
@@ -636,7 +693,7 @@ class Consumer:
     # --------------------------------------------------------------------------------------------------------------------- offsets
 
     def _reset(self, entry: TopicPartition, state: _Partition) -> None:
-        """Find out where to begin."""
+        """Look up the offset at which to begin."""
         timestamp = LATEST_TIMESTAMP if self.config.auto_offset_reset == "latest" else EARLIEST_TIMESTAMP
         answer = self.look_up(entry.topic, entry.partition, timestamp)
         state.resetting = True
@@ -680,7 +737,7 @@ class Consumer:
                     return
                 if result.error_code == ErrorCode.CORRUPT_MESSAGE:
                     answer.fail(
-                        CorruptError(f"{answer.topic}-{answer.partition} at node {leader} is damaged where the time was looked for")
+                        CorruptError(f"{answer.topic}-{answer.partition} at node {leader} is damaged at the time that was looked up")
                     )
                     return
                 if result.error_code not in _PASSING:
@@ -703,7 +760,8 @@ class Consumer:
         return True
 
     def close(self) -> None:
-        """Stop reading. Unanswered look-ups fail, and whoever waits for records looks again."""
+        """Stop reading. Unanswered look-ups fail, and callers that wait for records are
+        released."""
         self._closed = True
         self._calls.close()
         for answer in self._unsettled:

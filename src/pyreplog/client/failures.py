@@ -1,4 +1,5 @@
-"""Failures: batches that were not acknowledged, until somebody asks why. Whoever sends and never asks is told at the end."""
+"""Failed batches whose error no caller has seen. Callers that never check an ack get them at the
+end."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from pyreplog.client.outcome import Outcome
 __all__ = ["Failures"]
 
 KEPT_MAX: Final = 64
-"""Batches that are remembered one by one; of older ones only the number of records is."""
+"""Failed batches that are kept one by one; of older ones only the number of records is kept."""
 
 
 class Failures:
-    """Filled where a batch fails, never where one succeeds. One owner at a time."""
+    """The failed batches of a producer. Successful batches cost nothing here. One owner at a
+    time."""
 
     __slots__ = ("_first", "_older_count", "_recent")
 
@@ -23,7 +25,7 @@ class Failures:
         self._first: BaseException | None = None
 
     def note(self, outcome: Outcome, count: int) -> None:
-        """``outcome``, of so many records, failed, or is about to."""
+        """Note that ``outcome``, a batch of ``count`` records, failed or is about to fail."""
         self._recent.append((outcome, count))
         if len(self._recent) > KEPT_MAX:
             self._recent = [entry for entry in self._recent if not entry[0].asked]
@@ -33,7 +35,7 @@ class Failures:
             self._first = self._first or oldest.error
 
     def unheard(self) -> tuple[int, BaseException | None]:
-        """Of how many records nobody has heard that they failed, and with what the first of them did."""
+        """Return (number of failed records whose ack was never checked, error of the first)."""
         left = [entry for entry in self._recent if not entry[0].asked]
         first = self._first or (left[0][0].error if left else None)
         return self._older_count + sum(count for _, count in left), first

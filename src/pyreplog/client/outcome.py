@@ -1,6 +1,7 @@
-"""Outcome: what an Ack belongs to, one batch on its way. Once per batch, shared by every handle on its records.
+"""Outcome: the result of one batch, shared by all Acks of its records.
 
-It has no thread of its own: its owner (an open log, or the driver of a cluster) waits for it and settles it.
+It has no thread of its own: its owner (an open log, or the driver of a cluster) waits for it and
+settles it.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 __all__ = ["Outcome", "Owner", "Pending"]
 
 _YEARS_S: Final = 1e9
-"""Longer than anybody waits, and in nanoseconds still a small number."""
+"""A longer wait than any caller needs, and in nanoseconds still a small number."""
 
 
 class Owner(Protocol):
-    """Who brings pending things about, and can therefore wait for one."""
+    """The object that settles pending results, and can therefore wait for one."""
 
     def monotonic_ns(self) -> int:
-        """The clock that its waits are measured by."""
+        """Return the time of the clock that measures its waits."""
         ...
 
     def wait_for(self, pending: Pending, timeout: float | None) -> None:
-        """Block until ``pending`` is settled; TimeoutError when ``timeout`` seconds pass first."""
+        """Block until ``pending`` is settled; raise TimeoutError after ``timeout`` seconds."""
         ...
 
     def future_of(self, pending: Pending) -> Any:
-        """An awaitable of the running event loop that ends when ``pending`` is settled."""
+        """Return an awaitable of the running event loop that ends when ``pending`` is settled."""
         ...
 
 
 class Pending:
-    """Something that is settled once, by one thread, and may be waited for by any: its state, and who is to be told.
+    """A result that one thread settles once and any thread may wait for, with its waiters.
 
-    Needs no lock: a waiter that registers while it is being settled finds ``settled`` true afterwards, or is called, or both; never
-    neither.
+    It needs no lock. A waiter that registers while the result is being settled finds ``settled``
+    true afterwards, or is called, or both.
     """
 
     __slots__ = ("_owner", "_waiters", "error", "settled")
@@ -49,41 +50,48 @@ class Pending:
         self._owner = owner
         self._waiters: list[Callable[[], None]] = []
         self.error: BaseException | None = None
-        #: Written last: whoever sees it true sees the rest.
+        #: Written last: a thread that sees it true also sees the other fields.
         self.settled = False
 
     def wait(self, timeout: float | None) -> None:
-        """Block until settled; TimeoutError when ``timeout`` seconds pass first, ConfigError where that is no time."""
+        """Block until settled.
+
+        Raises TimeoutError after ``timeout`` seconds, ConfigError if ``timeout`` is not a time.
+        """
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
         if not self.settled:
-            assert self._owner is not None, "nobody brings this about"
+            assert self._owner is not None, "a result that is waited for has an owner"
             self._owner.wait_for(self, timeout)
 
     def deadline_ns(self, timeout: float) -> int:
-        """The moment ``timeout`` seconds from now, by the clock of who brings this about. REQUIRES that it is not settled."""
-        assert self._owner is not None, "nobody brings this about"
+        """Return the time ``timeout`` seconds from now, by the owner's clock. REQUIRES not
+        settled."""
+        assert self._owner is not None, "a result that is waited for has an owner"
         return self._owner.monotonic_ns() + int(min(timeout, _YEARS_S) * 1e9)
 
     def wait_until(self, deadline_ns: int) -> None:
-        """As :meth:`wait`, up to a moment as :meth:`deadline_ns` gives it, of the same owner."""
+        """Wait like :meth:`wait`, until a time that :meth:`deadline_ns` of the same owner
+        returned."""
         if not self.settled:
-            assert self._owner is not None, "nobody brings this about"
+            assert self._owner is not None, "a result that is waited for has an owner"
             self._owner.wait_for(self, max(deadline_ns - self._owner.monotonic_ns(), 0) / 1e9)
 
     def future(self) -> Any:
-        """An awaitable of the running event loop that ends when settled."""
-        assert self._owner is not None, "nobody brings this about"
+        """Return an awaitable of the running event loop that ends when this is settled."""
+        assert self._owner is not None, "a result that is waited for has an owner"
         return self._owner.future_of(self)
 
     def add_waiter(self, release: Callable[[], None]) -> bool:
-        """Have ``release`` called, from whichever thread settles this; twice is possible. False: it is settled, and ``release`` need not
-        be waited for."""
+        """Register ``release``, to be called by the thread that settles this, perhaps twice.
+
+        Return False if this is settled already; then no call need be waited for.
+        """
         self._waiters.append(release)
         if self.settled:
             try:
                 self._waiters.remove(release)
-            except ValueError as error:  # it was called just now
+            except ValueError as error:  # it has just been called
                 if is_interruption(error):
                     raise
                 return True
@@ -91,7 +99,7 @@ class Pending:
         return True
 
     def remove_waiter(self, release: Callable[[], None]) -> None:
-        """Forget a waiter that gave up. Unknown ones are fine."""
+        """Remove a waiter that gave up. An unknown one is ignored."""
         try:
             self._waiters.remove(release)
         except ValueError as error:
@@ -99,11 +107,12 @@ class Pending:
                 raise
 
     def so_far(self) -> str:
-        """What is known of it before it is settled, to be put behind "it goes on"; mostly nothing."""
+        """Return the known facts before it is settled, to be appended to "it goes on"; usually
+        empty."""
         return ""
 
     def settle(self) -> None:
-        """Settle, with nothing more to say."""
+        """Settle without a value."""
         self._finish()
 
     def fail(self, error: BaseException) -> None:
@@ -121,7 +130,7 @@ class Pending:
         try:
             self._release_all()
         except BaseException:
-            self._release_all()  # who was not told yet is told all the same, and the interruption passed on
+            self._release_all()  # release the others before the interruption is raised
             raise
 
     def _release_all(self) -> None:
@@ -129,14 +138,14 @@ class Pending:
         while waiters:
             try:
                 release = waiters[0]
-            except IndexError:  # it gave up just now
+            except IndexError:  # the waiter has just given up
                 break
             release()
-            self.remove_waiter(release)  # told twice rather than not at all
+            self.remove_waiter(release)  # after the call: twice is better than not at all
 
 
 class Outcome(Pending):
-    """The fate of one batch: a range of offsets or an error, for ever."""
+    """The final result of one batch: a range of offsets or an error."""
 
     __slots__ = ("asked", "base_offset", "leader_epoch", "partition", "refusal", "timestamps", "topic")
 
@@ -149,19 +158,20 @@ class Outcome(Pending):
         self.partition = partition
         self.base_offset = NO_OFFSET
         self.leader_epoch = NO_EPOCH
-        #: Whether somebody has heard of its error.
+        #: Whether a caller has seen its error.
         self.asked = False
-        #: What the last leader said that did not take it: it is sent again.
+        #: The last leader's refusal, after which the batch is sent again.
         self.refusal: BaseException | None = None
-        #: Of each record as they were given, or one number where all share it. Replaced by the leader's where it sets them.
+        #: The given timestamp of each record, or one for all. Replaced if the leader sets them.
         self.timestamps = timestamps
 
     def so_far(self) -> str:
-        """The last refusal."""
+        """Return the last refusal as text."""
         return "" if self.refusal is None else f". The last answer, after which it is sent again: {self.refusal}"
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Where the ``index``-th record of the batch is. REQUIRES settled without error."""
+        """Return the place of the ``index``-th record of the batch. REQUIRES settled without
+        error."""
         stamps = self.timestamps
         stamp = stamps if isinstance(stamps, int) else stamps[index]
         return RecordMetadata(
@@ -173,8 +183,10 @@ class Outcome(Pending):
         )
 
     def succeed(self, base_offset: int, leader_epoch: int, append_timestamp: int = -1) -> None:
-        """Settle with the first record's offset (-1: not told, acks 0); ``append_timestamp`` (ms) replaces the records' where the leader
-        set it."""
+        """Settle with the first record's offset (-1: unknown, with acks 0).
+
+        ``append_timestamp`` (ms) replaces the records' timestamps if the leader set it.
+        """
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
         if append_timestamp >= 0:

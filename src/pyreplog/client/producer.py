@@ -1,17 +1,23 @@
-"""Producer: sends records to the leaders of their partitions. A polled machine over a Transport; the runtime gives it a blocking face.
+"""Producer: sends records to the leaders of their partitions. A polled machine over a Transport,
+for which the runtime has a blocking interface.
 
-* Records gather while batches are on their way (no lingering otherwise), so batches grow with the load.
-* A refusal that proves that nothing was appended is retried, with growing pauses, until the delivery timeout.
-* An idempotent producer (with acks=all, unless told otherwise) sends again what may have been appended: leaders know it by its numbers, in
-  this reign and the next, and answer with the offsets of the first time. Only when the delivery timeout passes before one has
-  answered is the outcome unknown, and said to be.
-* A producer that is not idempotent never sends again what may have been appended: its outcome is unknown.
-* Per partition the log has the records in the order of ``send``: by their numbers; or, without, a batch that was refused while a later one,
-  already on its way, was not, fails with its refusal. ``max_in_flight=1`` rules that out, and is then what a transport that reorders
-  messages needs.
+* While batches are in flight the next records are collected, so batches grow with the load. There
+  is no other lingering.
+* A refusal that proves that nothing was appended is retried, with growing pauses, until the
+  delivery timeout.
+* An idempotent producer (the default with acks=all) also sends a batch again that may have been
+  appended. Leaders recognise it by its sequence numbers, even after an election, and answer with
+  the offsets of the first append. The outcome is unknown, and reported as such, only if no leader
+  answers before the delivery timeout.
+* A producer that is not idempotent never sends such a batch again: its outcome is unknown.
+* In each partition the log has the records in the order of ``send``. An idempotent producer ensures
+  this by sequence numbers. Without them, if a batch is refused and a later one already in flight is
+  not, the refused batch fails. ``max_in_flight=1`` avoids this, and is required if the transport
+  reorders messages.
 
-Source: Kafka's ``Sender``, ``TransactionManager`` (KIP-98, KIP-360: a new epoch of the producer only for the partition that needs it, and
-only when none of its batches is on its way) and ``RecordAccumulator``, and ``BuiltInPartitioner`` for records without key.
+Source: Kafka's ``Sender``, ``TransactionManager`` (KIP-98; KIP-360: only the partition that needs
+it gets a new producer epoch, and only when none of its batches is in flight) and
+``RecordAccumulator``, and ``BuiltInPartitioner`` for records without key.
 """
 
 from __future__ import annotations
@@ -60,45 +66,52 @@ from pyreplog.wire import (
 __all__ = ["ACKS", "Producer", "ProducerConfig"]
 
 ACKS: Final = {"all": -1, -1: -1, 1: 1, 0: 0}
-"""What a caller may say, and Kafka's number for it."""
+"""The accepted values of ``acks``, with Kafka's number for each."""
 KEYS_REMEMBERED_MAX: Final = 16384
-"""Keys whose partition is remembered per topic: hashing one in Python costs more than the rest of a send."""
+"""Keys whose partition is remembered per topic, because hashing a key in Python costs more than the
+rest of a send."""
 
 _MISSING: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Answers that prove that a batch before this one is not in the log."""
 _MISLED: Final = NOT_APPENDED - {ErrorCode.NOT_ENOUGH_REPLICAS}
-"""Refusals after which somebody else may lead."""
+"""Refusals after which another node may lead."""
 _NO_ANSWER: Final = "the node gave no answer"
 
 
-@mypyc_attr(native_class=False)  # users make it, and are told in its own words what is wrong with what they say
-@dataclass(frozen=True)  # without slots: from Python 3.14 on those want a property's __code__, which a compiled one has not
+@mypyc_attr(native_class=False)  # its own error texts describe wrong arguments to users
+# No slots: from Python 3.14 on they need a property's __code__, and a compiled property has none.
+@dataclass(frozen=True)
 class ProducerConfig:
     """A producer's settings. Sizes in bytes, times in ms."""
 
     acks: int = -1
-    """-1: every in-sync replica has it; 1: the leader has it; 0: nobody says."""
+    """-1: every in-sync replica has it; 1: the leader has it; 0: there is no acknowledgement."""
     batch_size_max: int = 256 << 10
-    """A batch is closed before it would grow beyond this."""
+    """A batch is closed before it grows beyond this."""
     record_size_max: int = 1048588
-    """Largest batch of a single record."""
+    """The largest batch of a single record."""
     buffer_size_max: int = 32 << 20
-    """With more than this not acknowledged, ``send`` waits (the face does; the machine only counts)."""
+    """If more than this is not acknowledged, ``send`` waits (the blocking interface does; the
+    machine only counts)."""
     max_in_flight: int = 5
-    """Requests on their way per node."""
+    """The most requests in flight per node."""
     request_timeout_ms: int = 10_000
-    """An answer takes at most this long; then the outcome is unknown."""
+    """The time in which an answer must arrive; after it the outcome is unknown."""
     delivery_timeout_ms: int = 30_000
-    """A record that was not acknowledged for this long fails, or its outcome is unknown."""
+    """The time in which a record must be acknowledged; after it the record fails or its outcome is
+    unknown."""
     max_block_ms: int = 10_000
-    """The first news of a topic are waited for so long, and no longer than ``delivery_timeout_ms`` (by the face; the machine never
-    waits)."""
+    """The longest wait for the first metadata of a topic, at most ``delivery_timeout_ms``. (The
+    blocking interface waits; the machine never does.)"""
     enable_idempotence: bool | None = None
-    """Every record once, and in order, whatever is repeated. None: where ``acks`` is -1 and ``max_in_flight`` at most 5, which it
-    needs."""
+    """Whether every record is appended once and in order, whatever is sent again.
+
+    It needs ``acks`` -1 and ``max_in_flight`` of at most 5; None enables it if these hold.
+    """
 
     def __post_init__(self) -> None:
-        # By name: what is said of a wrong type by whoever compiled an attribute tells no user what is wanted.
+        # Check by name: mypyc's text about a wrong type does not tell a user which value is
+        # allowed.
         for name, low in (
             ("batch_size_max", 1),
             ("record_size_max", 1),
@@ -117,14 +130,15 @@ class ProducerConfig:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether batches are numbered."""
+        """Whether batches have sequence numbers."""
         if self.enable_idempotence is None:
             return self.acks == -1 and self.max_in_flight <= FLYING_MAX
         return self.enable_idempotence
 
 
 class _TopicState:
-    """One topic as the producer sees it: its queues, and which partition records without key go to now."""
+    """The producer's state of one topic: its queues, and the current partition for records without
+    key."""
 
     __slots__ = ("keys", "queues", "sticky", "sticky_sealed")
 
@@ -136,10 +150,11 @@ class _TopicState:
 
 
 class Producer:
-    """Sends records. One owner (the runtime's faces lock it); ``poll`` never waits.
+    """Sends records. One owner (the runtime's interfaces lock it); ``poll`` never waits.
 
-    For a simulation: ``Producer(transport, clock, random, ["node-1"], address="client-1", config=ProducerConfig(max_in_flight=1))``,
-    then ``want(topic)``, ``poll`` until ``knows(topic)``, ``send``, and look at ``ack.done()``.
+    For a simulation: create ``Producer(transport, clock, random, ["node-1"], address="client-1",
+    config=ProducerConfig(max_in_flight=1))``, call ``want(topic)``, ``poll`` until
+    ``knows(topic)``, then ``send``, and look at ``ack.done()``.
     """
 
     def __init__(
@@ -154,9 +169,13 @@ class Producer:
         owner: Owner | None = None,
         batch_limit: Callable[[str], tuple[int, int]] | None = None,
     ) -> None:
-        """Listens at ``address`` on ``transport``; asks the ``bootstrap`` nodes first. ``owner`` waits for acks; None where nobody does.
-        ``batch_limit``: how large a batch of several records of a topic may be, and one of a single record (bytes), where somebody knows:
-        ``batch_size_max`` is not to be beyond the one, ``record_size_max`` not below the other."""
+        """Listen at ``address`` on ``transport``; ask the ``bootstrap`` nodes first.
+
+        ``owner`` waits for acks; None if acks are not waited for. ``batch_limit`` returns the
+        limits of a topic in bytes, if they are known: of a batch of several records, and of a batch
+        of one record. Batches stay within the first even if ``batch_size_max`` is larger. Single
+        records up to the second are sent even if ``record_size_max`` is smaller.
+        """
         self.config = ProducerConfig() if config is None else config
         self._clock = clock
         self._now_ns = clock.monotonic_ns
@@ -167,11 +186,11 @@ class Producer:
         self._router = Router(self._calls, clock, random, bootstrap)
         self._routes = self._router.topics
         self._topics: dict[str, _TopicState] = {}
-        self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work, or with refusals to see to
+        self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work to do
         self._in_flight: dict[int, int] = {}  # requests by node
         self._ledger = Ledger()
         self.failures = Failures()
-        """What was not acknowledged, for whoever never asks."""
+        """The records that were not acknowledged, for callers that never check an ack."""
         self._retry_ns: int | None = None
         self._closed = False
         self._is_idempotent = self.config.is_idempotent
@@ -183,7 +202,10 @@ class Producer:
     # ---------------------------------------------------------------------------------------------------------------------- topics
 
     def knows(self, topic: str) -> bool:
-        """Whether records can be sent to the topic; raises why not once the cluster said that there is no such topic."""
+        """Return whether records can be sent to the topic.
+
+        Raises the refusal if the cluster answered that there is no such topic.
+        """
         return self._router.knows(topic)
 
     def want(self, topic: str) -> None:
@@ -192,7 +214,7 @@ class Producer:
             self._router.want(topic)
 
     def partition_count(self, topic: str) -> int:
-        """REQUIRES :meth:`knows`."""
+        """Return the number of partitions of a topic. REQUIRES :meth:`knows`."""
         return len(self._routes[topic].leaders)
 
     # --------------------------------------------------------------------------------------------------------------------- sending
@@ -209,14 +231,15 @@ class Producer:
     ) -> Ack:
         """Queue one record. REQUIRES :meth:`knows`.
 
-        A record goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else with others without key to a partition
-        that changes with every batch. ``timestamp`` in ms, or an aware datetime (default: now).
+        The record goes to ``partition`` if given, else to the partition of its ``key`` by Kafka's
+        murmur2. Records without key go to a partition that changes with every batch. ``timestamp``
+        is in ms, or an aware datetime (default: now).
         """
         state = self._state(topic)
         if partition is None:
             partition = self._sticky(topic, state) if key is None else self._keyed(topic, state, key)
         queue = self._queue(state, topic, partition)
-        # Before it has something: a signal handler that comes in between leaves nothing behind.
+        # First: a signal handler that interrupts here must not leave a record in an inactive queue.
         self._active[topic, queue.partition] = queue
         outcome, index = queue.append(value, key, headers, self._clock.wall_ms() if timestamp is None else timestamp, self._now_ns)
         return Ack(outcome, index)
@@ -231,8 +254,11 @@ class Producer:
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
-        """Queue many records, each as :meth:`send` would; ``keys``, ``headers``, ``timestamps``, where given, are as long as ``values``.
-        REQUIRES :meth:`knows`. Nothing is queued where one of them is refused."""
+        """Queue many records, each as :meth:`send` would. REQUIRES :meth:`knows`.
+
+        ``keys``, ``headers`` and ``timestamps``, if given, must be as long as ``values``. If one
+        record is refused, none is queued.
+        """
         for name, given in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
             if given is None:
                 continue
@@ -265,7 +291,8 @@ class Producer:
         timestamps: Sequence[int | datetime] | None,
         stamp_ms: int,
     ) -> Acks:
-        """Group by partition, fill each one's batches, and remember where each record went."""
+        """Group the records by partition, fill the batches of each, and note the place of each
+        record."""
         groups: dict[int, list[int]] = {}
         for index, key in enumerate(keys):
             number = self._sticky(topic, state) if key is None else self._keyed(topic, state, key)
@@ -302,7 +329,7 @@ class Producer:
         count = len(self._routes[topic].leaders)
         if len(state.queues) != count:
             state.keys.clear()
-            if state.sticky >= count:  # it was made anew
+            if state.sticky >= count:  # the topic was re-created
                 state.sticky = -1
             del state.queues[count:]
             config = self.config
@@ -310,7 +337,8 @@ class Producer:
             if self._batch_limit is not None:
                 several, alone = self._batch_limit(topic)
                 size_max = max(min(size_max, several), HEADER_SIZE + 1)
-                # Where a topic takes less than any other, a record that is too large is sent, and the leader says what it thinks of it.
+                # A topic may have a lower limit: then a too large record is sent and the leader
+                # refuses it.
                 alone_max = max(alone_max, alone)
             state.queues.extend(
                 PartitionQueue(self._owner, self._ledger, topic, number, size_max, alone_max, config.delivery_timeout_ms)
@@ -359,7 +387,7 @@ class Producer:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` has something to do although nothing arrives."""
+        """The time at which :meth:`poll` must run even if no message arrives."""
         wake = self._retry_ns if self._active else None
         for _, _, until_ns in self._calls.open.values():
             if wake is None or until_ns < wake:
@@ -374,30 +402,34 @@ class Producer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was sent is settled."""
+        """Whether all sent records are settled."""
         return not self._ledger.outcomes()
 
     @property
     def buffered_size(self) -> int:
-        """Bytes of sealed batches that are not settled."""
+        """The bytes of sealed batches that are not settled."""
         return self._ledger.size
 
     def unsettled(self) -> list[Outcome]:
-        """The batches that are not settled, those begun first in front."""
+        """Return the batches that are not settled, oldest first."""
         return self._ledger.outcomes()
 
     def abandon(self, error: PyreplogError) -> None:
-        """Settle everything with ``error``: this machine was interrupted half-way and is used no more."""
+        """Settle everything with ``error``, because this machine was interrupted half-way and is
+        unusable."""
         self._closed = True
         for outcome in self.unsettled():
-            if outcome.settled:  # the interrupted turn came as far as that
+            if outcome.settled:  # the interrupted turn had settled it
                 continue
             stamps = outcome.timestamps
             self.failures.note(outcome, 1 if isinstance(stamps, int) else max(len(stamps), 1))
             outcome.fail(error)
 
     def poll(self, timeout_ns: int = 0) -> bool:
-        """Take answers, send what can be sent. Whether anything happened. ``timeout_ns`` is there for symmetry; it never waits."""
+        """Receive answers and send the batches that are ready; return whether there was work.
+
+        It never waits; ``timeout_ns`` only makes all ``poll`` methods alike.
+        """
         happened = self._calls.poll()
         while self._active and self._send_ready():
             happened = True
@@ -431,7 +463,7 @@ class Producer:
                     self._router.want(queue.topic)
             if node < 0:
                 at = self._expire(queue, now)
-                if at is None:  # nothing waits any more
+                if at is None:  # the queue is empty
                     del self._active[key]
                 else:
                     retry = at if retry is None else min(retry, at)
@@ -454,19 +486,23 @@ class Producer:
         return bool(requests)
 
     def _lose(self, queue: PartitionQueue, count: int) -> None:
-        """The topic was made anew, with ``count`` partitions, and this is none of them."""
+        """Fail the batches of a partition that no longer exists: the topic was re-created with
+        ``count``."""
         for batch in queue.drain():
-            gone = UnknownTopicError(f"{queue.topic!r} has partitions 0 to {count - 1} since it was made anew, not {queue.partition}")
+            gone = UnknownTopicError(f"{queue.topic!r} has partitions 0 to {count - 1} since it was re-created, not {queue.partition}")
             self._fail(batch, self._unknown(queue, batch, str(gone)) if batch.unsure else gone)
 
     def _may_number(self, queue: PartitionQueue, now: int) -> bool:
-        """Have this partition's batches numbered from now on; asks for a producer id, and says False, where there is none."""
+        """Number this partition's batches from now on.
+
+        If there is no producer id, ask for one and return False.
+        """
         sequencer = queue.sequencer
         assert sequencer is not None, "the queue of an idempotent producer"
         if self._producer_id >= 0 and sequencer.epoch < 0:
             sequencer.begin(self._producer_id)
             return True
-        if sequencer.epoch >= 0:  # it used up every epoch of its id
+        if sequencer.epoch >= 0:  # all epochs of its producer id are used
             self._producer_id = -1
             sequencer.epoch = -1
         self._ask_id(now)
@@ -500,7 +536,7 @@ class Producer:
             self._retry_ns = at_ns
 
     def _expire(self, queue: PartitionQueue, now: int) -> int | None:
-        """Fail what waited too long; when to look again."""
+        """Fail the batches that waited too long; return the time to look again."""
         while (until := queue.deadline_ns) is not None and until <= now:
             late = queue.take()
             if late is None:
@@ -564,7 +600,7 @@ class Producer:
                 if batch.sequence > queue.passed:
                     queue.passed = batch.sequence
                 batch.data = None
-                epoch = route.epochs[queue.partition] if queue.partition < len(route.epochs) else -1  # made anew since, with fewer
+                epoch = route.epochs[queue.partition] if queue.partition < len(route.epochs) else -1  # re-created with fewer
                 batch.outcome.succeed(result.base_offset, epoch, result.log_append_time_ms)
                 self._ledger.close(batch.outcome)
             else:
@@ -588,10 +624,14 @@ class Producer:
             self._fail(batch, self._unknown(queue, batch, str(error)) if batch.unsure else error)
 
     def _resolve(self, queue: PartitionQueue, batch: Batch, code: int, node: int, details: str, *, answered: bool) -> bool:
-        """What the answer means for a numbered batch; False where it means no more than for any other."""
+        """Handle the answer to a numbered batch.
+
+        Return False if the answer means the same as for a batch without numbers.
+        """
         assert queue.sequencer is not None
         if code in UNKNOWN:
-            # Sent again: a leader that has it already says so. The one that may have it keeps the memory that it was given.
+            # Send it again: a leader that has the batch reports a duplicate. Send a copy, because
+            # the leader that may have the batch keeps the memory.
             assert batch.data is not None
             batch.data = memoryview(bytearray(batch.data))
             batch.unsure = True
@@ -602,15 +642,17 @@ class Producer:
         if code in _MISSING:
             if queue.is_first(batch):
                 if code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.unsure:
-                    return False  # it may have been there, and been deleted with all that was known of this producer
-                # Nothing before it can still come, and the log ends before it: it was not appended. A new epoch begins with it.
+                    return False  # it may have been appended and deleted
+                # No earlier batch is open and the log ends before this one, so it was not appended.
+                # It begins a new epoch.
                 batch.unsure = False
                 queue.sequencer.broken = True
             self._refuse(queue, batch, code, node, details)
             return True
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             if not batch.unsure:
-                # Every sending of it was refused: a leader that knew nobody took what comes behind it, or the network doubled a message.
+                # Every sending was refused. Either a leader without state of this producer accepted
+                # a later batch, or the network delivered a message twice.
                 self._fail(batch, self._unknown(queue, batch, str(cluster_error(code, details))))
                 return True
             batch.data = None
@@ -621,13 +663,17 @@ class Producer:
 
     def _unknown(self, queue: PartitionQueue, batch: Batch, reason: str) -> OutcomeUnknownError:
         if batch.failures > 1:
-            # The last refusal may say of itself that nothing was appended.
+            # The last refusal may say that nothing was appended, which is true only of that
+            # sending.
             reason = f"sent {batch.failures} times, and not known to be refused each time; the last time: {reason}"
         tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
         return OutcomeUnknownError(tried, reason)
 
     def _refuse(self, queue: PartitionQueue, batch: Batch, code: int, node: int, details: str = "") -> None:
-        """Proven not appended, or numbered: keep the batch, to be sent again after a pause."""
+        """Keep the batch, to be sent again after a pause.
+
+        REQUIRES that it was not appended, or that it has sequence numbers.
+        """
         now = self._now_ns()
         batch.failures += 1
         batch.error = batch.outcome.refusal = cluster_error(code, details or f"{queue.topic}-{queue.partition}")
@@ -637,12 +683,12 @@ class Producer:
             self._fail(batch, self._unknown(queue, batch, str(batch.error)) if batch.unsure else _not_appended(batch.error))
             return
         assert batch.data is not None
-        stamp(batch.data, 0, -1)  # the leader may have written its own numbers before it refused
+        stamp(batch.data, 0, -1)  # the leader may have written offset and epoch before it refused
         queue.refused.append(batch)
         queue.paused_until_ns = now + backoff_ns(batch.failures, self._random)
         self._active[queue.topic, queue.partition] = queue
         self._wake_at(queue.paused_until_ns)
-        tell_retry("%s-%d: records are sent again, which node %d refused: %s", queue.topic, queue.partition, node, batch.error)
+        tell_retry("%s-%d: node %d refused records, which are sent again: %s", queue.topic, queue.partition, node, batch.error)
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
         batch.data = None
@@ -653,7 +699,10 @@ class Producer:
     # --------------------------------------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Give up what is not settled: unsent records fail as closed, those on their way have an unknown outcome."""
+        """Give up all unsettled batches.
+
+        Unsent ones fail with ClosedError; the outcome of those in flight is unknown.
+        """
         if self._closed:
             return
         self._closed = True
@@ -667,7 +716,7 @@ class Producer:
         self._active.clear()
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, text: str) -> None:
-        """It will not be sent (again)."""
+        """Settle a batch that will not be sent (again)."""
         if batch.unsure:
             self._fail(batch, self._unknown(queue, batch, str(batch.error)))
         elif batch.error is not None:
@@ -679,7 +728,7 @@ class Producer:
 
 
 def _not_appended(refusal: ClusterError) -> ClusterError:
-    """What its sender is told of a batch that was refused each time, until it was too late to send it again."""
+    """Return the error of a batch that was refused each time until its delivery timeout."""
     said = str(refusal)
     return refusal if "nothing was appended" in said else cluster_error(refusal.code, f"{said}; nothing was appended")
 
@@ -687,8 +736,8 @@ def _not_appended(refusal: ClusterError) -> ClusterError:
 def _no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterError:
     name = f"{queue.topic}-{queue.partition}"
     advice = (
-        f"admin.describe({queue.topic!r}) says in isr and elr which nodes may lead it, and admin.elect_leaders helps where none of them "
-        "comes back"
+        f"admin.describe({queue.topic!r}) says in isr and elr which nodes may lead it; if none of them comes back, "
+        "admin.elect_leaders can elect another"
     )
     if refusal is not None:
         return LeaderNotAvailableError(f"{name}; nothing was appended. {advice}")

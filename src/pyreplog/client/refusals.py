@@ -1,4 +1,4 @@
-"""Refusals: what a leader's answer to a batch proves."""
+"""The refusals of a batch by a leader, and the facts that each proves."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ NOT_APPENDED: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Refusals that prove that nothing was appended and may pass: sent again."""
+"""Refusals that prove that nothing was appended and that may pass: the batch is sent again."""
 UNKNOWN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Answers that prove nothing."""
+"""Answers that do not prove whether the batch was appended."""

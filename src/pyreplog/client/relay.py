@@ -1,8 +1,11 @@
-"""Relay: hands encoded batches that bear their own producer's id and sequence to the leaders of their partitions, each until it is there.
+"""Relay: sends encoded batches, which carry their own producer id and sequence, to the leaders of
+their partitions, each until it is in the log.
 
-For batches that somebody else made (:mod:`pyreplog.spool`). One batch of a partition is on its way at a time, so they stay in order; a
-batch whose outcome is unknown is sent again, and the leader recognises it. A leader remembers the last few batches of a producer only:
-one that is out of order may be an older one that is there, which is so where a later one then follows or is a repetition.
+It serves batches from another encoder (:mod:`pyreplog.spool`). One batch of a partition is in
+flight at a time, so they stay in order. A batch with an unknown outcome is sent again, and the
+leader recognises it. A leader remembers only the last five batches of a producer. OUT_OF_ORDER may
+therefore mean "older, and already in the log". It does if a later batch is then accepted or
+reported as a duplicate.
 """
 
 from __future__ import annotations
@@ -32,13 +35,14 @@ __all__ = ["Relay"]
 ACKS_ALL: Final = -1
 REQUEST_TIMEOUT_MS: Final = 10_000
 DELIVERY_TIMEOUT_NS: Final = 60_000_000_000
-"""A batch that nobody takes for this long fails, and with it everything."""
+"""If no node accepts a batch for this long, it fails, and with it the whole relay."""
 
 _AGAIN: Final = NOT_APPENDED | UNKNOWN
 _OLDER: Final = frozenset({ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
-"""The batch is older than those remembered; or, where none that follows is taken, one before it is lost."""
+"""The batch is older than the remembered ones; or, if no later batch is accepted, an earlier one is
+lost."""
 _STAY: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""Answers after which the same node leads still."""
+"""Answers after which the same node still leads."""
 
 
 class _Queue:
@@ -69,7 +73,10 @@ class Relay:
         address: Address,
         owner: Owner | None = None,
     ) -> None:
-        """Listens at ``address`` on ``transport``; asks the ``bootstrap`` nodes first. ``owner`` waits for what :meth:`below` returns."""
+        """Listen at ``address`` on ``transport``; ask the ``bootstrap`` nodes first.
+
+        ``owner`` waits for the results of :meth:`below`.
+        """
         self._now_ns = clock.monotonic_ns
         self._random = random
         self._owner = owner
@@ -80,12 +87,12 @@ class Relay:
         self._failure: PyreplogError | None = None
         self._retry_ns: int | None = None
         self.size = 0
-        """Bytes that are not known to be in the log."""
+        """The bytes that are not known to be in the log."""
 
     # --------------------------------------------------------------------------------------------------------------------- sending
 
     def send(self, key: TopicPartition, data: bytes) -> None:
-        """Queue one batch. It is never changed: a leader makes its own copy."""
+        """Queue one batch. It is never changed, because a leader makes its own copy."""
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue(key)
@@ -95,10 +102,13 @@ class Relay:
         self.size += len(data)
 
     def below(self, size: int) -> Pending:
-        """Settled once not more than ``size`` bytes are unknown, or with the first failure; with 0 also where the log lost batches."""
+        """Return a Pending that settles once at most ``size`` bytes are unacknowledged.
+
+        It fails with the first failure; with ``size`` 0 also if the log lost batches.
+        """
         pending = Pending(self._owner)
         if self._failure is not None:
-            pending.fail(self._failure)  # one that is closed is polled no more
+            pending.fail(self._failure)  # a closed relay is no longer polled
         else:
             self._waiting.append((size, pending))
         return pending
@@ -107,12 +117,15 @@ class Relay:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` has something to do although nothing arrives."""
+        """The time at which :meth:`poll` must run even if no message arrives."""
         wakes = [at for at in (self._calls.next_wake_ns, self._router.next_wake_ns, self._retry_ns) if at is not None]
         return min(wakes, default=None)
 
     def poll(self, timeout_ns: int = 0) -> bool:
-        """Take answers, send what can be sent, tell who waits. Whether anything happened. ``timeout_ns`` is there for symmetry."""
+        """Receive answers, send ready batches and release waiters; return whether there was work.
+
+        It never waits; ``timeout_ns`` only makes all ``poll`` methods alike.
+        """
         happened = self._calls.poll()
         if self._failure is None and self.size:
             happened = self._send_ready() or happened
@@ -128,7 +141,7 @@ class Relay:
             if not queue.batches or queue.in_flight:
                 continue
             if now - queue.since_ns > DELIVERY_TIMEOUT_NS:
-                self._failure = RequestTimedOutError(f"{queue.key} took no batch in time")
+                self._failure = RequestTimedOutError(f"{queue.key} accepted no batch in time")
                 return True
             if queue.paused_until_ns > now:
                 self._wake_at(queue.paused_until_ns)
@@ -145,7 +158,7 @@ class Relay:
         return bool(requests)
 
     def _leader(self, key: TopicPartition) -> int:
-        """The node that leads ``key``; -1: not known now, and asked for."""
+        """Return the node that leads ``key``; -1: not known now, and asked for."""
         refusal = self._router.refusal(key.topic)
         if refusal is not None:
             self._failure = refusal
@@ -226,7 +239,7 @@ class Relay:
     # --------------------------------------------------------------------------------------------------------------------- the end
 
     def close(self, error: PyreplogError | None = None) -> None:
-        """End. Whoever waits hears of it: the batches on their way may be in the log or not."""
+        """End the relay. Waiters get an error: the batches in flight may be in the log or not."""
         self._failure = self._failure or error or ClosedError("the relay was closed")
         self._calls.close()
         self._tell()

@@ -1,6 +1,7 @@
-"""Router: which node leads what, as far as this client has heard. Asks again when told that it is wrong, with growing pauses.
+"""Router: the leader of each partition, as far as this client knows. If the information proves
+wrong it asks again, with growing pauses.
 
-It never guesses: a partition without a known leader is simply not sent to yet.
+It never guesses: while a partition has no known leader, no request is sent for it.
 """
 
 from __future__ import annotations
@@ -28,28 +29,31 @@ from pyreplog.wire import (
 __all__ = ["BACKOFF_MAX_MS", "BACKOFF_MS", "Router", "TopicRoute", "address_of", "backoff_ns"]
 
 BACKOFF_MS: Final = 2
-"""Pause after the first failure; doubles up to :data:`BACKOFF_MAX_MS`, give or take a fifth."""
+"""The pause after the first failure. It doubles up to :data:`BACKOFF_MAX_MS`, plus or minus a
+fifth."""
 BACKOFF_MAX_MS: Final = 1000
 PATIENCE_MS: Final = 1000
-"""Metadata is in every node's memory: who does not answer for so long is passed over."""
+"""The time in which a node must answer before another is asked. Metadata is in every node's
+memory."""
 _PASSING: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
-"""Whoever says this of a topic does not know yet."""
+"""Answers about a topic that mean that the node does not know yet."""
 
 
 def backoff_ns(failures: int, random: Random) -> int:
-    """The pause after that many failures in a row (at least one)."""
+    """Return the pause after ``failures`` failures in a row (at least one)."""
     pause = min(BACKOFF_MS << min(failures - 1, 10), BACKOFF_MAX_MS) * MS
     return int(pause * (0.8 + 0.4 * random.random()))
 
 
 def address_of(broker: MetadataResponseBroker) -> Address:
-    """Where a node can be reached. One in this process has a name and no port."""
+    """Return the address of a node. A node in this process has a name and no port."""
     return broker.host if broker.port == 0 else f"{broker.host}:{broker.port}"
 
 
 @dataclass(slots=True)
 class TopicRoute:
-    """One topic: its id, and each partition's leader (-1: none known), leader epoch and in-sync set, by partition number."""
+    """One topic: its id, and by partition number the leader (-1: none known), leader epoch and
+    in-sync set."""
 
     name: str
     topic_id: str
@@ -61,7 +65,7 @@ class TopicRoute:
 class Router:
     """The metadata that one client needs. One owner.
 
-    ``bootstrap``: addresses to ask; each is tried in turn, then the nodes that were heard of.
+    ``bootstrap``: the addresses to ask first, each in turn; then the known nodes are asked.
     """
 
     def __init__(self, calls: Calls, clock: Clock, random: Random, bootstrap: Sequence[Address]) -> None:
@@ -70,19 +74,21 @@ class Router:
         self._random = random
         self._bootstrap = list(bootstrap)
         self.addresses: dict[int, Address] = {}
-        """Where each node can be reached; to be read only."""
+        """The address of each node. Read-only."""
         self.topics: dict[str, TopicRoute] = {}
-        """What is known, by name; to be read only."""
+        """The known topics, by name. Read-only."""
         self._names: dict[str, str] = {}  # topic id -> name
         self._unknown: dict[str, ClusterError] = {}
         self._denials: dict[str, int] = {}
         self._doubts: dict[str, set[Address]] = {}
-        """Who told of a topic's former life since one told of the one that is known, by name."""
+        """By name: the nodes that reported an earlier topic of that name since the known one was
+        last confirmed."""
         self.wanted: dict[str, None] = {}
-        """Topics to ask for."""
+        """The topics to ask for."""
         self.asking: list[str] | None = None
-        """Topics that a node was asked for. With neither these nor those :meth:`poll` has nothing to do."""
-        self._patience_ns = 0  # until then
+        """The topics of the open request. Without these and ``wanted``, :meth:`poll` has no
+        work."""
+        self._patience_ns = 0  # time at which the open request is given up
         self._question = 0
         self._asked: Address = ""
         self._next_peer = 0
@@ -91,17 +97,23 @@ class Router:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` wants to ask again."""
+        """The time at which :meth:`poll` wants to ask again."""
         if self.asking is not None:
             return self._patience_ns
         return self._retry_ns if self.wanted else None
 
     def topic(self, name: str) -> TopicRoute | None:
-        """What is known of the topic; None: nothing yet (:meth:`want` it), or it does not exist (:meth:`refusal`)."""
+        """Return the known route of the topic.
+
+        None: it is not known yet (call :meth:`want`), or it does not exist (see :meth:`refusal`).
+        """
         return self.topics.get(name)
 
     def knows(self, name: str) -> bool:
-        """Whether the topic's partitions are known; raises why not once the cluster said that there is no such topic."""
+        """Return whether the topic's partitions are known.
+
+        Raises the refusal if the cluster answered that there is no such topic.
+        """
         if name in self.topics:
             return True
         refusal = self._unknown.get(name)
@@ -110,35 +122,36 @@ class Router:
         return False
 
     def name_of(self, topic_id: str) -> str | None:
-        """The topic's name: that of any id it ever had here."""
+        """Return the name of a topic by any id that it ever had here."""
         return self._names.get(topic_id)
 
     def produced(self, answer: ProduceResponse | None) -> dict[tuple[str | None, int], PartitionProduceResponse]:
-        """What a leader answered for each partition, by the topic's name and the partition's number; nothing where no answer came."""
+        """Return a leader's results by (topic name, partition number); nothing if no answer
+        came."""
         results: dict[tuple[str | None, int], PartitionProduceResponse] = {}
         if answer is not None:
             for topic in answer.responses:
-                name = self._names.get(topic.topic_id)  # another topic may have it by now
+                name = self._names.get(topic.topic_id)  # another topic may have that name now
                 for partition in topic.partition_responses:
                     results[name, partition.index] = partition
         return results
 
     def refusal(self, name: str) -> ClusterError | None:
-        """Why the last answer had no such topic."""
+        """Return the reason why the last answer did not have that topic, or None."""
         return self._unknown.get(name)
 
     def address(self, node_id: int) -> Address | None:
-        """Where a node can be reached."""
+        """Return the address of a node, or None."""
         return self.addresses.get(node_id)
 
     def peers(self) -> list[Address]:
-        """Whom to ask what any node can answer, in turn."""
+        """Return the nodes to ask, in turn, for answers that any node can give."""
         peers = list(dict.fromkeys([*self.addresses.values(), *self._bootstrap]))
         first = self._next_peer % len(peers)
         return peers[first:] + peers[:first]
 
     def turn(self) -> None:
-        """Whoever was asked last did not help: another one is next."""
+        """Ask another node next, because the last one did not help."""
         self._next_peer += 1
 
     def want(self, name: str) -> None:
@@ -148,22 +161,22 @@ class Router:
             self.wanted.setdefault(name)
 
     def misled(self, name: str, partition: int, leader: int) -> None:
-        """The ``leader`` we knew does not lead, or does not answer: forget it and ask."""
+        """Forget ``leader``, which does not lead or does not answer, and ask for the topic."""
         route = self.topics.get(name)
         if route is not None and partition < len(route.leaders) and route.leaders[partition] == leader:
             route.leaders[partition] = -1
-            self._next_peer += 1  # whoever told us so may lag
+            self._next_peer += 1  # the node that named it may lag
         self.want(name)
 
     def poll(self) -> bool:
-        """Ask for what is wanted. Whether a request went out."""
+        """Ask for the wanted topics; return whether a request was sent."""
         if not self.wanted and self.asking is None:
             return False
         now = self._now_ns()
         if self.asking is not None:
             if now < self._patience_ns:
                 return False
-            self._answered(self._question, None)  # a node that hangs must not keep us from the others
+            self._answered(self._question, None)  # a hanging node must not block the others
         if self._retry_ns is not None and now < self._retry_ns:
             return False
         for peer in self.peers():
@@ -183,7 +196,7 @@ class Router:
 
     def _answered(self, question: int, answer: MetadataResponse | None) -> None:
         if question != self._question or self.asking is None:
-            return  # too late: somebody else was asked meanwhile
+            return  # too late: another node was asked since
         asked, self.asking = self.asking, None
         if answer is None:
             self._next_peer += 1
@@ -197,7 +210,7 @@ class Router:
         for topic in answer.topics:
             leaderless |= self._take(topic)
         if leaderless:
-            # Somebody else may know more, a little later.
+            # Another node may know more, a little later.
             self._next_peer += 1
             self._pause()
         else:
@@ -227,10 +240,11 @@ class Router:
                 route.epochs.append(-1)
                 route.isrs.append(())
             if partition.leader_epoch < route.epochs[index]:
-                # An older picture, from a node that lags.
+                # Older metadata, from a node that lags.
                 leaderless |= route.leaders[index] < 0
                 continue
-            # The leader that just refused, named again in the same epoch, is what we know to be wrong only for a moment: take it.
+            # A leader that has just refused may be named again in the same epoch. Accept it: the
+            # refusal is soon out of date.
             route.leaders[index] = partition.leader_id
             route.epochs[index] = partition.leader_epoch
             route.isrs[index] = partition.isr_nodes
@@ -240,15 +254,22 @@ class Router:
         return leaderless
 
     def _is_outvoted(self, name: str) -> bool:
-        """Told of the topic whose name another has now: that node lags. Where more than half of the nodes say so in a row, whoever told of
-        the other one did."""
+        """Decide between two topics of one name, when a node reports an earlier one than the known
+        topic.
+
+        Normally that node lags. If more than half of the nodes report the earlier one in a row, the
+        node that reported the known topic lagged.
+        """
         doubts = self._doubts.setdefault(name, set())
         doubts.add(self._asked)
         return len(doubts) > (len(self.addresses) or len(self._bootstrap)) // 2
 
     def _denied(self, name: str, code: int) -> bool:
-        """A node does not know the topic: one that has just started may lag. So it counts only where nobody ever knew it, and as many say
-        so as there are nodes to ask first. Whether to ask again after a pause."""
+        """Note that a node does not know the topic; return whether to ask again after a pause.
+
+        A node that has just started may lag. So the topic counts as unknown only if it was never
+        known and as many answers deny it as there are nodes to ask first.
+        """
         if code in _PASSING or name in self.topics:
             self.wanted.setdefault(name)
             return True
