@@ -96,6 +96,13 @@ def other_topic(path: Path) -> None:
     (path / "n3" / "epochs-0" / "partition.metadata").write_text("version: 0\ntopic_id: AbCdEfGhIjKlMnOpQrStUw")
 
 
+def other_topic_beside(path: Path) -> None:
+    """Two partitions in one root, of different topics of one name, and one that does not say its topic."""
+    bare_partitions(path)
+    (path / "plain-1" / "partition.metadata").write_text("version: 0\ntopic_id: AbCdEfGhIjKlMnOpQrStUw")
+    (path / "txn-0" / "partition.metadata").unlink()
+
+
 def no_topic_id(path: Path) -> None:
     """Two nodes, of which one does not say which topic it holds."""
     kafka(f"{CLUSTER}/n2", path / "n2")
@@ -217,6 +224,7 @@ LAYOUTS = {
     "a copy": Layout(copied, ["."], 2, "twice"),
     "a copy of a node": Layout(copied_node, ["."], 14, "twice"),
     "two topics of one name": Layout(other_topic, ["."], 6, "topics"),
+    "two topics of one name side by side": Layout(other_topic_beside, ["."], 3, "topics"),
     "a topic without id": Layout(no_topic_id, ["."], 6, "no file"),
     "a node without cluster id": Layout(one_id_missing, ["n2", "n3"], 6, "2 independent logs"),
     "brokers and a controller": Layout(controllers, ["."], 7),

@@ -105,6 +105,24 @@ def test_no_log_is_made_inside_another(tmp_path: Path) -> None:
         assert log.end_offset == 1
 
 
+def test_a_new_partition_has_its_topics_id(disk: SystemDisk, tmp_path: Path) -> None:
+    """A partition that is made beside others of its topic takes over their id; contradicting ids are refused for writing."""
+    for number in (0, 1):
+        with pyreplog.open_log(tmp_path / "a", topic="t", partition=number) as log:
+            log.append(b"x")
+    readers = open_readers(disk, str(tmp_path / "a"))
+    assert len({reader.topic_id for reader in readers.values()}) == 1
+    for reader in readers.values():
+        reader.close()
+    (tmp_path / "a" / "t-1" / "partition.metadata").write_text("version: 0\ntopic_id: AbCdEfGhIjKlMnOpQrStUw")
+    for number in (0, 1, 2):
+        with pytest.raises(ConfigError, match=r"a/t-0 and .*a/t-1 are of different topics called t"):
+            pyreplog.open_log(tmp_path / "a", topic="t", partition=number)
+    assert not (tmp_path / "a" / "t-2").exists()
+    with pytest.raises(ConfigError, match=r"a/t-0 and .*a/t-1 cannot be read together"):
+        pyreplog.open_log(tmp_path / "a", "r", partition=0)
+
+
 def test_independent_logs_are_named_and_refused(disk: SystemDisk, tmp_path: Path) -> None:
     """Logs in sibling folders, each of its own cluster, are several logs: never replicas of one another."""
     make(*(tmp_path / f"worker-{number}" for number in range(3)))

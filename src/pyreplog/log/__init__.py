@@ -50,7 +50,7 @@ from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.node_list import missing_nodes, read_cluster, read_nodes, write_cluster, write_nodes
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
-from pyreplog.log.places import DEPTH_MAX, FoundRoot, has_root_file, hidden_roots, is_partition, is_refusal, root_above
+from pyreplog.log.places import DEPTH_MAX, FoundRoot, has_root_file, hidden_roots, is_partition, is_refusal, root_above, topic_id_of
 from pyreplog.log.reader import LogReader
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot, make_folder
@@ -152,6 +152,7 @@ __all__ = [
     "twice",
     "unframe_controller",
     "unreadable",
+    "topic_id_of",
     "untrusted",
     "with_reserve",
     "write_backup_note",

@@ -69,6 +69,7 @@ class FoundLog:
         self._nodes = {root.path: root.node_id for root in self.roots}
         self._current: dict[str, str] | None = None
         self._partitions: dict[TopicPartition, list[str]] | None = None
+        self._topics: dict[str, dict[TopicPartition, list[str]]] = {}
         self._conflicts: dict[str, Conflict] = {}
 
     def __repr__(self) -> str:
@@ -96,41 +97,38 @@ class FoundLog:
                 for key, folder in self._in_root(root.path):
                     found.setdefault(key, []).append(folder)
             self._partitions = {key: found[key] for key in sorted(found)}
-            if len(self.roots) > 1:
+            if self.bare is None:
                 self._compare(self._partitions)
         return self._partitions
 
     def folders_of(self, partition: TopicPartition) -> list[str]:
-        """The folders of one partition, without a look at the others. Raises :class:`ConfigError` if they cannot be read together, and
-        :class:`StorageError` if one of them may not be looked into."""
+        """The folders of one partition, without a look at other topics. Raises :class:`ConfigError` if the folders of its topic cannot be
+        read together, and :class:`StorageError` if one of the partition's may not be looked into."""
         if self.bare is not None:
             return [self.roots[0].path] if partition == self.bare else []
         if self._partitions is not None:
             self.check(partition.topic)
             return self._partitions.get(partition, [])
-        paths = [join(root.path, directory_name(*partition)) for root in self.roots]
-        folders = []
-        for path in paths:
-            try:
-                if is_partition(self._disk, path):
-                    folders.append(path)
-            except StorageError as error:
-                if not is_refusal(error):
-                    raise
-                raise unreadable(path, error) from None
-        if len(folders) > 1:
-            found = {partition: folders}
-            conflict = self._compare(found).get(partition.topic)
-            if conflict is not None:
-                raise _refused(conflict)
-            folders = found.get(partition, [])
-        return folders
+        found = self._topics.get(partition.topic)
+        if found is None:
+            found = self._topics[partition.topic] = {}
+            for root in self.roots:
+                for key, folder in self._in_root(root.path, partition.topic):
+                    found.setdefault(key, []).append(folder)
+            self._compare(found)
+        for root in self.roots:
+            folder = join(root.path, directory_name(*partition))
+            if folder in self.unreadable:
+                raise unreadable(folder, self.unreadable[folder])
+        if partition.topic in self._conflicts:
+            raise _refused(self._conflicts[partition.topic])
+        return found.get(partition, [])
 
-    def _in_root(self, root: str) -> list[tuple[TopicPartition, str]]:
+    def _in_root(self, root: str, topic: str | None = None) -> list[tuple[TopicPartition, str]]:
         found = []
         for name in self._disk.list(root):
             parsed = parse_directory_name(name)
-            if parsed is None or parsed.kind:
+            if parsed is None or parsed.kind or topic not in (None, parsed.topic_partition.topic):
                 continue
             folder = join(root, name)
             try:
@@ -170,7 +168,7 @@ class FoundLog:
         for key, folders in found.items():
             topics.setdefault(key.topic, []).extend(folders)
         for topic, folders in topics.items():
-            if len({parent_of(folder) for folder in folders}) > 1 and (conflict := self._of_several_topics(topic, folders)) is not None:
+            if len(folders) > 1 and (conflict := self._of_several_topics(topic, folders)) is not None:
                 self._conflicts[topic] = conflict
         for key in list(found):
             found[key] = [folder for folder in found[key] if folder not in self.stale] if self.stale else found[key]
@@ -195,11 +193,14 @@ class FoundLog:
         if "" in by_id:  # also of a folder that was removed since it was seen
             by_id[""] = [folder for folder in by_id[""] if is_partition(self._disk, folder)]
         by_id = {topic_id: there for topic_id, there in by_id.items() if there}
+        if len({parent_of(folder) for folder in folders}) == 1:
+            by_id.pop("", None)  # side by side in one root they need no id, but two ids contradict one another
         if len(by_id) < 2 and "" not in by_id:
             return None
         current = self._current_id(topic)
         if current in by_id:  # a node that was down while the topic was deleted and created again
-            self.stale += [folder for topic_id, there in by_id.items() if topic_id != current for folder in there]
+            earlier = [folder for topic_id, there in by_id.items() if topic_id != current for folder in there]
+            self.stale += [folder for folder in earlier if folder not in self.stale]
             return None
         if "" in by_id:
             nameless = by_id[""][0]

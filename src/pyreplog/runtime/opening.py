@@ -30,6 +30,7 @@ from pyreplog.log import (
     Origin,
     check_topic,
     deeper_logs,
+    directory_name,
     distrusted,
     find_roots,
     has_root_file,
@@ -40,6 +41,7 @@ from pyreplog.log import (
     random_uuid,
     read_cluster,
     root_above,
+    topic_id_of,
 )
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
@@ -296,9 +298,10 @@ def open_for_writing(
         key = asked.place(folder, _by_topic((*root.logs, *root.damaged)))
         if key in root.damaged:
             raise root.damaged[key]
+        topic_id = _topic_id(disk, folder, key.topic, (*root.logs, *root.damaged))
         log = root.logs.get(key)
         if log is None:
-            log = root.create_log(key.topic, key.partition, random_uuid(SystemChance()), LogConfig.from_mapping(asked.settings))
+            log = root.create_log(key.topic, key.partition, topic_id or random_uuid(SystemChance()), LogConfig.from_mapping(asked.settings))
         else:
             _take_over(log, asked.settings, folder, name)
         tell_torn(root, name, log)
@@ -315,6 +318,22 @@ def open_for_writing(
         if root is not None and not made:
             root.close(clean=False)
         raise
+
+
+def _topic_id(disk: Disk, folder: str, topic: str, partitions: Iterable[TopicPartition]) -> str:
+    """The id of ``topic`` in the root ``folder``; "" if no folder names one. Raises :class:`ConfigError` if two folders contradict one
+    another."""
+    known: dict[str, str] = {}
+    for key in sorted(partitions):
+        place = f"{folder}/{directory_name(*key)}"
+        if key.topic == topic and (topic_id := topic_id_of(disk, place)):
+            known.setdefault(topic_id, place)
+    if len(known) > 1:
+        raise ConfigError(
+            f"{' and '.join(known.values())} are of different topics called {topic}, with the ids {' and '.join(known)}: "
+            "move one of them away"
+        )
+    return next(iter(known), "")
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -131,8 +131,7 @@ def look_around(disk: Disk, path: str) -> Surroundings:
         for root in group:
             _fill(disk, log, root, found)
         log.partitions = dict(sorted(log.partitions.items()))
-        if len(group) > 1:
-            _compare(disk, log, [path, *filter(None, (root.home for root in group)), *(root.path.rpartition("/")[0] for root in group)])
+        _compare(disk, log, [path, *filter(None, (root.home for root in group)), *(root.path.rpartition("/")[0] for root in group)])
         found.logs.append(log)
     return found
 
@@ -342,15 +341,17 @@ def _compare(disk: Disk, log: OneLog, homes: Iterable[str]) -> None:
         by_topic.setdefault(topic, []).extend(folders)
     current: dict[str, str] | None = None
     for topic, folders in by_topic.items():
-        if len({folder.rpartition("/")[0] for folder in folders}) < 2:
+        if len(folders) < 2:
             continue
         ids = {folder: _topic_id(disk, folder) for folder in folders}
-        if len(set(ids.values())) == 1 and "" not in ids.values():
+        if len({folder.rpartition("/")[0] for folder in folders}) == 1:
+            ids = {folder: topic_id for folder, topic_id in ids.items() if topic_id}
+        if len(set(ids.values())) < 2 and "" not in ids.values():
             continue
         if current is None:
             current = _current_ids(disk, homes, log.roots[0].cluster)
         if current.get(topic) in ids.values():
-            log.earlier += [folder for folder in folders if ids[folder] != current[topic]]
+            log.earlier += [folder for folder, topic_id in ids.items() if topic_id != current[topic]]
             continue
         firsts = {topic_id: folder for folder, topic_id in reversed(ids.items())}
         chosen = list(firsts.values()) if len(firsts) > 1 else [folders[0], next(one for one in folders if one != folders[0])]

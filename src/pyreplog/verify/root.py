@@ -74,6 +74,7 @@ def verify(
         check_spool(disk, home, names, book)
         check_nodes(disk, home, book)
     for log in found.logs:
+        _tell_apart(log, book)
         if roots == [path]:
             check_root(disk, path, book, deep=deep, max_batch_bytes=max_batch_bytes)
         else:
@@ -378,13 +379,17 @@ class _Root:
             self._book.warn(path, f"{key} has {value} in it, and {expected} in its mark, which counts", REWRITTEN)
 
 
-def _check_log(disk: Disk, log: OneLog, book: Book, *, deep: bool, max_batch_bytes: int) -> None:
-    """Every root of ``log``, and its replicas against each other."""
+def _tell_apart(log: OneLog, book: Book) -> None:
+    """Tell which folders of ``log`` no reader takes together, and which are of earlier topics."""
     for clash in log.clashes:
         named = " and ".join(clash.folders)
         book.warn(clash.folders[0], f"no reader takes {named} together: {clash.why}", APART)
     for folder in log.earlier:
         book.note(folder, "it is of an earlier topic of that name, by the controller's state: not compared")
+
+
+def _check_log(disk: Disk, log: OneLog, book: Book, *, deep: bool, max_batch_bytes: int) -> None:
+    """Every root of ``log``, and its replicas against each other."""
     apart = {*log.earlier, *(folder for clash in log.clashes for folder in clash.folders[1:])}
     copies: dict[tuple[str, int], list[Facts]] = {}
     for root in log.roots:
