@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import pyreplog
+import pyreplog.aio
 from tests.cli.support import Replog
 from tests.oracle import bare
 
@@ -126,11 +128,9 @@ def test_iteration_skips_damage_and_tells_each_range(tmp_path: Path) -> None:
     """``read``, ``scan`` and ``follow`` warn of each range that ``skip_damaged=True`` leaves out, or call the function given instead."""
     folder, offsets, _ = damaged(tmp_path)
     with pyreplog.open_log(folder, "r") as log:
-        for isolation in ("read_uncommitted", "read_committed"):
-            with pyreplog.open_log(folder, "r", isolation=isolation) as same:
-                ranges: list[pyreplog.CorruptLogError] = []
-                assert [record.offset for record in same.read(skip_damaged=ranges.append)] == offsets
-                assert [(error.start, error.end) for error in ranges] == [(4, 6), (8, 10)]
+        ranges: list[pyreplog.CorruptLogError] = []
+        assert [record.offset for record in log.read(skip_damaged=ranges.append)] == offsets
+        assert [(error.start, error.end) for error in ranges] == [(4, 6), (8, 10)]
         with pytest.warns(pyreplog.DamagedRecordsWarning, match="left out: .*offsets [48] to [59]") as warned:
             assert [record.offset for record in log.read(skip_damaged=True)] == offsets
         assert [one.message.error.offset for one in warned] == [4, 8]  # type: ignore[union-attr]
@@ -143,6 +143,32 @@ def test_iteration_skips_damage_and_tells_each_range(tmp_path: Path) -> None:
             list(log.read())
         with pytest.raises(pyreplog.ConfigError, match="skip_damaged is 1"):
             log.read(skip_damaged=1)  # type: ignore[arg-type]
+
+
+def test_damage_is_not_skipped_among_committed_records(tmp_path: Path, replog: Replog) -> None:
+    """A damaged marker hides how a transaction ended: each face refuses ``skip_damaged`` with ``read_committed`` and says what to do."""
+    folder, _, _ = damaged(tmp_path)
+
+    async def read() -> None:
+        async with await pyreplog.aio.open_log(folder, "r", isolation="read_committed") as log:
+            async for _ in log.read(skip_damaged=True):
+                pass
+
+    with pyreplog.open_log(folder, "r", isolation="read_committed") as log:
+        for face in (
+            lambda: log.read(skip_damaged=True),
+            lambda: log.scan(skip_damaged=lambda error: None),
+            lambda: log.follow(timeout=0, skip_damaged=True),
+            lambda: pyreplog.scan([folder], isolation="read_committed", skip_damaged=True),
+            lambda: asyncio.run(read()),
+        ):
+            with pytest.raises(pyreplog.ConfigError, match="read 'read_uncommitted'"):
+                face()
+    for command in (("cat", folder), ("export", folder, tmp_path / "out.ndjson")):
+        done = replog(command[0], "--skip-damaged", "--isolation", "read_committed", *command[1:])
+        assert done.code != 0
+        assert "read 'read_uncommitted'" in done.err
+        assert not done.out
 
 
 def test_whole_batches_behind_damage_at_the_end_are_read(replog: Replog, tmp_path: Path) -> None:

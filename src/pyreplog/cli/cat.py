@@ -33,7 +33,7 @@ from pyreplog.cli.output import Progress, json_line, printable, record_fields, s
 from pyreplog.cli.reading import include_above, readers, source_of, tell_above
 from pyreplog.cli.several import Named, SeveralLogs, readers_of_several
 from pyreplog.config import INT64_MAX
-from pyreplog.log import LogReader, placed_lists
+from pyreplog.log import LogReader, check_skipping, placed_lists
 from pyreplog.record import Record
 
 __all__ = ["HELP", "NAME", "add_arguments", "chosen", "run", "write_records"]
@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     if len(arguments.path) > 1 and not arguments.all:
         say("replog cat: several folders are read by --all: add it, or name one folder")
         return EXIT_USAGE
+    if arguments.skip_damaged:
+        check_skipping(arguments.isolation)
     arguments.left_out = []
     with _opened(arguments) as logs:
         found = [reader for _, reader in logs.named]

@@ -33,7 +33,7 @@ from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import include_above, readers, tell_above
 from pyreplog.config import meant
 from pyreplog.errors import ConfigError
-from pyreplog.log import LogReader
+from pyreplog.log import LogReader, check_skipping
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = os.path.dirname(target)
     if folder and not os.path.isdir(folder):
         raise ConfigError(f"there is no folder {folder} to make {os.path.basename(target)} in")
+    if arguments.skip_damaged:
+        check_skipping(arguments.isolation)
     arguments.left_out = []
     # Of everything, the rest is exported; a topic that was asked for must be whole.
     left_out: list[str] | None = [] if arguments.topic is None and arguments.partition is None else None

@@ -13,7 +13,7 @@ from typing import Final
 from pyreplog.cli.output import Progress, counted, say
 from pyreplog.config import nearest, suggestion
 from pyreplog.errors import CorruptLogError, PyreplogError, StorageError, UnknownTopicError
-from pyreplog.log import READ_COMMITTED, CommittedSource, Finder, LogReader, SkippingSource, deeper_logs, distrusted, find_roots
+from pyreplog.log import CommittedSource, Finder, LogReader, SkippingSource, check_skipping, deeper_logs, distrusted, find_roots
 from pyreplog.ports import Disk
 from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
@@ -151,14 +151,14 @@ def source_of(reader: LogReader, arguments: argparse.Namespace) -> LogReader | C
     reader.max_batch_bytes = arguments.max_batch_bytes
     if not arguments.skip_damaged:
         return reader.isolated(arguments.isolation)
+    check_skipping(arguments.isolation)
 
     def tell(error: CorruptLogError) -> None:
         arguments.left_out.append(error)
         where = f"{reader.topic_partition}: {error.reason} in {error.file} at byte {error.position}"
         say(f"replog {arguments.command}: left out offsets {error.start} to {error.end - 1} of {where}")
 
-    skipping = SkippingSource(reader, tell)
-    return CommittedSource(skipping) if arguments.isolation == READ_COMMITTED else skipping
+    return SkippingSource(reader, tell)
 
 
 def check_path(path: str, what: str = "folder") -> None:

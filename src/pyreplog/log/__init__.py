@@ -55,7 +55,7 @@ from pyreplog.log.reader import LogReader
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot, make_folder
 from pyreplog.log.settings import read_config
-from pyreplog.log.skipping import SkippingSource, placed_lists
+from pyreplog.log.skipping import SkippingSource, check_skipping, placed_lists
 from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.snapshot import format_state, parse_state, read_state, read_whole, replace_file, write_state
 from pyreplog.log.together import Together, cluster_id_of, log_names, printable_name, twice
@@ -98,6 +98,7 @@ __all__ = [
     "RootView",
     "SPOOL_PREFIX",
     "SkippingSource",
+    "check_skipping",
     "Sleeping",
     "StableSource",
     "SyncPlan",

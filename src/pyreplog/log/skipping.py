@@ -6,12 +6,21 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from pyreplog._core import RecordBatch
-from pyreplog.errors import CorruptError, CorruptLogError
-from pyreplog.log.isolation import StableSource
+from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
+from pyreplog.log.isolation import READ_COMMITTED, READ_UNCOMMITTED, StableSource
 from pyreplog.ports import Buffer
 from pyreplog.record import Record, parts_of, record_lists_of, split
 
 _CHUNK_SIZE: Final = 1 << 20
+
+
+def check_skipping(isolation: str) -> None:
+    """Raises :class:`ConfigError` for a reader of committed records: a damaged marker hides whether its transaction was aborted."""
+    if isolation == READ_COMMITTED:
+        raise ConfigError(
+            f"isolation {READ_COMMITTED!r} cannot skip damaged batches: if the marker that ends a transaction is damaged, nobody can say "
+            f"whether its records were committed or aborted; read {READ_UNCOMMITTED!r} to skip damaged batches, or do not skip them"
+        )
 
 
 class Placed(Protocol):

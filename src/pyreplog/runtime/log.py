@@ -391,7 +391,8 @@ class Log:
 
         Damage raises CorruptLogError with its file, position, partition and offsets. With ``skip_damaged=True`` the damaged batches are
         left out instead, and a DamagedRecordsWarning tells each range of offsets; a function in its place gets the CorruptLogError of each
-        range (``skip_damaged=ranges.append``).
+        range (``skip_damaged=ranges.append``). With isolation ``"read_committed"`` it is a ConfigError: a damaged marker hides how its
+        transaction ended.
         """
         self._check()
         if start is not None:

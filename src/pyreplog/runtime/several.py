@@ -10,7 +10,7 @@ from typing import Literal
 from pyreplog.arrow import LOGS_COLUMNS, BatchSource, Scan
 from pyreplog.config import MAX_BATCH_BYTES, whole
 from pyreplog.errors import ConfigError, CorruptLogError
-from pyreplog.log import READ_COMMITTED, LogReader, Together, check_isolation, log_names, printable_name
+from pyreplog.log import READ_COMMITTED, LogReader, Together, check_isolation, check_skipping, log_names, printable_name
 from pyreplog.runtime.opening import folder_of, open_all_for_reading
 from pyreplog.runtime.views import CommittedView, ReaderView, SkippingView, teller_of
 from pyreplog.system import SystemDisk
@@ -57,6 +57,8 @@ def scan(
     committed = check_isolation(isolation) == READ_COMMITTED
     max_batch_bytes = whole("max_batch_bytes", max_batch_bytes, 1)
     tell = teller_of(skip_damaged)
+    if tell is not None:
+        check_skipping(isolation)
     disk = SystemDisk()
     together = Together(disk)
     sources: list[tuple[int, BatchSource]] = []

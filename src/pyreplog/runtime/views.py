@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from pyreplog.config import MAX_BATCH_BYTES, LogConfig
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, DamagedRecordsWarning
-from pyreplog.log import CommittedSource, LogReader, SkippingSource, StableSource
+from pyreplog.log import READ_COMMITTED, CommittedSource, LogReader, SkippingSource, StableSource, check_skipping
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, record_lists_of, split
 from pyreplog.runtime.follow import DiskNews, Followed, News
@@ -321,7 +321,6 @@ class CommittedView:
 
     def __init__(self, view: WriterView | ReaderView) -> None:
         self._view = view
-        self.stable = view
         self._source = CommittedSource(view)
         self.topic, self.partition = view.topic, view.partition
         self.is_checked = view.is_checked
@@ -407,10 +406,12 @@ class SkippingView:
     """``view`` without its damaged batches: ``tell`` gets the error of each range that is left out."""
 
     def __init__(self, view: WriterView | ReaderView | CommittedView, tell: Callable[[CorruptLogError], object]) -> None:
+        """Raises ConfigError for a view of committed records."""
+        if isinstance(view, CommittedView):
+            check_skipping(READ_COMMITTED)
+            raise AssertionError("a view of committed records is refused")
         self._view = view
-        self._all = view.stable if isinstance(view, CommittedView) else view
-        skipping = SkippingSource(self._all, tell)
-        self.source: CommittedSource | SkippingSource = CommittedSource(skipping) if isinstance(view, CommittedView) else skipping
+        self.source = SkippingSource(view, tell)
         self.topic, self.partition = view.topic, view.partition
         self.is_checked = True
 
@@ -453,7 +454,7 @@ class SkippingView:
     def look(self) -> None:
         """Of the view."""
         self._view.look()
-        self._all.see_behind()
+        self._view.see_behind()
 
     def records(self, start: int, end: int) -> Iterator[Record]:
         """The sound records of the half-open range."""
