@@ -71,6 +71,7 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
             raise StorageError(error.errno or errno.EACCES, "this process may not look into it, and it may be a partition", folder)
         for conflict in log.conflicts():
             raise ConfigError(f"{' and '.join(conflict.folders)} cannot be backed up together: {conflict.why}. Move one of them away")
+        log.check()
         places += [_place(source, target, root, log.name, in_cluster=in_cluster) for root in log.roots]
     if not places:
         raise StorageError(errno.ENOENT, "there is no log here to back up: neither a log, nor a cluster's or a broker's folder", source)

@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
     (say if target == "-" else tell)(text)
     for name in left_out or ():
-        say(printable(f"replog export: {name} may hold a log, may not be looked into, and is not among these records"))
+        say(printable(f"replog export: not among these records: {name}"))
     if arguments.left_out:
         return EXIT_DAMAGED
     return EXIT_FAILED if left_out else EXIT_OK

@@ -15,7 +15,6 @@ from pyreplog.config import nearest, suggestion
 from pyreplog.errors import CorruptLogError, PyreplogError, StorageError, UnknownTopicError
 from pyreplog.log import CommittedSource, Finder, LogReader, SkippingSource, check_skipping, deeper_logs, distrusted, find_roots
 from pyreplog.ports import Disk
-from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -41,7 +40,8 @@ def readers(
     path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False, left_out: list[str] | None = None
 ) -> Iterator[dict[TopicPartition, LogReader]]:
     """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed. ``progress``: tell how many are open
-    also where nobody looks. ``left_out``: takes the folders that may not be looked into, which are an error without it.
+    also where nobody looks. ``left_out``: takes a sentence for each folder that may not be looked into and each partition that is not here
+    whole; without it they are an error.
 
     Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where it cannot be read or
     holds no log, with what to do next.
@@ -62,13 +62,15 @@ def reading_disk(
         finder = Finder(disk, path, partial=left_out is not None)
         finder.folders(topic)  # refuses what cannot be read
         folders = {} if finder.log is None else finder.log.partitions()
-        if not folders and not find_roots(disk, path):
+        if not folders and not find_roots(disk, path) and not finder.absent():
             raise no_log(path)
-        if (why := absent(disk, path if finder.log is None else finder.log.folder(path), folders, topic)) is not None:
-            raise why
+        lacking: dict[TopicPartition, str] = {}
         if left_out is not None:
-            left_out += finder.left_out(topic)
-        open_chosen(finder, _chosen(folders, path, topic, partition), found, forced=progress)
+            lacking = finder.absent(topic)
+            left_out += [f"{one} may hold a log, and may not be looked into" for one in finder.left_out(topic)]
+            left_out += lacking.values()
+        chosen = [key for key in _chosen(folders, path, topic, partition) if key not in lacking]
+        open_chosen(finder, chosen, found, forced=progress)
         tell_distrust(disk, found.values())
         yield disk, found
     finally:

@@ -24,7 +24,7 @@ from pyreplog.errors import ConfigError
 from pyreplog.ports import Disk
 from pyreplog.repair import PartitionPlan, Range, check_target, save, survey
 from pyreplog.system import SystemClock, SystemDisk
-from pyreplog.verify import Level, total_size, verify
+from pyreplog.verify import Level, absent_partitions, total_size, verify
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -67,7 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 for line in describe(plan):
                     tell(printable(line))
-        lost = any(plan.lost for plan in plans)
+        absent = absent_partitions(disk, source)
+        for (topic, partition), why in absent.items():
+            if arguments.json:
+                tell(json_line({"topic": topic, "partition": partition, "absent": why}))
+            else:
+                tell(printable(f"{topic}-{partition}"))
+                tell(printable(f"  {'LOST':14} the partition {why}"))
+        lost = bool(absent) or any(plan.lost for plan in plans)
         if target is not None and arguments.yes:
             if not _save(arguments, disk, source, target, plans):
                 return EXIT_FAILED

@@ -13,7 +13,6 @@ from pyreplog.cli.reading import check_path, open_chosen
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, UnknownTopicError
 from pyreplog.log import Finder, LogReader, Together, distrusted, find_logs, log_names, printable_name
-from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -86,8 +85,8 @@ def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dic
             result.is_partial = True
         for log in found.logs:
             folder = log.folder(place)
-            if (why := absent(disk, folder, log.partitions())) is not None:
-                say(f"replog: {why}")
+            for why in log.absent().values():
+                say(f"replog: {why}; perhaps the disk of the missing node is not mounted")
                 result.is_partial = True
             if folder in finders:
                 raise ConfigError(f"{folder} is named twice, and its records would be printed twice: name it once")
@@ -97,12 +96,13 @@ def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dic
 
 
 def _chosen(finder: Finder, topic: str | None, partition: int | None) -> list[TopicPartition]:
-    return [key for key in finder.folders(topic) if partition in (None, key.partition)]
+    absent = finder.absent(topic)
+    return [key for key in finder.folders(topic, whole=False) if partition in (None, key.partition) and key not in absent]
 
 
 def _nothing(paths: Sequence[str], finders: Sequence[Finder], topic: str | None, partition: int | None) -> ConfigError | UnknownTopicError:
     where = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
-    topics = sorted({key.topic for finder in finders for key in finder.folders()})
+    topics = sorted({key.topic for finder in finders for key in finder.folders(whole=False)})
     if not topics:
         return ConfigError(f"there is no log in {where}; `replog append` makes one")
     if topic is not None and topic not in topics:

@@ -14,7 +14,6 @@ from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path, add_pro
 from pyreplog.cli.output import counted, json_line, printable, say
 from pyreplog.cli.reading import check_path, no_log, open_chosen, tell_distrust
 from pyreplog.log import Finder, Found, FoundLog, LogReader, find_logs
-from pyreplog.quorum import absent
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -41,12 +40,15 @@ def run(arguments: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     try:
         found = find_logs(disk, arguments.path)
-        if not found.logs and not found.unreadable:
+        lacking = {} if found.logs else FoundLog(disk, ".", (), homes=[found.path]).absent()
+        if not found.logs and not found.unreadable and not lacking:
             raise no_log(arguments.path)
         held = [log for log in found.logs if log.has_partitions()]
         for log in held:
             refused = {conflict.topic for conflict in log.conflicts()}
-            chosen = [key for key in log.partitions() if key.topic not in refused]
+            absent = log.absent()
+            lacking.update(absent)
+            chosen = [key for key in log.partitions() if key.topic not in refused and key not in absent]
             readers = {}
             try:
                 open_chosen(Finder.of(disk, found, log, partial=True), chosen, readers, forced=arguments.progress)
@@ -56,14 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
                 for reader in readers.values():
                     reader.close()
         rows += _surroundings(found, held, found.hidden(disk))
-        parts = {arguments.path: set[TopicPartition]()} | {log.folder(arguments.path): set(log.partitions()) for log in found.logs}
-        reasons = [why for folder, here in parts.items() if (why := absent(disk, folder, here)) is not None]
     finally:
         disk.close()
     _show(rows, as_json=arguments.json)
-    for why in reasons:
-        say(f"replog topics: {why}")
-    failed = bool(reasons) or any(not row.keys().isdisjoint(_FAILING) for row in rows)
+    for why in lacking.values():
+        say(printable(f"replog topics: {why}; perhaps the disk of the missing node is not mounted"))
+    failed = bool(lacking) or any(not row.keys().isdisjoint(_FAILING) for row in rows)
     return EXIT_FAILED if failed else EXIT_OK
 
 

@@ -47,7 +47,7 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.loader import Origin, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
-from pyreplog.log.node_list import missing_nodes, read_cluster, read_nodes, write_cluster, write_nodes
+from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
 from pyreplog.log.places import DEPTH_MAX, FoundRoot, has_root_file, hidden_roots, is_partition, is_refusal, root_above, topic_id_of
@@ -126,7 +126,6 @@ __all__ = [
     "list_topics",
     "log_names",
     "make_folder",
-    "missing_nodes",
     "open_readers",
     "outgoing_name",
     "parent_of",

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from pyreplog.errors import CorruptError
 from pyreplog.log.layout import join
 from pyreplog.ports import Disk
 from pyreplog.record import crc32c
+from pyreplog.values import TopicPartition
 
 CONTROLLER_NAME: Final = "replog.controller"
 _MAGIC: Final = b"pyreplog-controller"
@@ -18,11 +20,20 @@ _VERSION: Final = b"1"
 _SIZE_MAX: Final = 1 << 30
 
 
+class Members(NamedTuple):
+    """The nodes of one partition by their numbers, as the controller has them."""
+
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    """The ISR and the ELR: every acknowledged record is in the copy of each of these."""
+
+
 class ControllerBody(NamedTuple):
-    """The cluster of a controller's file, and the ids of its topics by their names."""
+    """The cluster of a controller's file, the ids of its topics by their names, and the members of each partition."""
 
     cluster_id: str
     topic_ids: dict[str, str]
+    partitions: dict[TopicPartition, Members]
 
 
 def frame_controller(line: bytes) -> bytes:
@@ -65,6 +76,16 @@ def controller_body(disk: Disk, folder: str) -> ControllerBody | None:
 
     try:
         body: Any = json.loads(unframe_controller(data, join(folder, CONTROLLER_NAME)))
-        return ControllerBody(str(body["cluster_id"]), {str(topic["name"]): str(topic["id"]) for topic in body["topics"]})
-    except (CorruptError, KeyError, TypeError, ValueError, RecursionError):
+        ids = {str(topic["name"]): str(topic["id"]) for topic in body["topics"]}
+        partitions = {
+            TopicPartition(str(topic["name"]), int(row[0])): _members(row) for topic in body["topics"] for row in topic["partitions"]
+        }
+        return ControllerBody(str(body["cluster_id"]), ids, partitions)
+    except (CorruptError, IndexError, KeyError, OverflowError, TypeError, ValueError, RecursionError):
         return None
+
+
+def _members(row: Sequence[Any]) -> Members:
+    """The members that the row of one partition names: its number, then the fields of ``quorum.PartitionImage``."""
+    replicas, isr, elr = (tuple(map(int, numbers)) for numbers in row[1:4])
+    return Members(replicas, isr + elr)

@@ -7,11 +7,12 @@ this module, implements the same rule.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log.controller_file import controller_body
+from pyreplog.log.absent import absent_error, absent_reason, foreign_controller
+from pyreplog.log.controller_file import ControllerBody, controller_body
 from pyreplog.log.copy import PartitionCopy, RootView
 from pyreplog.log.identity import id_for_name
 from pyreplog.log.layout import directory_name, join, name_of, parent_of, parse_directory_name
@@ -67,7 +68,8 @@ class FoundLog:
         self._disk = disk
         self._homes = homes
         self._nodes = {root.path: root.node_id for root in self.roots}
-        self._current: dict[str, str] | None = None
+        self._controller: tuple[str, ControllerBody] | None = None
+        self._has_asked = False
         self._partitions: dict[TopicPartition, list[str]] | None = None
         self._topics: dict[str, dict[TopicPartition, list[str]]] = {}
         self._conflicts: dict[str, Conflict] = {}
@@ -78,7 +80,7 @@ class FoundLog:
     @property
     def cluster_id(self) -> str:
         """The cluster id of its roots; "" if no file names one."""
-        return self.roots[0].cluster_id
+        return self.roots[0].cluster_id if self.roots else ""
 
     @property
     def node_ids(self) -> list[int]:
@@ -106,8 +108,13 @@ class FoundLog:
         read together, and :class:`StorageError` if one of the partition's may not be looked into."""
         if self.bare is not None:
             return [self.roots[0].path] if partition == self.bare else []
+        folders = self._folders_of(partition)
+        self._refuse_absent({partition: folders})
+        return folders
+
+    def _folders_of(self, partition: TopicPartition) -> list[str]:
         if self._partitions is not None:
-            self.check(partition.topic)
+            self.check(partition.topic, whole=False)
             return self._partitions.get(partition, [])
         found = self._topics.get(partition.topic)
         if found is None:
@@ -150,9 +157,9 @@ class FoundLog:
         self.partitions()
         return list(self._conflicts.values())
 
-    def check(self, topic: str | None = None, *, partial: bool = False) -> None:
+    def check(self, topic: str | None = None, *, partial: bool = False, whole: bool = True) -> None:
         """Raise :class:`ConfigError` for a conflict of ``topic`` (None: any topic), and :class:`StorageError`, unless ``partial``, for a
-        folder that may hold a part of it and may not be looked into."""
+        folder that may hold a part of it and may not be looked into, and if ``whole``, for an :meth:`absent` partition."""
         self.partitions()
         for folder, error in self.unreadable.items() if not partial else ():
             parsed = parse_directory_name(name_of(folder))
@@ -161,6 +168,61 @@ class FoundLog:
         conflicts = self._conflicts.values() if topic is None else filter(None, [self._conflicts.get(topic)])
         for conflict in conflicts:
             raise _refused(conflict)
+        if whole and not partial:
+            self.refuse_absent(topic)
+
+    def absent(self, topic: str | None = None) -> dict[TopicPartition, str]:
+        """The partitions of ``topic`` (None: of all topics) that are not here whole by the controller's file, each with the reason.
+
+        Raises :class:`CorruptError` if the only controller's file is that of another cluster.
+        """
+        return self._absent(self._wanted(topic))
+
+    def refuse_absent(self, topic: str | None = None) -> None:
+        """Raise :class:`StorageError` if a partition of ``topic`` (None: of any topic) is :meth:`absent`."""
+        self._refuse_absent(self._wanted(topic))
+
+    def _wanted(self, topic: str | None) -> dict[TopicPartition, list[str]]:
+        """The folders of each partition that the controller's file or a folder names."""
+        known = self._state()
+        named = {} if known is None else known[1].partitions
+        wanted: dict[TopicPartition, list[str]] = {key: [] for key in sorted(named) if topic in (None, key.topic)}
+        wanted.update({key: folders for key, folders in self.partitions().items() if topic in (None, key.topic)})
+        return wanted
+
+    def _absent(self, wanted: Mapping[TopicPartition, Sequence[str]]) -> dict[TopicPartition, str]:
+        known = self._state()
+        if known is None or not self._is_inside(known[0]):
+            return {}  # one node of a cluster is read as it is
+        home, body = known
+        if self.cluster_id and body.cluster_id != self.cluster_id:
+            raise foreign_controller(home, body, self.cluster_id, [root.path for root in self.roots])
+        present = self.node_ids
+        found: dict[TopicPartition, str] = {}
+        for key, folders in wanted.items():
+            if (members := body.partitions.get(key)) is not None:
+                holders = [node for folder in folders if (node := self._nodes[parent_of(folder)]) is not None]
+                if why := absent_reason(key, members, present, holders if holders or not folders else None):
+                    found[key] = why
+        return found
+
+    def _refuse_absent(self, wanted: Mapping[TopicPartition, Sequence[str]]) -> None:
+        if (found := self._absent(wanted)) and (known := self._state()) is not None:
+            raise absent_error(self._disk, *known, found, self.node_ids)
+
+    def _is_inside(self, home: str) -> bool:
+        """Whether ``home`` is the path that was looked at, or lies in it."""
+        return bool(self._homes) and (home == self._homes[0] or home.startswith(join(self._homes[0], "")))
+
+    def _state(self) -> tuple[str, ControllerBody] | None:
+        """The controller's file of this cluster, with its folder; else the one that lies in the path; None if there is neither."""
+        if not self._has_asked:
+            bodies = [(home, body) for home in self._homes if (body := controller_body(self._disk, home)) is not None]
+            mine = [one for one in bodies if not self.roots or one[1].cluster_id == self.cluster_id]
+            foreign = [one for one in bodies if self._is_inside(one[0])]
+            self._controller = next(iter(mine or foreign), None)
+            self._has_asked = True
+        return self._controller
 
     def _compare(self, found: dict[TopicPartition, list[str]]) -> dict[str, Conflict]:
         """Take the folders of earlier topics out of ``found``, and note which of the others cannot be read together."""
@@ -210,11 +272,8 @@ class FoundLog:
         return Conflict(topic, [there[0] for there in by_id.values()], f"they are of different topics called {topic}, with the ids {ids}")
 
     def _current_id(self, topic: str) -> str | None:
-        if self._current is None:
-            bodies = (controller_body(self._disk, home) for home in self._homes)
-            body = next((body for body in bodies if body is not None and body.cluster_id == self.cluster_id), None)
-            self._current = {} if body is None else body.topic_ids
-        return self._current.get(topic)
+        known = self._state()
+        return None if known is None or known[1].cluster_id != self.cluster_id else known[1].topic_ids.get(topic)
 
     def foreign(self) -> list[str]:
         """The folders in its roots that are no partitions'."""
@@ -373,12 +432,17 @@ class Finder:
             self._is_finished = True
         return self.log
 
-    def folders(self, topic: str | None = None) -> dict[TopicPartition, list[str]]:
-        """The folders of each partition (of ``topic``), sorted by partition: one, or in a cluster one for each node that has it."""
+    def folders(self, topic: str | None = None, *, whole: bool = True) -> dict[TopicPartition, list[str]]:
+        """The folders of each partition (of ``topic``), sorted by partition: one, or in a cluster one for each node that has it.
+
+        ``whole``: raise :class:`StorageError` if the topic has an :meth:`absent` partition.
+        """
         log = self._finished()
         if log is None:
+            # Every node of a cluster may be away; the controller's file names the topics then.
+            FoundLog(self._disk, ".", (), homes=[self.found.path]).check(topic, partial=self._partial, whole=whole)
             return {}
-        log.check(topic, partial=self._partial)
+        log.check(topic, partial=self._partial, whole=whole)
         return {key: folders for key, folders in log.partitions().items() if topic in (None, key.topic)}
 
     def claimed(self) -> dict[TopicPartition, list[str]]:
@@ -399,6 +463,15 @@ class Finder:
         parsed = {folder: parse_directory_name(name_of(folder)) for folder in inside}
         mine = [folder for folder, name in parsed.items() if name is not None and topic in (None, name.topic_partition.topic)]
         return [*self.found.unreadable, *mine]
+
+    def absent(self, topic: str | None = None) -> dict[TopicPartition, str]:
+        """The partitions that the present folders do not hold whole, each with the reason: see :meth:`FoundLog.absent`."""
+        log = self.log or FoundLog(self._disk, ".", (), homes=[self.found.path])
+        return log.absent(topic)
+
+    def check_whole(self) -> None:
+        """Raise :class:`StorageError` if a partition of the cluster is :meth:`absent`."""
+        (self.log or FoundLog(self._disk, ".", (), homes=[self.found.path])).refuse_absent()
 
     def open(self, partition: TopicPartition) -> LogReader | None:
         """A reader of one partition, without a look at the others; None if it has no folder."""

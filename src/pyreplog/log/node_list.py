@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pyreplog.errors import CorruptError, excerpt
-from pyreplog.log.layout import META_PROPERTIES_NAME, NODES_NAME, join
+from pyreplog.log.layout import NODES_NAME, join
 from pyreplog.log.snapshot import read_state, write_state
 from pyreplog.ports import Disk
 
@@ -76,11 +76,6 @@ def read_nodes(disk: Disk, path: str) -> dict[int, str]:
 def read_cluster(disk: Disk, path: str) -> str:
     """The folder of the cluster whose node keeps its log in ``path``; "" if no file there names one."""
     return _read(disk, path)[1]
-
-
-def missing_nodes(disk: Disk, path: str) -> dict[int, str]:
-    """The listed folders that hold no node, by its number: perhaps their disks are not mounted."""
-    return {number: folder for number, folder in read_nodes(disk, path).items() if disk.stat(join(folder, META_PROPERTIES_NAME)) is None}
 
 
 def write_nodes(disk: Disk, path: str, folders: Mapping[int, str]) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from pyreplog.quorum.layout import STATE_FILE
 
 if TYPE_CHECKING:
-    from pyreplog.quorum.absent import absent
     from pyreplog.quorum.authority import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, AuthorityReply
     from pyreplog.quorum.controller import Controller
     from pyreplog.quorum.describe import describe_cluster, describe_configs, describe_topics, metadata
@@ -49,7 +48,6 @@ __all__ = [
     "Settlement",
     "TopicImage",
     "UncleanElection",
-    "absent",
     "change_record",
     "decode",
     "describe_cluster",
@@ -85,7 +83,6 @@ _LATER: Final = {
     "Settlement": ".election",
     "TopicImage": ".image",
     "UncleanElection": ".election",
-    "absent": ".absent",
     "change_record": ".election",
     "decode": ".state",
     "describe_cluster": ".describe",

@@ -48,7 +48,7 @@ from pyreplog.errors import (
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import make_folder, open_readers, read_properties, refuse_unfinished, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
-from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint, TopicImage, absent
+from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint, TopicImage
 from pyreplog.quorum import load as load_state
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.advice import Advice, Awaited
@@ -603,8 +603,6 @@ class Cluster:
         self._check()
         self._settle_ends(topic)
         readers = open_readers(self._controller_disk, self._path, topic)
-        if (why := absent(self._controller_disk, self._path, readers, topic)) is not None:
-            raise why
         if not readers:
             raise self._advice.unknown_topic(topic)
         # A scan may be read by several threads at once, and several times.

@@ -37,7 +37,6 @@ from pyreplog.log import (
     hidden_roots,
     is_partition,
     list_topics,
-    missing_nodes,
     random_uuid,
     read_cluster,
     root_above,
@@ -149,9 +148,6 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     finder = Finder(disk, folder)
     found = list(finder.folders(topic))
-    home = folder if finder.log is None else finder.log.folder(folder)
-    if missing_nodes(disk, home):
-        _check_all_there(disk, home, found, topic)
     if not found and topic is not None:
         others = tuple(sorted(list_topics(disk, folder)))
         raise UnknownTopicError(f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}")
@@ -159,13 +155,6 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
     if cluster is not None:
         raise StorageError(errno.ENOENT, f"the cluster has no topic yet; Cluster({cluster!r}).admin.create_topic makes one", folder)
     return finder, found
-
-
-def _check_all_there(disk: Disk, folder: str, found: Collection[TopicPartition], topic: str | None) -> None:
-    from pyreplog.quorum import absent  # noqa: PLC0415  (slow to load, and only a cluster needs it)
-
-    if (why := absent(disk, folder, found, topic)) is not None:
-        raise why
 
 
 def _opened(disk: Disk, finder: Finder, key: TopicPartition) -> LogReader:

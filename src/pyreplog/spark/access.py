@@ -16,7 +16,6 @@ from typing import Final, Protocol, Self, TypeVar
 from pyreplog.config import MAX_BATCH_BYTES, nearest
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader, cluster_id_of
-from pyreplog.quorum import absent
 from pyreplog.spark.planner import Available, OffsetRange
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -118,8 +117,7 @@ class FileAccess:
         cluster has more of them, on a node's disk that is not mounted."""
         self._finder = None
         folders = self._steady(lambda: self._find().claimed())
-        if (why := absent(self._disk, self._path, folders)) is not None:
-            raise why
+        self._find().check_whole()
         for partition in [known for known, reader in self._readers.items() if reader.replicas != folders.get(known)]:
             self._forget(partition)
         return list(folders)

@@ -14,6 +14,7 @@ from pyreplog.verify.findings import Book, Finding, Level
 from pyreplog.verify.folder import Facts, Look, read_file, segment_files, split_deleted
 from pyreplog.verify.logs import OneLog, Surroundings, could_be_ours, look_around
 from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
+from pyreplog.verify.members import absent_partitions
 from pyreplog.verify.nodes import listed, node_list
 from pyreplog.verify.partition import check_partition
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
@@ -45,6 +46,7 @@ __all__ = [
     "Unavailable",
     "Undecodable",
     "Window",
+    "absent_partitions",
     "batch_at",
     "batch_records",
     "check_controller",

@@ -1,0 +1,115 @@
+"""Readers of a cluster whose nodes' folders are partly away: they refuse, because the rest would look like the whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog import Cluster, CorruptError, StorageNotFoundError
+from pyreplog.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed cluster of two nodes; ``t`` has a partition with three records on each, without replicas."""
+    path = tmp_path_factory.mktemp("halves") / "data"
+    with Cluster(path, nodes=2) as cluster:
+        cluster.admin.create_topic("t", partitions=2, replication_factor=1)
+        with cluster.producer() as producer:
+            for partition in (0, 1):
+                producer.send_many("t", [b"x"] * 3, partition=partition).wait()
+    return path
+
+
+def _read_log(path: Path) -> None:
+    with pyreplog.open_log(path, topic="t", partition=0, mode="r") as log:
+        list(log)
+
+
+def _read_cluster(path: Path) -> None:
+    with Cluster(path, mode="r") as cluster, cluster.consumer("t") as consumer:
+        list(consumer.until_end())
+
+
+def _back_up(path: Path) -> None:
+    pyreplog.backup(path, path.parent / "copy")
+
+
+READERS = pytest.mark.parametrize("read", [_read_log, _read_cluster, _back_up])
+
+
+def _without(halves: Path, tmp_path: Path, *nodes: int) -> Path:
+    path = tmp_path / "data"
+    shutil.copytree(halves, path)
+    for node in nodes:
+        shutil.rmtree(path / f"node-{node}")
+    return path
+
+
+@READERS
+@pytest.mark.parametrize("nodes", [(1,), (2,), (1, 2)])
+def test_a_part_of_a_cluster_is_not_read_as_the_whole(
+    halves: Path, tmp_path: Path, read: Callable[[Path], None], nodes: tuple[int, ...]
+) -> None:
+    """Each way to read names the partition, its node and the missing folder."""
+    path = _without(halves, tmp_path, *nodes)
+    with pytest.raises(StorageNotFoundError):
+        read(path)
+
+
+@pytest.mark.parametrize("command", ["cat", "export", "topics", "verify", "repair"])
+def test_no_command_takes_a_part_for_the_whole(halves: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command names the absent partition and does not end with 0; ``topics`` and ``export`` do the rest."""
+    path = _without(halves, tmp_path, 2)
+    target = tmp_path / "out.ndjson"
+    status = main([command, str(path), *([str(target)] if command == "export" else [])])
+    out, err = capsys.readouterr()
+    assert status == (1 if command in ("cat", "export", "topics") else 3)
+    absent = next(f"t-{number}" for number in (0, 1) if not (path / "node-1" / f"t-{number}").exists())
+    assert absent in out + err
+    assert command not in ("cat",) or not out
+    assert command != "export" or target.read_text().count("\n") == 3
+
+
+def test_one_node_alone_is_read_as_it_is(halves: Path) -> None:
+    """The folder of one node is a log of its own; the controller's file beside it is not asked."""
+    with pyreplog.open_log(halves / "node-1", topic="t", mode="r") as log:
+        assert len(list(log)) == 3
+
+
+@pytest.fixture(scope="module")
+def lagging(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed cluster of two nodes, of which the leader alone has the second ten of twenty records."""
+    path = tmp_path_factory.mktemp("lagging") / "data"
+    with Cluster(path, nodes=2) as cluster:
+        cluster.admin.create_topic("t", replication_factor=2, config={"min.insync.replicas": "1"})
+        with cluster.producer() as producer:
+            producer.send_many("t", [b"x"] * 10).wait()
+            leader = cluster.admin.describe("t").partitions[0].leader
+            cluster.nodes[2 - leader].stop()
+            producer.send_many("t", [b"y"] * 10).wait()
+    os.rename(path / f"node-{leader}", path.parent / "away")
+    return path
+
+
+@READERS
+def test_a_copy_outside_the_in_sync_set_is_not_read_as_the_whole(lagging: Path, read: Callable[[Path], None]) -> None:
+    """The leader's folder is away, and the follower's copy lacks acknowledged records: the refusal names both and the way out."""
+    with pytest.raises(StorageNotFoundError, match=r"t-0 has no copy of an in-sync replica.*node-\d.*repair"):
+        read(lagging)
+
+
+@READERS
+def test_a_foreign_controller_file_is_refused(halves: Path, tmp_path: Path, read: Callable[[Path], None]) -> None:
+    """Its topics and partitions are not those of the nodes beside it."""
+    path = _without(halves, tmp_path)
+    with Cluster(tmp_path / "other", nodes=1) as cluster:
+        cluster.admin.create_topic("t", replication_factor=1)
+    shutil.copy2(tmp_path / "other" / "replog.controller", path / "replog.controller")
+    with pytest.raises(CorruptError, match="is that of cluster"):
+        read(path)
