@@ -113,3 +113,16 @@ def test_a_foreign_controller_file_is_refused(halves: Path, tmp_path: Path, read
     shutil.copy2(tmp_path / "other" / "replog.controller", path / "replog.controller")
     with pytest.raises(CorruptError, match="is that of cluster"):
         read(path)
+
+
+def test_a_clean_close_lets_every_replica_end_with_the_high_watermark(tmp_path: Path) -> None:
+    """After an orderly close each in-sync copy alone shows every record that was acknowledged, also the last one."""
+    path = tmp_path / "data"
+    with Cluster(path, nodes=3) as cluster:
+        cluster.admin.create_topic("t", replication_factor=3)
+        with cluster.producer() as producer:
+            for _ in range(5):
+                producer.send("t", b"x").result()
+    for node in (1, 2, 3):
+        with pyreplog.open_log(path / f"node-{node}", topic="t", mode="r") as log:
+            assert len(list(log)) == 5

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -80,6 +81,8 @@ __all__ = ["Cluster"]
 START_TIMEOUT_S: Final = 30.0
 ENDS_TIMEOUT_S: Final = 10.0
 """How long a scan waits for leaders to know where their partitions end."""
+FINAL_FETCH_S: Final = 0.5
+"""How long a closing cluster waits for its followers to know the final high watermarks: about a millisecond, unless a disk is slow."""
 LOCK_NAME: Final = "replog.controller.lock"
 _PRODUCER: Final = ProducerConfig()
 _CONSUMER: Final = ConsumerConfig()
@@ -717,6 +720,7 @@ class Cluster:
             try:
                 try:
                     self._close_clients(timeout)
+                    self._await_followers(timeout)
                 finally:
                     self._end()
             except BaseException:
@@ -738,6 +742,28 @@ class Cluster:
                 _log.warning("closing the cluster with records that nobody acknowledged")
         for consumer in list(self._consumers):
             consumer.close()
+
+    def _await_followers(self, timeout: float | None) -> None:
+        """Wait until the followers know the final high watermarks, so that the copy of each shows all acknowledged records by itself."""
+        patience = FINAL_FETCH_S if timeout is None else min(timeout, FINAL_FETCH_S)
+        deadline = time.monotonic() + patience  # of the machine's clock: the caller's may stand still
+        self._driver.wait_until(lambda: time.monotonic() >= deadline or self._followers_know(), patience)
+
+    def _followers_know(self) -> bool:
+        """Whether every in-sync follower that serves has its leader's high watermark. REQUIRES that no machine moves."""
+        image = self._authority.authority.image
+        serving = {node.node_id: node._node for node in self._nodes if node.state == "ready" and node._node is not None}
+        for node_id, leader in serving.items():
+            for key, hosted in leader.hosted.items():
+                entry = image.partition(key)
+                if entry is None or entry.leader != node_id:
+                    continue
+                end = hosted.log.high_watermark
+                for follower in entry.isr:
+                    copy = serving[follower].hosted.get(key) if follower in serving else None
+                    if copy is not None and copy.log.high_watermark < end:
+                        return False
+        return True
 
     def _end(self) -> None:
         """End what is there, and release the folder. None of it is taken for done before it is, so it may be called again."""
