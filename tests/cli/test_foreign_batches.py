@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
@@ -143,6 +144,26 @@ def test_iteration_skips_damage_and_tells_each_range(tmp_path: Path) -> None:
             list(log.read())
         with pytest.raises(pyreplog.ConfigError, match="skip_damaged is 1"):
             log.read(skip_damaged=1)  # type: ignore[arg-type]
+
+
+def test_each_pass_tells_its_ranges_at_the_line_that_reads(tmp_path: Path) -> None:
+    """A scan that is read twice tells each range twice, and Python's default filter shows the warning for each line that reads."""
+    folder, offsets, _ = damaged(tmp_path)
+    ranges: list[pyreplog.CorruptLogError] = []
+    with pyreplog.open_log(folder, "r") as log, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        scan = log.scan(skip_damaged=ranges.append)
+        for _ in range(2):
+            assert pa.table(scan).num_rows == len(offsets)
+        assert [error.start for error in ranges] == [4, 8, 4, 8]
+        scan = log.scan(skip_damaged=True)
+        pa.table(scan)
+        pa.table(scan)
+        list(log.read(skip_damaged=True))
+        list(log.read(skip_damaged=True))
+    lines = [(Path(one.filename), one.lineno) for one in caught]
+    assert {file for file, _ in lines} == {Path(__file__)}
+    assert [lines.count(line) for line in sorted(set(lines))] == [2, 2, 2, 2]
 
 
 def test_damage_is_not_skipped_among_committed_records(tmp_path: Path, replog: Replog) -> None:

@@ -45,7 +45,7 @@ class SkippedSource(StableSource, Protocol):
 
 
 class SkippingSource:
-    """``source`` without its damaged batches. ``tell`` gets the error of each range that is left out, once. As thread-safe as ``source``.
+    """``source`` without its damaged batches. ``tell`` gets the error of each range that each pass leaves out. As thread-safe as ``source``.
 
     A batch is read only if all of its records are sound, so a reader never gets a part of a batch.
     """
@@ -53,7 +53,6 @@ class SkippingSource:
     def __init__(self, source: SkippedSource, tell: Callable[[CorruptLogError], object]) -> None:
         self._source = source
         self._tell = tell
-        self._told: set[tuple[int, int]] = set()
         source.see_behind()
 
     @property
@@ -93,9 +92,7 @@ class SkippingSource:
                 size = self._sound_size(data, offset)
                 return data[:size]
             except CorruptLogError as error:
-                if (error.start, error.end) not in self._told:
-                    self._told.add((error.start, error.end))
-                    self._tell(error)
+                self._tell(error)
                 offset = max(error.end, offset + 1)
         return memoryview(b"")
 

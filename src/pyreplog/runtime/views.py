@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -26,6 +27,7 @@ READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
 FIRST_READ_SIZE: Final = 16 << 10
 """And the first time: who looks up one record does not wait for thousands of batches."""
+_PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
 """For a fork."""
 
@@ -475,7 +477,11 @@ def teller_of(skip_damaged: bool | Callable[[CorruptLogError], object]) -> Calla
 
 
 def _warn(error: CorruptLogError) -> None:
-    warnings.warn(DamagedRecordsWarning(error), stacklevel=2)
+    # Python shows a warning once for each place: that is the line that reads, not one of ours.
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(DamagedRecordsWarning(error), stacklevel=level)
 
 
 def records(view: RecordView, start: int, end: int) -> Iterator[Record]:
