@@ -112,14 +112,17 @@ def test_damage_is_skipped_only_if_asked_for_and_never_in_silence(replog: Replog
     assert ([line["offset"] for line in done.objects()], done.code) == (offsets, 3)
     for text in told:
         assert f"replog cat: {text}\n" in done.err
+    assert len(done.err.splitlines()) == len(told)
     assert len(replog("cat", "--skip-damaged", "-n", 5, folder).objects()) == 5
     assert [line["offset"] for line in replog("cat", "--skip-damaged", "--start-timestamp", bare.TIME, folder).objects()] == offsets
+    ranges = [{"topic": "orders", "partition": 0, "start": start, "end": start + 2} for start in (4, 8)]
     for name in ("out.ndjson", "out.parquet"):
         assert replog("export", folder, tmp_path / name).code == 3
         assert not (tmp_path / name).exists()
         done = replog("export", "--skip-damaged", "--json", folder, tmp_path / name)
-        assert (done.code, done.objects()[0]["left_out"], done.objects()[0]["records"]) == (3, [[4, 6], [8, 10]], 8)
+        assert (done.code, done.objects()[0]["left_out"], done.objects()[0]["records"]) == (3, ranges, 8)
         assert told[0] in done.err
+        assert "reading stops" not in done.err
         assert (tmp_path / name).exists()
     sound = bare.folder(tmp_path / "sound", [bare.batch(0, [bare.record(0, b"v")])])
     assert replog("cat", "--skip-damaged", sound).code == 0

@@ -97,7 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _opened(arguments: argparse.Namespace) -> Iterator[SeveralLogs]:
     """The readers of the one log, or with ``--all`` of every log."""
-    selection = {"topic": arguments.topic, "partition": arguments.partition, "progress": arguments.progress}
+    selection = {
+        "topic": arguments.topic,
+        "partition": arguments.partition,
+        "progress": arguments.progress,
+        "skips": arguments.skip_damaged,
+    }
     if arguments.all:
         with readers_of_several(arguments.path, **selection) as logs:
             yield logs

@@ -81,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Of everything, the rest is exported; a topic that was asked for must be whole.
     left_out: list[str] | None = [] if arguments.topic is None and arguments.partition is None else None
     selection = {"topic": arguments.topic, "partition": arguments.partition, "progress": arguments.progress, "left_out": left_out}
+    selection["skips"] = arguments.skip_damaged
     with readers(arguments.path, **selection) as found:
         include_above(arguments, found.values())
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
@@ -96,8 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
             progress.close()
         tell_above(arguments, found.values())
     if arguments.json:
-        ranges = [[error.start, error.end] for error in arguments.left_out]
-        text = json_line({"file": target, "format": form, "records": progress.count, "partitions": len(found), "left_out": ranges})
+        text = json_line(
+            {"file": target, "format": form, "records": progress.count, "partitions": len(found), "left_out": arguments.left_out}
+        )
     else:
         text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
     (say if target == "-" else tell)(text)

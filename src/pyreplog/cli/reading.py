@@ -37,7 +37,13 @@ _SYNC_S: Final = 0.1
 
 @contextmanager
 def readers(
-    path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False, left_out: list[str] | None = None
+    path: str,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    progress: bool = False,
+    left_out: list[str] | None = None,
+    skips: bool = False,
 ) -> Iterator[dict[TopicPartition, LogReader]]:
     """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed. ``progress``: tell how many are open
     also where nobody looks. ``left_out``: takes a sentence for each folder that may not be looked into and each partition that is not here
@@ -46,13 +52,19 @@ def readers(
     Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where it cannot be read or
     holds no log, with what to do next.
     """
-    with reading_disk(path, topic=topic, partition=partition, progress=progress, left_out=left_out) as (_, chosen):
+    with reading_disk(path, topic=topic, partition=partition, progress=progress, left_out=left_out, skips=skips) as (_, chosen):
         yield chosen
 
 
 @contextmanager
 def reading_disk(
-    path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False, left_out: list[str] | None = None
+    path: str,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    progress: bool = False,
+    left_out: list[str] | None = None,
+    skips: bool = False,
 ) -> Iterator[tuple[SystemDisk, dict[TopicPartition, LogReader]]]:
     """As :func:`readers`, with the disk that they read from."""
     disk = SystemDisk()
@@ -70,7 +82,7 @@ def reading_disk(
             left_out += [f"{one} may hold a log, and may not be looked into" for one in finder.left_out(topic)]
             left_out += lacking.values()
         chosen = [key for key in _chosen(folders, path, topic, partition) if key not in lacking]
-        open_chosen(finder, chosen, found, forced=progress)
+        open_chosen(finder, chosen, found, forced=progress, skips=skips)
         tell_distrust(disk, found.values())
         yield disk, found
     finally:
@@ -95,7 +107,9 @@ def tell_distrust(disk: Disk, found: Iterable[LogReader]) -> None:
         say(f"replog: {refusal}; it is read all the same")
 
 
-def open_chosen(finder: Finder, chosen: list[TopicPartition], found: dict[TopicPartition, LogReader], *, forced: bool) -> None:
+def open_chosen(
+    finder: Finder, chosen: list[TopicPartition], found: dict[TopicPartition, LogReader], *, forced: bool, skips: bool = False
+) -> None:
     """Put a reader of each of ``chosen`` into ``found``; tell of those that have no good end."""
     damaged: list[LogReader] = []
     progress = Progress("opened", total=len(chosen), forced=forced, noun="partitions")
@@ -110,7 +124,7 @@ def open_chosen(finder: Finder, chosen: list[TopicPartition], found: dict[TopicP
     finally:
         progress.close()
     for reader in damaged:
-        _tell_of_damage(reader)
+        _tell_of_damage(reader, skips)
 
 
 def include_above(arguments: argparse.Namespace, found: Iterable[LogReader]) -> None:
@@ -156,7 +170,7 @@ def source_of(reader: LogReader, arguments: argparse.Namespace) -> LogReader | C
     check_skipping(arguments.isolation)
 
     def tell(error: CorruptLogError) -> None:
-        arguments.left_out.append(error)
+        arguments.left_out.append({"topic": reader.topic, "partition": reader.partition, "start": error.start, "end": error.end})
         where = f"{reader.topic_partition}: {error.reason} in {error.file} at byte {error.position}"
         say(f"replog {arguments.command}: left out offsets {error.start} to {error.end - 1} of {where}")
 
@@ -198,8 +212,10 @@ def _holds_logs(disk: Disk, path: str) -> bool:
         return False  # it is gone, or may not be looked into: no folder to name
 
 
-def _tell_of_damage(reader: LogReader) -> None:
-    say(f"replog: {reader.describe_unreadable()}; `replog verify` says more, and another replica or a backup may have them")
+def _tell_of_damage(reader: LogReader, skips: bool) -> None:
+    said = reader.describe_unreadable(skips=skips)
+    if said:
+        say(f"replog: {said}; `replog verify` says more, and another replica or a backup may have them")
 
 
 def _chosen(folders: Mapping[TopicPartition, list[str]], path: str, topic: str | None, partition: int | None) -> list[TopicPartition]:

@@ -36,7 +36,7 @@ class SeveralLogs:
 
 @contextmanager
 def readers_of_several(
-    paths: Sequence[str], *, topic: str | None = None, partition: int | None = None, progress: bool = False
+    paths: Sequence[str], *, topic: str | None = None, partition: int | None = None, progress: bool = False, skips: bool = False
 ) -> Iterator[SeveralLogs]:
     """The readers of every log in the folders ``paths``: log after log, in the order of the paths and of the folders' names.
 
@@ -57,7 +57,7 @@ def readers_of_several(
         for (folder, keys), name in zip(chosen.items(), log_names(list(chosen)), strict=True):
             found: dict[TopicPartition, LogReader] = {}
             try:
-                open_chosen(finders[folder], keys, found, forced=progress)
+                open_chosen(finders[folder], keys, found, forced=progress, skips=skips)
             finally:
                 result.named += [Named(printable_name(name), reader) for reader in found.values()]
             together.add(folder, found.values())

@@ -138,12 +138,17 @@ class LogReader:
         """Bytes of a lone copy that are no whole batch and lie where records were looked for: torn or damaged, and not shown."""
         return self._chosen.unreadable_size if len(self._copies) == 1 else 0
 
-    def describe_unreadable(self) -> str:
-        """What and where they are, in words; empty where there are none."""
+    def describe_unreadable(self, *, skips: bool = False) -> str:
+        """What and where they are, in words; empty if there are none. ``skips``: for a reading that skips damage among the records, and
+        tells of it."""
+        if skips:
+            self.see_behind()
         size, start, end = self.unreadable_size, self._chosen.unreadable_start, self.end_offset
         if not size:
             return ""
         where = ", ".join(self.replicas)
+        if start < end and skips:
+            return ""
         if start < end:  # records were there: what is behind the damage can still be read
             return f"{where} is damaged at offset {start}, below its end at {end}; reading stops there"
         return f"{size} bytes in {where} behind offset {start} are no whole record batch (torn or damaged) and are not shown"

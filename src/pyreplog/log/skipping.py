@@ -45,7 +45,7 @@ class SkippedSource(StableSource, Protocol):
 
 
 class SkippingSource:
-    """``source`` without its damaged batches. ``tell`` gets the error of each range that each pass leaves out. As thread-safe as ``source``.
+    """``source`` without its damaged batches. ``tell`` gets the error of each range that a pass leaves out. As thread-safe as ``source``.
 
     A batch is read only if all of its records are sound, so a reader never gets a part of a batch.
     """
