@@ -63,6 +63,39 @@ def test_a_whole_topic_is_read_beside_its_writer(writer: Cluster) -> None:
         assert pa.table(cluster.scan("orders", ["value"], start=19)).num_rows == 2
 
 
+def _another_id(partition: Path) -> None:
+    """Give the partition's folder the id of another topic."""
+    (partition / "partition.metadata").write_text("version: 0\ntopic_id: AbCdEfGhIjKlMnOpQrStUw")
+
+
+def test_a_conflict_of_one_topic_refuses_that_topic_alone(tmp_path: Path) -> None:
+    """Folders of two topics of one name refuse the reads of that name; the cluster is opened, and its other topics are read."""
+    for topic, partition in (("good", 0), ("bad", 0), ("bad", 1)):
+        with pyreplog.open_log(tmp_path, topic=topic, partition=partition, durability="os") as log:
+            log.append(b"x")
+    _another_id(tmp_path / "bad-1")
+    with Cluster(tmp_path, mode="r") as cluster:
+        assert pa.table(cluster.scan("good")).num_rows == 1
+        with pytest.raises(pyreplog.ConfigError, match="different topics called bad"):
+            cluster.scan("bad")
+
+
+def test_a_folder_of_another_topic_that_appears_later_is_refused(tmp_path: Path) -> None:
+    """A reader that lives long refuses a topic when a folder with another topic's id appears."""
+    with pyreplog.open_log(tmp_path / "data", topic="t", durability="os") as log:
+        log.append(b"x")
+    with Cluster(tmp_path / "data", mode="r") as cluster, cluster.consumer("t") as consumer:
+        assert len(consumer.poll()) == 1
+        shutil.copytree(tmp_path / "data" / "t-0", tmp_path / "data" / "t-1")
+        (tmp_path / "data" / "t-1" / "replog.mark").unlink()
+        _another_id(tmp_path / "data" / "t-1")
+        with pytest.raises(pyreplog.ConfigError, match="different topics called t"):
+            cluster.scan("t")
+        with pytest.raises(pyreplog.ConfigError, match="different topics called t"):
+            for _ in range(100):
+                consumer.poll(0.05)
+
+
 def test_reading_leaves_the_folder_as_it_is(writer: Cluster) -> None:
     """Nothing is made, written or locked: the files stay as they are, and a writer opens the folder while it is read."""
     writer.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -50,8 +50,9 @@ def readers_of_several(
     result = SeveralLogs()
     try:
         finders = _finders(disk, paths, result)
+        _tell_conflicts(finders.values(), topic, result)
         chosen = {folder: _chosen(finder, topic, partition) for folder, finder in finders.items()}
-        if not any(chosen.values()):
+        if not any(chosen.values()) and not result.is_partial:
             raise _nothing(paths, list(finders.values()), topic, partition)
         together = Together(disk)
         for (folder, keys), name in zip(chosen.items(), log_names(list(chosen)), strict=True):
@@ -95,14 +96,31 @@ def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dic
     return finders
 
 
+def _tell_conflicts(finders: Iterable[Finder], topic: str | None, result: SeveralLogs) -> None:
+    """Name the topics that are left out because their folders cannot be read together."""
+    logs = [finder.log for finder in finders]
+    for conflict in (conflict for log in logs if log is not None for conflict in log.conflicts()):
+        if topic in (None, conflict.topic):
+            say(f"replog: topic {conflict.topic} is not read: {conflict.why} ({' and '.join(conflict.folders)})")
+            result.is_partial = True
+
+
 def _chosen(finder: Finder, topic: str | None, partition: int | None) -> list[TopicPartition]:
     absent = finder.absent(topic)
-    return [key for key in finder.folders(topic, whole=False) if partition in (None, key.partition) and key not in absent]
+    return [key for key in _readable(finder, topic) if partition in (None, key.partition) and key not in absent]
+
+
+def _readable(finder: Finder, topic: str | None = None) -> list[TopicPartition]:
+    """The partitions of ``topic``, or of all topics, whose folders can be read together."""
+    log = finder.log
+    refused = set() if log is None else {conflict.topic for conflict in log.conflicts()}
+    topics = dict.fromkeys(key.topic for key in finder.claimed() if topic in (None, key.topic))
+    return [key for name in topics if name not in refused for key in finder.folders(name, whole=False)]
 
 
 def _nothing(paths: Sequence[str], finders: Sequence[Finder], topic: str | None, partition: int | None) -> ConfigError | UnknownTopicError:
     where = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
-    topics = sorted({key.topic for finder in finders for key in finder.folders(whole=False)})
+    topics = sorted({key.topic for finder in finders for key in finder.claimed()})
     if not topics:
         return ConfigError(f"there is no log in {where}; `replog append` makes one")
     if topic is not None and topic not in topics:

@@ -447,7 +447,7 @@ class Finder:
 
     def claimed(self) -> dict[TopicPartition, list[str]]:
         """As :meth:`folders`, with the partitions that cannot be read: :meth:`open` raises the reason for these alone."""
-        log = self.log
+        log = self._finished()
         if log is None:
             return {}
         found = dict(log.partitions())

@@ -52,7 +52,7 @@ class Catalog:
         state = self._controller()
         if state is not None:
             return state.cluster_id
-        found = Finder(self._disk, self._path).folders(whole=False)
+        found = Finder(self._disk, self._path).claimed()
         roots = dict.fromkeys(parent_of(folder) for folders in found.values() for folder in folders)
         ids = {values.get("cluster.id", "") for root in roots if (values := read_properties(self._disk, root)) is not None}
         return ids.pop() if len(ids) == 1 else ""
@@ -112,7 +112,7 @@ class Catalog:
 
     def untrusted(self) -> str:
         """Why not to trust the files: others may write to their folders. Empty if only this user may."""
-        folders = [folder for copies in Finder(self._disk, self._path).folders(whole=False).values() for folder in copies]
+        folders = [folder for copies in Finder(self._disk, self._path).claimed().values() for folder in copies]
         return untrusted(self._disk, dict.fromkeys((*map(parent_of, folders), *folders)))
 
     def _await_folder(self, partition: TopicPartition) -> LogReader:
