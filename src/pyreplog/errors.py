@@ -184,7 +184,7 @@ class UnfinishedBackupError(PyreplogError):
         self.source = source
         super().__init__(
             f"{folder} is a backup of {source or 'another folder'} that is not finished: run `replog backup {source or 'SOURCE'} {folder}` "
-            f"until it ends; if the source is gone, `replog repair {folder} --to NEW` saves what was copied"
+            f"until it ends; if the source is gone, `replog repair {folder} --to NEW` saves the segments that were copied whole"
         )
 
 

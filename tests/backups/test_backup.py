@@ -231,6 +231,58 @@ def test_a_backup_that_was_interrupted_is_opened_by_nothing_and_finished_by_the_
     assert len(values(target)) == 1000
 
 
+def interrupted(source: Path, target: Path, size: int) -> None:
+    """A backup that ends when ``size`` bytes are copied."""
+
+    class Enough(Exception):
+        pass
+
+    def stop(news: pyreplog.BackupProgress) -> None:
+        if news.done_size >= size:
+            raise Enough
+
+    with pytest.raises(Enough):
+        backup(source, target, progress=stop)
+
+
+def test_repair_saves_the_whole_segments_of_an_interrupted_first_backup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of 1 MiB and more have their names as soon as they are copied; the topic's id and settings are saved too."""
+    source, target, saved = tmp_path / "events", tmp_path / "backup", tmp_path / "saved"
+    with open_log(source, config={"segment.bytes": 1300000, "retention.ms": 12345678901234}) as log:
+        for number in range(8):
+            log.append(b"%d" % number + bytes(600000))
+    interrupted(source, target, 3000000)
+    assert main(["repair", str(target), "--to", str(saved), "--yes"]) == 3
+    assert f"{target} is an unfinished backup" in capsys.readouterr().err
+    assert [(value or b"")[:1] for value in values(saved, topic="events")] == [b"0", b"1", b"2", b"3"]
+    for name in ("partition.metadata", "replog.config"):
+        assert (target / "events-0" / name).read_bytes() == (source / "events-0" / name).read_bytes()
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_an_unfinished_backup_is_named_beside_other_logs(size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`topics` and `cat --all` read the others and fail; `verify` names the folder; `topics` of the backup itself fails."""
+    parent = tmp_path / "all"
+    target = parent / "backup"
+    with open_log(tmp_path / "events") as log:
+        log.append(b"x")
+    with open_log(parent / "other") as log:
+        log.append(b"y")
+    interrupted(tmp_path / "events", target, size)
+    assert main(["topics", str(target)]) == 1
+    assert f"{target} is a backup" in capsys.readouterr().err
+    assert main(["topics", str(parent)]) == 1
+    said = capsys.readouterr()
+    assert "other" in said.out
+    assert f"unfinished backup, not read: {target} is a backup" in said.err
+    assert main(["cat", "--all", "--values", str(parent)]) == 1
+    said = capsys.readouterr()
+    assert said.out == "y\n"
+    assert f"left out, an unfinished backup: {target} is a backup" in said.err
+    book = verify(SystemDisk(), str(parent))
+    assert [finding.path for finding in book.findings if "is not finished" in finding.what] == [f"{target}/replog.backup"]
+
+
 def test_a_cluster_is_restored_with_all_replicas_and_its_controller(tmp_path: Path) -> None:
     """Three nodes, while a producer sends; the restored cluster leads, takes records and has the same topics."""
     source, target, restored = tmp_path / "data", tmp_path / "backup", tmp_path / "restored"

@@ -21,6 +21,7 @@ from pyreplog.cli.output import Progress, amount, counted, json_line, printable,
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
 from pyreplog.errors import ConfigError
+from pyreplog.log import read_backup_note
 from pyreplog.ports import Disk
 from pyreplog.repair import PartitionPlan, Range, check_target, save, survey
 from pyreplog.system import SystemClock, SystemDisk
@@ -75,6 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
                 tell(printable(f"{topic}-{partition}"))
                 tell(printable(f"  {'LOST':14} the partition {why}"))
         lost = bool(absent) or any(plan.lost for plan in plans)
+        note = read_backup_note(disk, source)
+        if note is not None and not note.whole:
+            lost = True
+            say(
+                f"replog repair: {source} is an unfinished backup: records of {note.source or 'its source'} that it had not copied are lost"
+            )
         if target is not None and arguments.yes:
             if not _save(arguments, disk, source, target, plans):
                 return EXIT_FAILED

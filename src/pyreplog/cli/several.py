@@ -12,7 +12,7 @@ from pyreplog.cli.output import say
 from pyreplog.cli.reading import check_path, open_chosen
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, UnknownTopicError
-from pyreplog.log import Finder, LogReader, Together, distrusted, find_logs, log_names, printable_name
+from pyreplog.log import Finder, LogReader, Together, distrusted, find_logs, log_names, printable_name, unfinished_backups
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -84,6 +84,10 @@ def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dic
         for hidden in found.hidden(disk):
             say(f"replog: {hidden}: a log inside another log's folder, or more than two folders deep, is left out: name its folder too")
             result.is_partial = True
+        unfinished = unfinished_backups(disk, found)
+        for refusal in unfinished.values():
+            say(f"replog: left out, an unfinished backup: {refusal}")
+            result.is_partial = True
         for log in found.logs:
             folder = log.folder(place)
             for why in log.absent().values():
@@ -91,7 +95,7 @@ def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dic
                 result.is_partial = True
             if folder in finders:
                 raise ConfigError(f"{folder} is named twice, and its records would be printed twice: name it once")
-            if log.has_partitions():
+            if log.has_partitions() and folder not in unfinished:
                 finders[folder] = Finder.of(disk, found, log)
     return finders
 

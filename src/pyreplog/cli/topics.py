@@ -8,12 +8,13 @@ Exit code 1: a topic or a folder cannot be read; the others are listed."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path, add_progress
 from pyreplog.cli.output import counted, json_line, printable, say
 from pyreplog.cli.reading import check_path, no_log, open_chosen, tell_distrust
-from pyreplog.log import Finder, Found, FoundLog, LogReader, find_logs
+from pyreplog.log import Finder, Found, FoundLog, LogReader, find_logs, refuse_unfinished, unfinished_backups
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -21,7 +22,7 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME: Final = "topics"
 HELP: Final = "list the topics in a folder"
-_FAILING: Final = frozenset(("conflict", "hidden", "unreadable"))
+_FAILING: Final = frozenset(("conflict", "hidden", "unfinished_backup", "unreadable"))
 """The rows with one of these name data that is not read."""
 
 
@@ -39,11 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
     readers: dict[TopicPartition, LogReader] = {}
     rows: list[dict[str, Any]] = []
     try:
+        refuse_unfinished(disk, [arguments.path])
         found = find_logs(disk, arguments.path)
+        unfinished = unfinished_backups(disk, found)
         lacking = {} if found.logs else FoundLog(disk, ".", (), homes=[found.path]).absent()
-        if not found.logs and not found.unreadable and not lacking:
+        if not found.logs and not found.unreadable and not lacking and not unfinished:
             raise no_log(arguments.path)
-        held = [log for log in found.logs if log.has_partitions()]
+        held = [log for log in found.logs if log.has_partitions() and log.folder(found.path) not in unfinished]
         for log in held:
             refused = {conflict.topic for conflict in log.conflicts()}
             absent = log.absent()
@@ -57,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
             finally:
                 for reader in readers.values():
                     reader.close()
-        rows += _surroundings(found, held, found.hidden(disk))
+        rows += ({"unfinished_backup": folder, "why": str(error)} for folder, error in unfinished.items())
+        rows += _surroundings(found, held, found.hidden(disk), unfinished)
     finally:
         disk.close()
     _show(rows, as_json=arguments.json)
@@ -78,7 +82,7 @@ def _topics(readers: dict[TopicPartition, LogReader], log: str | None) -> list[d
     return list(topics.values())
 
 
-def _surroundings(found: Found, held: list[FoundLog], hidden: list[str]) -> list[dict[str, Any]]:
+def _surroundings(found: Found, held: list[FoundLog], hidden: list[str], unfinished: Collection[str]) -> list[dict[str, Any]]:
     """What is there besides the topics of one plain root."""
     rows: list[dict[str, Any]] = []
     for log in held:
@@ -88,7 +92,7 @@ def _surroundings(found: Found, held: list[FoundLog], hidden: list[str]) -> list
         rows += ({"conflict": one.topic, "folders": one.folders, "why": one.why} for one in log.conflicts())
         rows += ({"earlier_topic": folder} for folder in log.stale)
     foreign = [*found.foreign, *(folder for log in found.logs for folder in log.foreign())]
-    rows += ({"foreign": folder} for folder in foreign if not any(f"{log}/".startswith(f"{folder}/") for log in hidden))
+    rows += ({"foreign": folder} for folder in foreign if not any(f"{log}/".startswith(f"{folder}/") for log in [*hidden, *unfinished]))
     rows += ({"hidden": folder} for folder in hidden)
     refused = {**found.unreadable, **{folder: error for log in found.logs for folder, error in log.unreadable.items()}}
     rows += ({"unreadable": folder, "why": error.strerror} for folder, error in refused.items())
@@ -128,6 +132,8 @@ def _words(row: dict[str, Any]) -> str:
         return f"{row['earlier_topic']}: of an earlier topic of that name, not read"
     if "foreign" in row:
         return f"{row['foreign']}: no log, left alone"
+    if "unfinished_backup" in row:
+        return f"unfinished backup, not read: {row['why']}"
     if "hidden" in row:
         return f"{row['hidden']}: a log inside another log's folder, or more than two folders deep. Not read from here: name its folder"
     return f"{row['unreadable']}: it may hold a log, and cannot be looked into: {row['why']}"

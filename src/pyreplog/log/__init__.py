@@ -23,6 +23,7 @@ from pyreplog.log.finder import (
     list_topics,
     open_readers,
     several_logs,
+    unfinished_backups,
     unreadable,
     untrusted,
 )
@@ -151,6 +152,7 @@ __all__ = [
     "sign_off",
     "twice",
     "unframe_controller",
+    "unfinished_backups",
     "unreadable",
     "topic_id_of",
     "untrusted",

@@ -47,6 +47,8 @@ COPY_CHUNK_SIZE: Final = 1 << 20
 """Bytes that are copied at a time."""
 TAIL_COMPARED_SIZE: Final = 4 << 10
 """So much of the end of a segment that was copied before is compared: its last batch tells one history from another."""
+NAMED_AT_ONCE_SIZE: Final = 1 << 20
+"""A segment of so many bytes gets its name as soon as it is copied. Smaller ones wait for a sync together with others."""
 FILES_TOGETHER: Final = 16
 """Files that are open at a time, so that their syncs begin together."""
 _ABORTED: Final = struct.Struct(">hqqqq")
@@ -152,13 +154,16 @@ class _Duplicator:
         epochs = EpochCache(source.epochs.entries)
         epochs.keep_those_of(min(source.start_offset, self._end), self._end)
         try:
+            for name in (PARTITION_METADATA_NAME, CONFIG_NAME):
+                self._small(name)
             for part in self._parts:
+                before = self._copied_size
                 self._segment(part)
+                if self._copied_size - before >= NAMED_AT_ONCE_SIZE:
+                    self._finish_open()  # `replog repair` finds it if this run is interrupted
             if not self._parts and source.mark is not None:
                 self._first_segment()
             self._snapshots()
-            for name in (PARTITION_METADATA_NAME, CONFIG_NAME):
-                self._small(name)
             self._put(EPOCHS_NAME, epochs.format())
             self._finish_open()
         finally:

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pyreplog.errors import ConfigError, StorageError
+from pyreplog.errors import ConfigError, StorageError, UnfinishedBackupError
 from pyreplog.log.absent import absent_error, absent_reason, foreign_controller
 from pyreplog.log.controller_file import ControllerBody, controller_body
 from pyreplog.log.copy import PartitionCopy, RootView
@@ -513,6 +513,19 @@ def unreadable(folder: str, error: StorageError) -> StorageError:
     what = "a node or a log" if parsed is None else f"{parsed.topic_partition}, a node or a log"
     text = f"this process may not look into it, and it may be the folder of {what}: give it access, or move the folder away"
     return StorageError(error.errno or errno.EACCES, text, folder)
+
+
+def unfinished_backups(disk: Disk, found: Found) -> dict[str, UnfinishedBackupError]:
+    """The backups in ``found`` that were not finished, by their folders, each with the refusal to open it."""
+    errors: dict[str, UnfinishedBackupError] = {}
+    places = {log.folder(found.path): [root.path for root in log.roots if log.bare is None] for log in found.logs}
+    places |= {folder: [] for folder in found.foreign}  # a run that was interrupted before it had copied a file
+    for folder, roots in places.items():
+        try:
+            refuse_unfinished(disk, dict.fromkeys([folder, *roots]))
+        except UnfinishedBackupError as error:
+            errors[folder] = error
+    return errors
 
 
 def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicPartition, LogReader]:

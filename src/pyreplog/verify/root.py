@@ -44,9 +44,13 @@ def verify(
     path = path.rstrip("/") or "/"
     check_backup(disk, path, book)
     found = look_around(disk, path)
+    below = [log.name if log.name.startswith("/") else f"{path}/{log.name}" for log in found.logs if log.name != "."]
+    for folder in dict.fromkeys([*below, *(root.path for log in found.logs for root in log.roots), *found.foreign]):
+        if folder != path and found.bare is None:
+            check_backup(disk, folder, book)
     if not found.logs and not found.refused and disk.stat(f"{path}/{NODES}") is None:
         if book.findings:
-            return book  # a backup that had just begun
+            return book  # a backup that had just begun, in it or right below
         deeper = passed_over(disk, path, found)
         what = "there is no log here: neither a root, nor a cluster's folder, nor a partition folder"
         more = f". There are logs more than two folders deep: name the folder of one ({', '.join(deeper[:5])})" if deeper else ""
@@ -98,7 +102,9 @@ def check_backup(disk: Disk, path: str, book: Book) -> None:
         about = f"this backup of {values.get('source', 'another folder')[:256]} is not finished: it may lack records that its source had"
     except Unreadable as error:
         about = f"what the backup says of itself is not to be believed: {error}"
-    advice = "run `replog backup SOURCE TARGET` until it ends; if the source is gone, `replog repair` saves what was copied"
+    advice = (
+        "run `replog backup SOURCE TARGET` until it ends; if the source is gone, `replog repair` saves the segments that were copied whole"
+    )
     book.damage(file, about, advice)
 
 
