@@ -23,11 +23,13 @@ __all__ = ["advice_on", "mypyc_attr"]
 _GROUP: Final = "pyreplog__mypyc"
 _INIT: Final = "init_"
 _ONE: Final = (
-    "pyreplog is for one interpreter of a process (mod_wsgi: `WSGIApplicationGroup %{GLOBAL}` has an application run in the main one)"
+    "pyreplog can run in only one interpreter of a process (mod_wsgi: `WSGIApplicationGroup %{GLOBAL}` runs an application in the main one)"
 )
 # Cython's, and since 3.12 Python's
 _REFUSALS: Final = ("one interpreter per process", "loading in subinterpreters")
-_ADVICE: Final = "build all of it anew: `pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`, or `make pure`"
+_ADVICE: Final = (
+    "rebuild the whole package: `pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`, or `make pure`"
+)
 
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
@@ -54,14 +56,14 @@ def _check() -> None:
         group = import_module(_GROUP)
     except ImportError as error:
         if any(name.startswith("arrivals.") and name != "arrivals.py" for name in os.listdir(here)):
-            why = advice_on(error, f"what is compiled needs it: {_ADVICE}")
+            why = advice_on(error, f"the compiled modules need it: {_ADVICE}")
             raise ImportError(f"{_GROUP} cannot be loaded ({error}): {why}", name=_GROUP) from None
         return  # nothing is compiled
     suffix = os.path.basename(group.__file__ or "").removeprefix(_GROUP)
     names = [name.removeprefix(_INIT).replace("___", ".") for name in dir(group) if name.startswith(_INIT)]
     missing = [name for name in names if not os.path.exists(f"{beside}/{name.replace('.', '/')}{suffix}")]
     if 0 < len(missing) < len(names):  # without any of them the interpreter runs the sources here
-        raise ImportError(f"{missing[0]} is not compiled, and what is compiled beside it needs that: {_ADVICE}", name=missing[0])
+        raise ImportError(f"{missing[0]} is not compiled, but other modules of pyreplog are: {_ADVICE}", name=missing[0])
 
 
 _check()

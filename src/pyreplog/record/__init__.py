@@ -1,7 +1,8 @@
-"""Bytes <-> record batch: the door.
+"""Encode and decode record batches.
 
-The compiled core knows the layout of a batch; this layer adds what it leaves to others: compression, the checks a leader makes, and
-the place of a key. ``Record``, ``RecordBatch``, ``BatchBuilder`` and ``Ack`` come from the core and are handed on from here.
+The compiled core knows the layout of a batch. This layer adds compression, the checks that a leader
+makes, and the partition of a key. ``Record``, ``RecordBatch``, ``BatchBuilder`` and ``Ack`` come
+from the core and are exported from here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Record batches in Python's terms: reading one, splitting a buffer, rewriting on the leader, and the checks a leader makes.
+"""Read, split, rewrite and validate record batches.
 
-Nothing here loops over records: what does is in the core.
+No function here loops over records: such loops are in the core.
 """
 
 from __future__ import annotations
@@ -35,22 +35,28 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 
 
 def payload_of(batch: RecordBatch) -> Buffer | None:
-    """What the ``payload`` arguments of :class:`RecordBatch` want: None where the batch has no codec, else its records uncompressed.
+    """Return the ``payload`` argument for methods of :class:`RecordBatch`.
 
-    For a batch that a writer takes on: :class:`MessageTooLargeError` where its records have more than ``RECORDS_SIZE_MAX`` bytes. Readers
-    take a batch in parts: see :func:`pyreplog.record.unpacking.parts_of`."""
+    It is None if the batch has no codec, else its decompressed records. Use it for a batch that a
+    writer accepts: it raises :class:`MessageTooLargeError` if the records have more than
+    ``RECORDS_SIZE_MAX`` bytes. Readers decompress a batch in parts: see
+    :func:`pyreplog.record.unpacking.parts_of`.
+    """
     if batch.codec == 0:
         return None
     try:
         return decompress(batch)
     except BatchTooLargeError:
         raise MessageTooLargeError(
-            f"the records of a compressed batch take more than {RECORDS_SIZE_MAX} bytes when they are unpacked: append less at a time"
+            f"the records of a compressed batch have more than {RECORDS_SIZE_MAX} bytes uncompressed: append less at a time"
         ) from None
 
 
 def records_of(batch: RecordBatch, topic: str = "", partition: int = -1, start: int = 0, end: int = 0x7FFFFFFFFFFFFFFF) -> list[Record]:
-    """The records with ``start`` <= offset < ``end``; none for a control batch, whose records are not for readers."""
+    """Return the records with ``start`` <= offset < ``end``.
+
+    A control batch gives none, because its records are not for readers.
+    """
     found: list[Record] = []
     for records in record_lists_of(batch, topic, partition, start, end):
         found = found + records if found else records
@@ -65,9 +71,11 @@ def record_lists_of(
     end: int = 0x7FFFFFFFFFFFFFFF,
     size_max: int = MAX_BATCH_BYTES,
 ) -> Iterable[list[Record]]:
-    """The same as lists, none of them empty: one list, or for a batch that is large when it is unpacked one for each part.
+    """Return the records of :func:`records_of` as non-empty lists.
 
-    Raises :class:`BatchTooLargeError` for a batch that unpacks to more than ``size_max`` bytes."""
+    There is one list, or one for each part of a batch that is large when decompressed. Raises
+    :class:`BatchTooLargeError` for a batch that decompresses to more than ``size_max`` bytes.
+    """
     if batch.is_control or batch.record_count == 0:
         return ()
     if batch.codec:
@@ -87,7 +95,11 @@ def _unpacked_lists(batch: RecordBatch, topic: str, partition: int, start: int, 
 
 
 def split(data: Buffer) -> list[RecordBatch]:
-    """The batches of ``data``, which holds nothing but whole ones (:class:`CorruptError` otherwise). Each keeps ``data`` alive."""
+    """Return the batches of ``data``, which must hold whole batches only. Each batch keeps ``data``
+    alive.
+
+    Raises :class:`CorruptError` for other bytes.
+    """
     size = memoryview(data).nbytes
     batches: list[RecordBatch] = []
     position = 0
@@ -99,7 +111,10 @@ def split(data: Buffer) -> list[RecordBatch]:
 
 
 def end_of(data: Buffer) -> int:
-    """The offset behind the whole batches that ``data`` is. REQUIRES at least one. Costs a look at each header."""
+    """Return the offset after the whole batches in ``data``; it reads each header.
+
+    REQUIRES at least one batch.
+    """
     view = memoryview(data)
     scan = SegmentScanner(RecordBatch(view).base_offset, index_interval=view.nbytes, check_crc=False)
     scan.feed(view)
@@ -107,35 +122,38 @@ def end_of(data: Buffer) -> int:
 
 
 def validate_from_client(batch: RecordBatch) -> int:
-    """Check what a leader demands of a client's batch: checksum, codec, dense offsets from 0, well-formed records, no control records.
+    """Validate a client's batch: checksum, codec, dense offsets from 0, well-formed data records.
 
-    Returns the greatest timestamp of its records, -1 where none has one: what its header should say, and may not. Raises
-    :class:`CorruptError` for bad bytes, :class:`InvalidRequestError` and :class:`InvalidTimestampError` for what is well formed and not
-    allowed.
+    Return the greatest timestamp of its records, -1 if none has one; the header may claim another
+    value. Raises :class:`CorruptError` for bad bytes, and :class:`InvalidRequestError` or
+    :class:`InvalidTimestampError` for a well-formed batch that is not allowed.
     """
     batch.check_crc()
     if batch.codec >= len(CODEC_NAMES):
         raise CorruptError(f"unknown compression codec {batch.codec}")
     if batch.is_control:
-        raise InvalidRequestError("control batches are written by the broker alone")
+        raise InvalidRequestError("control batches are written by the broker only")
     if batch.is_transactional:
         raise InvalidRequestError("transactions are not supported")
     if batch.attributes & LOG_APPEND_TIME_BIT:
-        raise InvalidTimestampError("the log's append time is set by the leader alone, and the batch bears one")
+        raise InvalidTimestampError("the batch has a log append time, which only the leader may set")
     if batch.base_offset != 0:
-        raise InvalidRequestError(f"a client's batch begins at offset 0, not {batch.base_offset}")
+        raise InvalidRequestError(f"the batch has base offset {batch.base_offset}, a client's must have 0")
     if batch.record_count <= 0:
-        raise InvalidRequestError("a batch without records")
+        raise InvalidRequestError("the batch has no records")
     if batch.producer_id != -1 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
-        raise InvalidRequestError("a producer id needs a producer epoch and a sequence")
+        raise InvalidRequestError("the batch has a producer id but no producer epoch or sequence")
     is_dense, max_timestamp = batch.examine(payload_of(batch))
     if not is_dense:
-        raise InvalidRequestError("record offsets are not 0, 1, 2, ...")
+        raise InvalidRequestError("record offsets in the batch are not 0, 1, 2, ...")
     return max_timestamp
 
 
 def recompress(batch: RecordBatch, codec: int) -> bytearray:
-    """A copy of ``batch`` whose records are stored with ``codec`` (0 to 4); everything else stays, the checksum is new."""
+    """Return a copy of ``batch`` whose records are stored with ``codec`` (0 to 4).
+
+    Its length, attributes and checksum are updated; all other fields stay.
+    """
     records = payload_of(batch)
     if records is None:
         records = batch.payload
@@ -149,7 +167,10 @@ def recompress(batch: RecordBatch, codec: int) -> bytearray:
 
 
 def set_append_time(data: memoryview, timestamp: int) -> None:
-    """Make the batch that ``data`` (writable) is bear the log's append time, in ms: every record then reads back with it."""
+    """Set the log's append time, in ms, in the batch ``data`` (writable).
+
+    Every record of the batch then has this timestamp when it is read. The checksum is updated.
+    """
     (attributes,) = _ATTRIBUTES.unpack_from(data, _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(data, _ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
     _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
@@ -157,13 +178,19 @@ def set_append_time(data: memoryview, timestamp: int) -> None:
 
 
 def set_max_timestamp(data: memoryview, timestamp: int) -> None:
-    """Make the header of the batch that ``data`` (writable) is say that ``timestamp``, in ms, is the greatest of its records; the checksum
-    is new."""
+    """Set the greatest timestamp of the records, in ms, in the header of the batch ``data``
+    (writable).
+
+    The checksum is updated.
+    """
     _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
     _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))
 
 
 def set_producer(data: memoryview, producer_id: int, epoch: int, base_sequence: int) -> None:
-    """Make the batch that ``data`` (writable) is one of this producer; the checksum is new. REQUIRES numbers that are not negative."""
+    """Set the producer's id, epoch and sequence in the batch ``data`` (writable).
+
+    The checksum is updated. REQUIRES numbers that are not negative.
+    """
     _PRODUCER.pack_into(data, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
     _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))

@@ -1,7 +1,9 @@
-"""The codecs of a batch's records: none, gzip, snappy, lz4, zstd, in the framings that Kafka's clients write.
+"""The codecs of a batch's records: none, gzip, snappy, lz4, zstd, in the framings of Kafka's
+clients.
 
-Strict in what is written, lenient in what is read: other clients frame snappy and lz4 differently. Nothing is allocated beyond a limit,
-whatever the input claims. cramjam does the arithmetic; only the framings are here.
+Writing is strict and reading is lenient, because other clients frame snappy and lz4 differently. No
+allocation exceeds a limit, whatever the input claims. cramjam implements the codecs; only the
+framings are here.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 else:
 
     class _Later:
-        """Takes its place until somebody compresses: the first record of a new process need not wait until it is loaded."""
+        """Loads cramjam at its first use, so that the first record of a new process need not wait
+        for it.
+        """
 
         def __getattr__(self, name):
             try:
@@ -41,7 +45,7 @@ else:
 
     cramjam = _Later()
 
-# Numbers of the codecs in a batch's attributes. On disk and on the wire: never change.
+# Codec numbers in a batch's attributes. On disk and on the wire: never change.
 NONE: Final = 0
 GZIP: Final = 1
 SNAPPY: Final = 2
@@ -52,10 +56,10 @@ CODEC_NUMBERS: Final[dict[str, int]] = {"none": NONE, "uncompressed": NONE, "gzi
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 SIZE_MAX: Final = RECORDS_SIZE_MAX
-"""Most bytes that one batch's records may have uncompressed when they are unpacked at once."""
+"""Most uncompressed bytes of one batch's records that are decompressed at once."""
 
 _ZSTD_LEVEL: Final = 3
-_GZIP_LEVEL: Final = 6  # what zlib does by default, as Kafka's -1
+_GZIP_LEVEL: Final = 6  # zlib's default, as Kafka's -1
 _FIRST_GUESS_SIZE: Final = 16 << 10
 _GUESS_RATIO: Final = 4
 _GROWTH: Final = 4
@@ -76,7 +80,10 @@ _UINT32_LITTLE: Final = struct.Struct("<I")
 
 
 def compress(codec: int, payload: Buffer) -> bytes:
-    """``payload`` (records one after another) as ``codec`` (1 to 4) stores it. Other numbers are a :class:`CorruptError`."""
+    """Return ``payload`` (records one after another) compressed by ``codec`` (1 to 4).
+
+    Raises :class:`CorruptError` for any other codec.
+    """
     match codec:
         case 1:
             return bytes(cramjam.gzip.compress(payload, level=_GZIP_LEVEL))
@@ -87,16 +94,17 @@ def compress(codec: int, payload: Buffer) -> bytes:
         case 4:
             # The streaming compressor leaves the content size out of the frame, as Kafka's does.
             compressor = cramjam.zstd.Compressor(_ZSTD_LEVEL)
-            compressor.compress(bytes(payload))  # (it takes nothing else)
+            compressor.compress(bytes(payload))  # (it accepts only bytes)
             return bytes(compressor.finish())
     raise CorruptError(f"unknown compression codec {codec}")
 
 
 def decompress(batch: RecordBatch, size_max: int = SIZE_MAX) -> memoryview:
-    """The records of ``batch``, uncompressed: the stored bytes themselves where it has no codec, else new memory of at most ``size_max``
-    bytes.
+    """Return the uncompressed records of ``batch``.
 
-    Raises :class:`CorruptError` when the stream is broken or of an unknown codec, :class:`BatchTooLargeError` when it is larger.
+    These are the stored bytes themselves if it has no codec, else new memory of at most
+    ``size_max`` bytes. Raises :class:`CorruptError` if the stream is broken or has an unknown
+    codec, and :class:`BatchTooLargeError` if it is larger.
     """
     codec = batch.codec
     if codec == NONE:
@@ -108,7 +116,7 @@ def decompress(batch: RecordBatch, size_max: int = SIZE_MAX) -> memoryview:
 
 
 def decompress_payload(codec: int, data: memoryview, size_max: int = SIZE_MAX) -> memoryview:
-    """As :func:`decompress`, for the stored records alone."""
+    """Return the uncompressed records, given a batch's stored records; see :func:`decompress`."""
     try:
         match codec:
             case 1:
@@ -127,7 +135,10 @@ def decompress_payload(codec: int, data: memoryview, size_max: int = SIZE_MAX) -
 
 
 def decompress_to_file(codec: int, data: memoryview, path: str) -> None:
-    """Unpack a stream of gzip, lz4 or zstd into the file or pipe ``path``, in constant memory. Raises as :func:`decompress_payload`."""
+    """Decompress a gzip, lz4 or zstd stream into the file or pipe ``path``, in constant memory.
+
+    Raises the errors of :func:`decompress_payload`.
+    """
     codecs = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
     if codec not in codecs:
         raise CorruptError(f"unknown compression codec {codec}")
@@ -137,11 +148,14 @@ def decompress_to_file(codec: int, data: memoryview, path: str) -> None:
     except (cramjam.DecompressionError, OverflowError) as error:
         raise CorruptError(f"{CODEC_NAMES[codec]} stream is broken: {error}") from error
     finally:
-        del file  # closes it; the traceback of an error would keep it open, and the reader of a pipe waiting
+        del file  # closes it; an error's traceback would keep it open, and a pipe's reader waiting
 
 
 def _decompress_bounded(decompress_into: Decompress, data: memoryview, hint: int, size_max: int) -> memoryview:
-    """Decompress into memory that grows from a guess up to ``size_max``: what the stream claims about its size is never believed."""
+    """Decompress into memory that grows from a guess up to ``size_max``.
+
+    The size that the stream claims is never trusted.
+    """
     size = min(max(hint, _FIRST_GUESS_SIZE, len(data) * _GUESS_RATIO), size_max)
     while True:
         room = bytearray(size)
@@ -172,7 +186,10 @@ def _snappy_decompress(data: memoryview, size_max: int) -> memoryview:
 
 
 def snappy_blocks(data: memoryview, size_max: int) -> Iterator[memoryview]:
-    """The blocks of a snappy stream, unpacked one after another. Raises as :func:`decompress_payload`."""
+    """Yield the decompressed blocks of a snappy stream, one after another.
+
+    Raises the errors of :func:`decompress_payload`.
+    """
     try:
         yield from _snappy_blocks(data, size_max)
     except (cramjam.DecompressionError, OverflowError, struct.error) as error:
@@ -180,13 +197,17 @@ def snappy_blocks(data: memoryview, size_max: int) -> Iterator[memoryview]:
 
 
 def _snappy_blocks(data: memoryview, size_max: int) -> Iterator[memoryview]:
-    """Raw snappy, which is one block, where the xerial magic is absent; else its blocks, and any further xerial header between them. A
-    block takes at most ``_SNAPPY_RATIO_MAX`` times its stored bytes."""
+    """Yield the decompressed blocks of a snappy stream.
+
+    Without the xerial magic the stream is one raw block. With it there are xerial blocks, and
+    possibly further xerial headers between them. A block decompresses to at most
+    ``_SNAPPY_RATIO_MAX`` times its stored bytes.
+    """
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         yield _snappy_block(data, size_max)
         return
     if len(data) < len(_XERIAL_HEADER):
-        raise CorruptError("snappy stream is broken: its header is cut off")
+        raise CorruptError("snappy stream is broken: its header is truncated")
     total = 0
     position = len(_XERIAL_HEADER)
     while position < len(data):
@@ -196,7 +217,7 @@ def _snappy_blocks(data: memoryview, size_max: int) -> Iterator[memoryview]:
         (size,) = cast("tuple[int]", _INT32.unpack_from(data, position))
         position += _INT32.size
         if not 0 < size <= len(data) - position:
-            raise CorruptError(f"snappy stream is broken: a block of {size} bytes where {len(data) - position} are left")
+            raise CorruptError(f"snappy stream is broken: a block has {size} bytes, but {len(data) - position} are left")
         block = _snappy_block(data[position : position + size], size_max - total)
         total += len(block)
         position += size

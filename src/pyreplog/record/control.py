@@ -1,6 +1,8 @@
-"""Control records: what Kafka's brokers write into a log for themselves. Here they are read; readers of records never see them.
+"""Control records, which Kafka's brokers write into a log for themselves.
 
-Layout: that of Kafka's ``ControlRecordType`` and ``EndTransactionMarker``. A control batch that compaction has emptied has none.
+They are only read here, and never reach readers of records. Layout: that of Kafka's
+``ControlRecordType`` and ``EndTransactionMarker``. A control batch that compaction has emptied has
+no record.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ COMMIT: Final = 1
 LEADER_CHANGE: Final = 2
 CONTROL_NAMES: Final = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS")
 UNKNOWN: Final = "UNKNOWN"
-"""The name of a type that newer software wrote: to be ignored."""
+"""The name of a type that newer software wrote; ignore such records."""
 
 _KEY: Final = struct.Struct(">hh")
 _MARKER: Final = struct.Struct(">hi")
 
 
 class ControlRecord(NamedTuple):
-    """One control record. ``timestamp`` in ms; ``coordinator_epoch`` is -1 unless it ends a transaction."""
+    """One control record.
+
+    ``timestamp`` is in ms. ``coordinator_epoch`` is -1 unless the record ends a transaction.
+    """
 
     type: int
     offset: int
@@ -39,14 +44,15 @@ class ControlRecord(NamedTuple):
 
     @property
     def ends_transaction(self) -> bool:
-        """Whether it commits or aborts the transaction of its batch's producer."""
+        """Whether the record commits or aborts the transaction of its batch's producer."""
         return self.type in (ABORT, COMMIT)
 
 
 def control_records(batch: RecordBatch) -> list[ControlRecord]:
-    """The records of a control batch. Raises :class:`CorruptError` where one is too short or of a negative version.
+    """Return the records of a control batch.
 
-    A newer version is read as version 0, which it begins with.
+    A newer version is read as version 0, because it starts with the fields of version 0. Raises
+    :class:`CorruptError` if a record is too short or has a negative version.
     """
     found: list[ControlRecord] = []
     for record in batch.records(payload_of(batch)):
@@ -69,6 +75,9 @@ def control_records(batch: RecordBatch) -> list[ControlRecord]:
 
 
 def end_marker(batch: RecordBatch) -> ControlRecord | None:
-    """What a control batch of a producer says of its transaction; None where it says nothing (any more)."""
+    """Return the marker that ends the transaction of the batch's producer.
+
+    Return None if the control batch has another type, or compaction has emptied it.
+    """
     records = control_records(batch) if batch.record_count else []
     return records[0] if records and records[0].ends_transaction else None

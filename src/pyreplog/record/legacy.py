@@ -1,8 +1,12 @@
-"""Message sets of magic 0 and 1, Kafka's formats before 0.11, made into record batches as they are read. Nothing writes them.
+"""Convert message sets of magic 0 and 1, Kafka's formats before 0.11, to record batches as they are
+read.
 
-A plain message is one record; a compressed one holds a set of others in its value, whose offsets are absolute (magic 0) or counted from the
-first (magic 1: the last has the offset of the message around it). What comes out are batches of format v2 with leader epoch -1, in memory
-only, so that everything that reads batches reads these. Records of magic 0 have no timestamp, and timestamp type NONE.
+No code writes them. A plain message is one record. The value of a compressed message holds other
+messages. Their offsets are absolute (magic 0) or count from the first (magic 1: the last has the
+offset of the outer message). The results are batches of format v2 with leader epoch -1, in memory
+only, so that all code that reads batches can read them. Records of magic 0 have no timestamp, and
+timestamp type NONE.
+
 Format: docs/internals/format/legacy.md. Source: ``AbstractLegacyRecordBatch`` of Kafka's clients.
 """
 
@@ -31,7 +35,10 @@ _MASK: Final = 0xFFFFFFFF
 
 
 class LegacyMessage(NamedTuple):
-    """One message as it stands, its key and value by where they lie. See :func:`pyreplog._core.legacy_messages`."""
+    """One message as stored, with the positions of its key and value.
+
+    See :func:`pyreplog._core.legacy_messages`.
+    """
 
     offset: int
     timestamp: int
@@ -45,12 +52,12 @@ class LegacyMessage(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """0 for a plain message; else its value holds others."""
+        """0 for a plain message; otherwise the codec of the messages in its value."""
         return self.attributes & CODEC_MASK
 
     @property
     def append_time(self) -> bool:
-        """Whether its timestamp is the log's."""
+        """Whether its timestamp is the log's append time."""
         return self.magic == 1 and bool(self.attributes & LOG_APPEND_TIME_BIT)
 
 
@@ -64,16 +71,21 @@ class _Item(NamedTuple):
 
 
 def shallow_messages(data: memoryview) -> tuple[list[LegacyMessage], int]:
-    """The whole messages that ``data`` begins with, compressed ones as they are, and their bytes. :class:`CorruptError` where the first is
-    wrong."""
+    """Return the whole messages at the start of ``data``, and their size in bytes.
+
+    Compressed messages stay as they are. Raises :class:`CorruptError` if the first message is
+    malformed.
+    """
     found, size = legacy_messages(data)
     return [LegacyMessage(*fields) for fields in found], size
 
 
 def convert_legacy(data: memoryview, start: int = 0, end: int = 0x7FFFFFFFFFFFFFFF) -> bytes:
-    """The messages that ``data`` begins with, as batches with the records of ``start`` <= offset < ``end``.
+    """Return the messages at the start of ``data`` as batches of the records ``start`` <= offset <
+    ``end``.
 
-    Raises :class:`CorruptError` for a compressed set that is broken, too large uncompressed, or not of the magic around it.
+    Raises :class:`CorruptError` for a compressed set that is broken, too large when decompressed,
+    or of another magic than its outer message.
     """
     parts: list[bytes] = []
     run: list[_Item] = []
@@ -93,7 +105,7 @@ def convert_legacy(data: memoryview, start: int = 0, end: int = 0x7FFFFFFFFFFFFF
 
 
 def _items(data: memoryview, start: int, end: int) -> Iterator[_Item]:
-    """The records of the range, those inside compressed messages among them, by rising offset."""
+    """Yield the records of the range by rising offset, including those inside compressed messages."""
     position = 0
     for message in shallow_messages(data)[0]:
         if message.offset >= start:
@@ -108,7 +120,10 @@ def _items(data: memoryview, start: int, end: int) -> Iterator[_Item]:
 
 
 def _item(message: LegacyMessage, data: memoryview, offset: int, around: LegacyMessage) -> _Item:
-    """``message`` of ``data`` as a record at ``offset``; the message ``around`` it (or itself) says whose timestamps they are."""
+    """Return ``message`` of ``data`` as a record at ``offset``.
+
+    The outer message ``around`` (or the message itself) says which kind of timestamp it has.
+    """
     timestamp = around.timestamp if around.append_time else message.timestamp
     if timestamp < -1:
         raise CorruptError(f"message {offset} has the timestamp {timestamp}")
@@ -118,42 +133,42 @@ def _item(message: LegacyMessage, data: memoryview, offset: int, around: LegacyM
 
 
 def _inner(around: LegacyMessage, data: memoryview, position: int) -> list[_Item]:
-    """The records in a compressed message."""
+    """Return the records in a compressed message."""
     codec = around.codec
     if codec >= ZSTD:
-        raise CorruptError(f"magic {around.magic} knows no codec {codec}", position=position)
+        raise CorruptError(f"message of magic {around.magic} has codec {codec}, which that format does not have", position=position)
     if around.value_start < 0:
-        raise CorruptError("a compressed message without a value", position=position)
+        raise CorruptError("compressed message has no value", position=position)
     stored = data[around.value_start : around.value_start + around.value_size]
     if codec == LZ4 and around.magic == 0:
         stored = _mend_lz4(stored)
     inner = decompress_payload(codec, stored, SIZE_MAX)
     messages, size = shallow_messages(inner)
     if size != inner.nbytes or not messages:
-        raise CorruptError(f"the {CODEC_NAMES[codec]} set in message {around.offset} ends in something else", position=position)
+        raise CorruptError(f"the {CODEC_NAMES[codec]} set in message {around.offset} has bytes after its last message", position=position)
     for message in messages:
         if message.magic != around.magic:
-            raise CorruptError(f"a message of magic {message.magic} in one of magic {around.magic}", position=position)
+            raise CorruptError(f"message of magic {message.magic} inside one of magic {around.magic}", position=position)
         if message.codec:
-            raise CorruptError("a compressed message in a compressed one", position=position)
+            raise CorruptError("compressed message inside a compressed message", position=position)
     # Some early clients left the offset of the outer message 0.
     first = around.offset - messages[-1].offset if around.magic == 1 and around.offset else 0
     items = [_item(message, inner, first + message.offset, around) for message in messages]
     for before, after in pairwise(items):
         if after.offset <= before.offset:
-            raise CorruptError(f"offset {after.offset} after {before.offset} in a compressed message", position=position)
+            raise CorruptError(f"offset {after.offset} follows {before.offset} in a compressed message", position=position)
     if items[0].offset < 0:
         raise CorruptError(f"offset {items[0].offset} in a compressed message", position=position)
     return items
 
 
 def _batch(run: Sequence[_Item]) -> bytes:
-    """A batch of records whose offsets follow one another."""
+    """Return a batch of records whose offsets follow one another."""
     builder = BatchBuilder(_BATCH_SIZE_MAX)
     first = run[0]
     for item in run:
         if not builder.append(item.value, item.key, (), item.timestamp):
-            raise CorruptError(f"messages from offset {first.offset} on make more than 2 GiB")
+            raise CorruptError(f"messages from offset {first.offset} on have more than 2 GiB")
     batch = builder.finish(
         base_offset=first.offset,
         timestamp_type=1 if first.append_time else 0,
@@ -167,7 +182,7 @@ def _batch(run: Sequence[_Item]) -> bytes:
 
 
 def legacy_batches(data: bytes) -> Iterator[RecordBatch]:
-    """What :func:`convert_legacy` gave, batch by batch."""
+    """Yield the batches that :func:`convert_legacy` returned."""
     position = 0
     while position < len(data):
         batch = RecordBatch(data, position)
@@ -179,7 +194,10 @@ def legacy_batches(data: bytes) -> Iterator[RecordBatch]:
 
 
 def _mend_lz4(stored: memoryview) -> memoryview:
-    """Kafka before 0.10 summed the magic along with the frame's descriptor, and readers of magic 0 do not check: write the right sum."""
+    """Return the LZ4 frame with a correct header checksum.
+
+    Kafka before 0.10 included the magic in that checksum, and readers of magic 0 do not check it.
+    """
     if len(stored) < 7 or int.from_bytes(stored[:4], "little") != _LZ4_MAGIC:
         return stored
     size = 2 + (8 if stored[4] & _LZ4_CONTENT_SIZE_BIT else 0)
@@ -191,7 +209,7 @@ def _mend_lz4(stored: memoryview) -> memoryview:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash, 32 bits, seed 0, of fewer than 16 bytes (Yann Collet)."""
+    """Return the 32-bit xxHash, with seed 0, of fewer than 16 bytes (Yann Collet)."""
     value = (0x165667B1 + len(data)) & _MASK
     whole = len(data) & ~3
     for at in range(0, whole, 4):

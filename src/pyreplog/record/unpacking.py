@@ -1,8 +1,9 @@
-"""The records of a compressed batch in parts: memory stays bounded, however large the batch is when it is unpacked.
+"""Decompress the records of a batch in parts, so that memory stays bounded for a batch of any size.
 
-A batch of up to ``WHOLE_SIZE`` bytes is unpacked at once, which is nearly every batch. A larger one is unpacked piece by piece into parts
-of about ``PART_SIZE`` bytes that hold whole records. cramjam decodes gzip, lz4 and zstd in one call only, so a thread makes that call with
-a pipe as its output, and the reader takes what it needs from the pipe. Snappy comes in blocks that need no thread.
+A batch of up to ``WHOLE_SIZE`` bytes is decompressed at once; nearly every batch is. A larger one
+is decompressed piece by piece into parts of about ``PART_SIZE`` bytes that hold whole records.
+cramjam decodes gzip, lz4 and zstd in one call only. So a thread makes that call with a pipe as its
+output, and the reader reads the pipe. Snappy comes in blocks that need no thread.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from pyreplog.ports import Buffer
 from pyreplog.record.compression import SNAPPY, decompress_payload, decompress_to_file, snappy_blocks
 
 WHOLE_SIZE: Final = 16 << 20
-"""Bytes up to which a batch is unpacked at once."""
+"""Decompressed bytes up to which a batch is decompressed at once."""
 PART_SIZE: Final = 8 << 20
 """Bytes of a part; a larger record makes its part larger."""
 
 
 class Part(NamedTuple):
-    """Some of a batch's records. ``payload`` and ``record_count`` are what :meth:`RecordBatch.records` takes; the payload is None for the
-    stored records of a batch without a codec. ``last_offset``: no record of the part lies behind it."""
+    """Some of a batch's records.
+
+    ``payload`` and ``record_count`` are the arguments of :meth:`RecordBatch.records`; ``payload``
+    is None for the stored records of a batch without a codec. ``last_offset``: no record of the
+    part has a higher offset.
+    """
 
     payload: Buffer | None
     record_count: int
@@ -34,21 +39,23 @@ class Part(NamedTuple):
 
 
 class _Unpacked(Protocol):
-    """A stream of unpacked bytes."""
+    """A stream of decompressed bytes."""
 
     def readinto(self, room: memoryview) -> int:
-        """Fill the beginning of ``room``; the number of bytes, 0 at the end."""
+        """Fill the start of ``room``; return the number of bytes, 0 at the end."""
         ...
 
     def close(self) -> None:
-        """Give up the rest."""
+        """Discard the rest."""
         ...
 
 
 def parts_of(batch: RecordBatch, size_max: int = MAX_BATCH_BYTES, *, partition: str | None = None) -> Generator[Part, None, None]:
-    """The records of ``batch`` in order, as parts that together take at most ``size_max`` bytes unpacked. One part is alive at a time.
+    """Yield the records of ``batch`` in order, as parts of at most ``size_max`` decompressed bytes
+    in total.
 
-    Raises :class:`BatchTooLargeError`, which names ``partition``, for a larger batch, and :class:`CorruptError` if the records are wrong.
+    One part is alive at a time. Raises :class:`BatchTooLargeError`, which names ``partition``, for
+    a larger batch, and :class:`CorruptError` if the records are malformed.
     """
     if batch.codec == 0:
         yield Part(None, batch.record_count, batch.last_offset)
@@ -84,7 +91,7 @@ def _streamed(batch: RecordBatch, stream: _Unpacked, size_max: int) -> Iterator[
             continue
         taken, count, previous = batch.whole_records(memoryview(room)[:used], left, previous, last=not got)
         left -= count
-        # A record that does not fit doubles the room: the length that it claims is not believed.
+        # A record that does not fit doubles the room; the length that it claims is not trusted.
         larger = 2 * len(room) if not taken and got else PART_SIZE
         rest = memoryview(room)[taken:used]
         room, used, full = bytearray(max(larger, len(rest) + 1)), len(rest), room
@@ -103,7 +110,7 @@ def _stream_of(batch: RecordBatch, size_max: int) -> _Unpacked:
 
 
 class _Blocks:
-    """A stream of blocks that are unpacked one after another."""
+    """A stream of blocks that are decompressed one after another."""
 
     def __init__(self, blocks: Iterator[memoryview]) -> None:
         self._blocks = blocks
