@@ -18,7 +18,7 @@ from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError,
 from pyreplog.log import LogRoot
 from pyreplog.runtime.owner import RootAppender, apply_waiting
 from pyreplog.spark.schema import Field
-from pyreplog.spark.sink_commit import commit_batch
+from pyreplog.spark.sink_commit import commit_batch, commit_nothing
 from pyreplog.spark.sink_options import WRITE_OPTIONS, WriteOptions, check_columns, parse_write_options
 from pyreplog.spark.sink_target import find_target
 from pyreplog.spool import BatchId, Spool, StagedFile
@@ -150,6 +150,48 @@ def test_a_write_that_was_not_published_does_not_get_in_later(times: int | None)
 def commit(path: Path, files: list[StagedFile], timeout_s: float, *, own: bool = True, once: bool = True, batch_id: BatchId = ID) -> None:
     """A driver's commit."""
     commit_batch(SystemDisk(), str(path), batch_id, files, once=once, timeout_s=timeout_s, own=own)
+
+
+def commit_empty(path: Path, batch: int, *, keep: bool = False, timeout_s: float = 30.0) -> None:
+    """A driver's commit of a batch without a row."""
+    commit_nothing(
+        SystemDisk(), str(path), BatchId("query", batch), keep=keep, topic=None, once=False, timeout_s=timeout_s, own=True
+    )  # fmt: skip
+
+
+def test_a_batch_without_rows_is_noted(tmp_path: Path) -> None:
+    """Its number counts as that of any other batch: a lower one is refused, and the same one with rows."""
+    pyreplog.open_log(tmp_path / "log").close()
+    commit_empty(tmp_path / "log", 5)
+    commit_empty(tmp_path / "log", 5)
+    spool = Spool(SystemDisk(), str(tmp_path / "log"))
+    assert spool.applied("query") == 5
+    with pytest.raises(SpoolRefusedError, match="lower number than batch 5, which was written before"):
+        commit_empty(tmp_path / "log", 4)
+    files = [stage(spool, BatchId("query", 5), ("log", 0, [b"a"]))._replace(row_sum=1)]
+    with pytest.raises(SpoolRefusedError, match="1 rows where it had 0"):
+        commit(tmp_path / "log", files, 30.0, once=False, batch_id=BatchId("query", 5))
+
+
+def test_a_batch_without_rows_waits_for_what_was_published(tmp_path: Path) -> None:
+    """With keep as without, a published batch of the query gets into the log first; until it can, no number is noted."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool = Spool(SystemDisk(), str(path))
+    for batch, again in ((0, 0), (1, 2)):  # the same number by appliedBatch=keep, and the next one
+        batch_id = BatchId("query", batch)
+        spool.publish(batch_id, [stage(spool, batch_id, ("log", 0, [b"a"]))._replace(row_sum=1)])
+        if not batch:
+            with pytest.raises(SpoolRefusedError, match="was published before and waits to be appended.*open_log, Cluster"):
+                commit_empty(path, again)
+        with pyreplog.open_log(path, disk=SystemDisk()):  # with a disk of its own it takes no spool
+            if batch:
+                with pytest.raises(SpoolRefusedError, match="while batch 1 of the query waits to be appended"):
+                    commit_empty(path, again, timeout_s=0)
+        commit_empty(path, again, keep=True)
+        assert spool.applied("query") == again
+        with pyreplog.open_log(path, "r") as log:
+            assert log.end_offset == batch + 1
 
 
 def test_the_owner_comes_late_or_goes(tmp_path: Path) -> None:

@@ -274,11 +274,12 @@ def commit(
     keep = options.applied_batch == "keep"
     target = find_target(disk, options.path, options.topic, by_column="topic" in columns)
     own = options.owner == "any" and not target.is_cluster
+    timeout_s = options.commit_timeout_ms / 1000
     if not files:
-        is_new = own and target.topic not in target.counts
-        commit_nothing(disk, options.path, batch_id, keep=keep, topic=target.topic if is_new else None)
+        topic = target.topic if own and target.topic not in target.counts else None
+        commit_nothing(disk, options.path, batch_id, keep=keep, topic=topic, once=once, timeout_s=timeout_s, own=own)
         return
-    commit_batch(disk, options.path, batch_id, files, once=once, timeout_s=options.commit_timeout_ms / 1000, own=own, keep=keep)
+    commit_batch(disk, options.path, batch_id, files, once=once, timeout_s=timeout_s, own=own, keep=keep)
 
 
 def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:

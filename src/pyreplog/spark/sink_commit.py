@@ -46,6 +46,17 @@ def commit_batch(
     spool = Spool(disk, path)
     deadline = time.monotonic() + timeout_s
     _publish(spool, batch_id, files, once, keep, deadline)
+    _wait(spool, batch_id, deadline, timeout_s, own)
+    if once:
+        # The owner may still be clearing up. Where it was stopped at that, the next one does it, and sweeps what is kept here.
+        while spool.stands(batch_id) and time.monotonic() < deadline:
+            time.sleep(PAUSE_MIN_S)
+        if not spool.stands(batch_id):
+            spool.forget(batch_id.query)
+
+
+def _wait(spool: Spool, batch_id: BatchId, deadline: float, timeout_s: float, own: bool) -> None:
+    """Return when the published batch is in the log; see :func:`commit_batch`."""
     holder = ""
     pause, own_at = PAUSE_MIN_S, 0.0
     while not _answered(spool, batch_id, own):
@@ -53,7 +64,7 @@ def commit_batch(
         if own and now >= own_at:  # once at least, however long it took to get here
             own_at = now + OWN_PAUSE_S
             try:
-                apply_unowned(disk, path, SystemClock())
+                apply_unowned(spool.disk, spool.folder, SystemClock())
                 continue
             except LockedError as error:
                 holder = error.holder
@@ -69,12 +80,6 @@ def commit_batch(
             return
         time.sleep(min(pause, deadline - now))
         pause = min(pause * 2, PAUSE_MAX_S)
-    if once:
-        # The owner may still be clearing up. Where it was stopped at that, the next one does it, and sweeps what is kept here.
-        while spool.stands(batch_id) and time.monotonic() < deadline:
-            time.sleep(PAUSE_MIN_S)
-        if not spool.stands(batch_id):
-            spool.forget(batch_id.query)
 
 
 def _take_back(spool: Spool, batch_id: BatchId, error: PyreplogError) -> None:
@@ -130,8 +135,10 @@ def _tell_skipped(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile]) 
         LOGGER.info("%s was published before: that one counts", batch_id)
 
 
-def commit_nothing(disk: Disk, path: str, batch_id: BatchId, *, keep: bool, topic: str | None) -> None:
-    """Commit a batch without a row: as :func:`commit_batch`, if the log has the batch with rows.
+def commit_nothing(
+    disk: Disk, path: str, batch_id: BatchId, *, keep: bool, topic: str | None, once: bool, timeout_s: float, own: bool
+) -> None:
+    """Commit a batch without a row: as :func:`commit_batch`, and a batch of the query that waits to be appended comes first.
 
     ``topic``: make its log if there is none, so that readers find one without records. None: make nothing.
     """
@@ -141,11 +148,38 @@ def commit_nothing(disk: Disk, path: str, batch_id: BatchId, *, keep: bool, topi
         raise SpoolRefusedError(conflict)
     if conflict:
         _tell_skipped(spool, batch_id, [])
+    deadline = time.monotonic() + timeout_s
+    latest = max(spool.standing(batch_id.query), default=-1)
+    if latest >= batch_id.batch:
+        _wait(spool, batch_id, deadline, timeout_s, own)
     if topic is not None:
         try:
             make_unowned(disk, path, topic, SystemClock())
         except LockedError:
             pass  # the process that has it open made its log
+    if not once:
+        _note_empty(spool, batch_id, deadline, own)
+
+
+def _note_empty(spool: Spool, batch_id: BatchId, deadline: float, own: bool) -> None:
+    """Note the number of a batch without a row, after the batches of the query that wait are in the log."""
+    holder = ""
+    while True:
+        try:
+            if spool.note_empty(batch_id):
+                return
+            if own:
+                apply_unowned(spool.disk, spool.folder, SystemClock())
+        except LockedError as error:
+            holder = f" (open: {error.holder})"
+        if time.monotonic() >= deadline:
+            waiting = max(spool.standing(batch_id.query), default=batch_id.batch)
+            raise SpoolRefusedError(
+                f"{batch_id} has no rows, and its number cannot be noted while batch {waiting} of the query waits to be appended to "
+                f"{spool.folder}{holder}. The next process that opens it to write (open_log, Cluster) appends that batch; then run "
+                "this one again"
+            )
+        time.sleep(PAUSE_MAX_S)
 
 
 def _give_up(spool: Spool, batch_id: BatchId, timeout_s: float, holder: str, own: bool) -> None:

@@ -124,31 +124,59 @@ class Spool:
     def _compared(self, batch_id: BatchId, fingerprint: Fingerprint | None) -> tuple[bool, str]:
         """Whether the batch is published or applied, and its :meth:`conflict`."""
         # A batch that an owner finishes between these looks is applied in the last one.
-        latest = max(self._standing(batch_id.query), default=-1)
+        latest = max(self.standing(batch_id.query), default=-1)
         stands = self.stands(batch_id)
         published = self._published(batch_id) if stands else None
         applied = self._applied(batch_id.query)
         latest = max(latest, applied.batch)
         if batch_id.batch < latest:
+            done = "was written before" if latest == applied.batch else "was published and waits to be appended"
             return True, (
-                f"{batch_id} has a lower number than batch {latest}, which was written before. Only the last batch of a query is "
+                f"{batch_id} has a lower number than batch {latest}, which {done}. Only the last batch of a query is "
                 f"run again, so the query's checkpoint is older than the log: {_COPIED} (a batch write: its txnVersion does not rise). "
-                f"{_ADVICE}"
+                f"{_ADVICE if latest == applied.batch else self._advice_of_waiting()}"
             )
-        if batch_id.batch == applied.batch:
+        waits = batch_id.batch != applied.batch
+        if not waits:
             published = applied.fingerprint
         elif not stands:
             return False, ""
         if published is None or fingerprint is None or published == fingerprint:
             return True, ""
         rows = f"{fingerprint.rows} rows where it had {published.rows}" if fingerprint.rows != published.rows else "other rows"
+        done = "published before and waits to be appended" if waits else "written before"
         return True, (
-            f"{batch_id} was written before, and now comes with {rows}. Either the query's checkpoint does not belong to the log: "
+            f"{batch_id} was {done}, and now comes with {rows}. Either the query's checkpoint does not belong to the log: "
             f"{_COPIED}; or the query does not give the same rows when it is run again (rand(), the time, a static side that changed). "
-            f"{_ADVICE}"
+            f"{self._advice_of_waiting() if waits else _ADVICE}"
         )
 
-    def _standing(self, query: str) -> set[int]:
+    def _advice_of_waiting(self) -> str:
+        """What to do about a published batch that is not in the log yet."""
+        return (
+            f"The next process that opens {self._folder} to write (open_log, Cluster) appends the batch that waits. After that: {_ADVICE}"
+        )
+
+    def note_empty(self, batch_id: BatchId) -> bool:
+        """Note durably that a batch without a row is the last of its query: its number counts as that of any other batch. False, and
+        nothing is noted, if a batch of the query waits to be appended: its number would count as one that is in the log.
+
+        Raises :class:`LockedError` while another process publishes for this query.
+        """
+        check_id(batch_id)
+        lock = self._disk.lock(self._path(query_name(batch_id.query, LOCK)), f"the driver of query {batch_id.query}")
+        try:
+            if self.standing(batch_id.query):
+                return False
+            if self.applied(batch_id.query) < batch_id.batch:
+                self._remove([batch_name(batch_id, REFUSED)])
+                values = Applied(batch_id.batch, False, Fingerprint(0, 0)).to_values()
+                write_state(self._disk, self._path(query_name(batch_id.query, APPLIED)), values)
+        finally:
+            lock.release()
+        return True
+
+    def standing(self, query: str) -> set[int]:
         """The numbers of the query's batches that have a manifest."""
         found: set[int] = set()
         for _ in range(2):  # a listing may miss a file that an owner renames during it
