@@ -1,8 +1,9 @@
-"""Kafka's messages: what nodes, clients and the controller say to one another.
+"""Kafka's messages between nodes, clients and the controller.
 
-``Request`` and ``Response`` are the envelope (:mod:`pyreplog.wire.frame`); the message classes stand in ``schemas``, ``admin_schemas`` and
-``peer_schemas``, the controller's records in ``metadata``, the error numbers in ``codes``. In one process these objects travel as they
-are; between processes a :class:`Conversation` turns them into Kafka's frames and back.
+``Request`` and ``Response`` are the envelope (:mod:`pyreplog.wire.frame`). The message classes are
+in ``schemas``, ``admin_schemas`` and ``peer_schemas``, the controller's records in ``metadata``,
+the error codes in ``codes``. Within one process these objects are passed as they are; between
+processes a :class:`Conversation` converts them to Kafka's frames and back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Kafka's messages about topics, settings and the cluster. The conventions are those of :mod:`pyreplog.wire.schemas`."""
+"""Kafka's messages about topics, settings and the cluster. The conventions are those of
+:mod:`pyreplog.wire.schemas`."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class MetadataRequestTopic:
-    """By id, or by name where the id is :data:`NO_ID`."""
+    """A topic by id, or by name if the id is :data:`NO_ID`."""
 
     name: str | None = None
     topic_id: str = NO_ID
@@ -63,7 +64,7 @@ class MetadataRequestTopic:
 
 @dataclass(slots=True)
 class MetadataRequest:
-    """Who leads what. ``topics`` None: all."""
+    """Ask for the leaders of topics. ``topics`` None: all."""
 
     topics: Sequence[MetadataRequestTopic] | None = None
     allow_auto_topic_creation: bool = False
@@ -82,7 +83,7 @@ class MetadataResponseBroker:
 
 @dataclass(slots=True)
 class MetadataResponsePartition:
-    """``leader_id`` -1 (with LEADER_NOT_AVAILABLE): none now."""
+    """One partition. ``leader_id`` -1 (with LEADER_NOT_AVAILABLE): it has no leader now."""
 
     partition_index: int
     leader_id: int
@@ -95,7 +96,7 @@ class MetadataResponsePartition:
 
 @dataclass(slots=True)
 class MetadataResponseTopic:
-    """A topic, or why there is none."""
+    """A topic, or the reason why there is none."""
 
     name: str | None
     topic_id: str = NO_ID
@@ -122,7 +123,7 @@ class MetadataResponse:
 
 @dataclass(slots=True)
 class CreatableReplicaAssignment:
-    """Replicas of one partition, the preferred leader first."""
+    """The replicas of one partition, the preferred leader first."""
 
     partition_index: int
     broker_ids: Sequence[int]
@@ -130,7 +131,7 @@ class CreatableReplicaAssignment:
 
 @dataclass(slots=True)
 class CreatableTopicConfig:
-    """One setting with Kafka's key."""
+    """One setting under Kafka's key."""
 
     name: str
     value: str | None
@@ -138,7 +139,11 @@ class CreatableTopicConfig:
 
 @dataclass(slots=True)
 class CreatableTopic:
-    """``num_partitions`` and ``replication_factor`` are -1 where ``assignments`` says it all, or for the defaults."""
+    """A topic to create.
+
+    ``num_partitions`` and ``replication_factor`` are -1 for the defaults, or if ``assignments``
+    gives both.
+    """
 
     name: str
     num_partitions: int = -1
@@ -149,7 +154,7 @@ class CreatableTopic:
 
 @dataclass(slots=True)
 class CreateTopicsRequest:
-    """Make topics. Goes to the controller."""
+    """Create topics. Sent to the controller."""
 
     topics: Sequence[CreatableTopic]
     timeout_ms: int = 60_000
@@ -169,7 +174,7 @@ class CreatableTopicConfigs:
 
 @dataclass(slots=True)
 class CreatableTopicResult:
-    """The topic made, or why not."""
+    """The topic that was created, or the reason of a refusal."""
 
     name: str
     topic_id: str = NO_ID
@@ -191,7 +196,7 @@ class CreateTopicsResponse:
 
 @dataclass(slots=True)
 class DeleteTopicState:
-    """By name, or by id."""
+    """A topic by name, or by id."""
 
     name: str | None = None
     topic_id: str = NO_ID
@@ -199,7 +204,7 @@ class DeleteTopicState:
 
 @dataclass(slots=True)
 class DeleteTopicsRequest:
-    """Remove topics. Goes to the controller."""
+    """Delete topics. Sent to the controller."""
 
     topics: Sequence[DeleteTopicState]
     timeout_ms: int = 60_000
@@ -207,7 +212,7 @@ class DeleteTopicsRequest:
 
 @dataclass(slots=True)
 class DeletableTopicResult:
-    """One topic's outcome."""
+    """The result for one topic."""
 
     name: str | None
     topic_id: str = NO_ID
@@ -228,7 +233,7 @@ class DeleteTopicsResponse:
 
 @dataclass(slots=True)
 class DescribeConfigsResource:
-    """``resource_type`` 2 is a topic, 4 a broker. ``configuration_keys`` None: all."""
+    """A topic (``resource_type`` 2) or broker (4). ``configuration_keys`` None: all."""
 
     resource_type: int
     resource_name: str
@@ -237,7 +242,7 @@ class DescribeConfigsResource:
 
 @dataclass(slots=True)
 class DescribeConfigsRequest:
-    """Settings of topics and brokers."""
+    """Ask for settings of topics and brokers."""
 
     resources: Sequence[DescribeConfigsResource]
     include_synonyms: bool = False
@@ -246,7 +251,7 @@ class DescribeConfigsRequest:
 
 @dataclass(slots=True)
 class DescribeConfigsSynonym:
-    """Where else a setting could come from, and what it is there."""
+    """Another source of a setting, with the value there."""
 
     name: str
     value: str | None
@@ -288,7 +293,7 @@ class DescribeConfigsResponse:
 
 @dataclass(slots=True)
 class DescribeClusterRequest:
-    """Who is in the cluster."""
+    """Ask for the brokers of the cluster."""
 
     include_cluster_authorized_operations: bool = False
     endpoint_type: int = 1
@@ -325,7 +330,7 @@ class DescribeClusterResponse:
 
 @dataclass(slots=True)
 class Cursor:
-    """From where to go on."""
+    """The position at which to continue."""
 
     topic_name: str
     partition_index: int
@@ -333,7 +338,7 @@ class Cursor:
 
 @dataclass(slots=True)
 class DescribeTopicPartitionsRequest:
-    """Partitions with their eligible leader replicas. ``topics`` are names; none: all."""
+    """Ask for partitions with their eligible leader replicas. ``topics`` are names; none: all."""
 
     topics: Sequence[str] = ()
     response_partition_limit: int = 2000
@@ -379,9 +384,10 @@ class DescribeTopicPartitionsResponse:
 # ----------------------------------------------------------------------------------------------------------------- ElectLeaders (43), v0-2
 
 ELECT_PREFERRED: Final = 0
-"""``ElectLeadersRequest.election_type``: the first replica in the list, where it is in sync."""
+"""``ElectLeadersRequest.election_type``: elect the first replica in the list, if it is in sync."""
 ELECT_UNCLEAN: Final = 1
-"""``ElectLeadersRequest.election_type``: where nobody leads, the live replica that reaches furthest, whatever is lost."""
+"""``ElectLeadersRequest.election_type``: if there is no leader, elect the live replica with the
+longest log, even if records are lost."""
 
 
 @dataclass(slots=True)
@@ -403,7 +409,8 @@ class ElectLeadersRequest:
 
 @dataclass(slots=True)
 class ElectLeadersPartitionResult:
-    """Kafka's ``PartitionResult`` of this message. After an unclean election ``error_message`` states what was lost."""
+    """Kafka's ``PartitionResult`` of this message. After an unclean election ``error_message``
+    names the lost records."""
 
     partition_id: int
     error_code: int = 0

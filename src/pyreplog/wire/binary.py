@@ -1,8 +1,10 @@
-"""Kafka's primitive types as bytes, in the compact forms that every message at its newest version uses.
+"""Kafka's primitive types as bytes, in the compact forms that every message has at its newest
+version.
 
-Source: Kafka's protocol guide and KIP-482 (compact strings and arrays, tagged fields). A reader never looks behind its end: whatever the
-bytes say, it raises :class:`~pyreplog.errors.RemoteProtocolError` with the place. A writer refuses what does not fit with
-:class:`~pyreplog.errors.LocalProtocolError`.
+Source: Kafka's protocol guide and KIP-482 (compact strings and arrays, tagged fields). A reader
+never reads beyond its end: for wrong bytes it raises :class:`~pyreplog.errors.RemoteProtocolError`
+with their position. A writer raises :class:`~pyreplog.errors.LocalProtocolError` for a value that
+does not fit.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ _UINT32_MAX: Final = 0xFFFFFFFF
 _INT16_MAX: Final = 0x7FFF
 _UUID_SIZE: Final = 16
 INLINE_SIZE_MAX: Final = 4096
-"""Bytes values up to this size are copied into the message; larger ones become a part of their own."""
+"""Bytes values up to this size are copied into the message; larger ones become separate parts."""
 
 
 class Writer:
-    """Gathers one message. Small values go into one buffer; large bytes stay what they are: parts between two buffers."""
+    """Collects the bytes of one message.
+
+    Small values are copied into one buffer. Large bytes become separate parts and are not copied.
+    """
 
     __slots__ = ("_current", "_parts", "_size")
 
@@ -44,24 +49,24 @@ class Writer:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """The number of bytes so far."""
         return self._size + len(self._current)
 
     def parts(self) -> list[Buffer]:
-        """All of it, in order. The writer is used up."""
+        """Return all parts, in order. The writer cannot be used afterwards."""
         if self._current:
             self._parts.append(self._current)
         return self._parts
 
     def number(self, kind: Struct, value: int) -> None:
-        """One number of a fixed size, big-endian."""
+        """Write a number of a fixed size, big-endian."""
         try:
             self._current += kind.pack(value)
         except error as reason:
             raise LocalProtocolError(f"{value!r} does not fit ({reason})") from None
 
     def varint(self, value: int) -> None:
-        """An unsigned number of up to 32 bits, seven bits a byte, the lowest first."""
+        """Write an unsigned number of up to 32 bits, seven bits per byte, the lowest first."""
         if not 0 <= value <= _UINT32_MAX:
             raise LocalProtocolError(f"{value!r} is not an unsigned number of 32 bits")
         current = self._current
@@ -71,24 +76,27 @@ class Writer:
         current.append(value)
 
     def boolean(self, value: bool) -> None:
-        """One byte."""
+        """Write one byte, 0 or 1."""
         self._current.append(1 if value else 0)
 
     def text(self, value: str) -> None:
-        """A compact string: its size plus 1, then UTF-8."""
+        """Write a compact string: its size plus 1, then UTF-8."""
         if not isinstance(value, str):
             raise LocalProtocolError(f"{value!r} is not text")
         try:
             data = value.encode()
         except UnicodeEncodeError as reason:
-            raise LocalProtocolError(f"{value!r} is no valid text: {reason.reason}") from None
+            raise LocalProtocolError(f"{value!r} is not valid text: {reason.reason}") from None
         if len(data) > _INT16_MAX:
-            raise LocalProtocolError(f"a text of {len(data)} bytes is too long: {_INT16_MAX} are the most")
+            raise LocalProtocolError(f"text of {len(data)} bytes is too long, the maximum is {_INT16_MAX}")
         self.varint(len(data) + 1)
         self._current += data
 
     def short_text(self, value: str | None) -> None:
-        """A string of the old form: its size in 16 bits (-1: null), then UTF-8. Only the header of a request has one."""
+        """Write a string of the old form: its size in 16 bits (-1: null), then UTF-8.
+
+        Only the header of a request has one.
+        """
         if value is None:
             self.number(INT16, -1)
             return
@@ -97,7 +105,10 @@ class Writer:
         self._current += data
 
     def data(self, parts: Sequence[Buffer]) -> None:
-        """Compact bytes: their size plus 1, then themselves, not copied where they are large. Whoever sends keeps them as they are."""
+        """Write compact bytes: their size plus 1, then the bytes.
+
+        Large parts are not copied, so the caller must not change them before the message is sent.
+        """
         views = [memoryview(part).cast("B") for part in parts]
         size = sum(len(view) for view in views)
         self.varint(size + 1)
@@ -111,28 +122,29 @@ class Writer:
         self._current = bytearray()
 
     def uuid(self, value: str) -> None:
-        """Sixteen bytes, from 22 characters of URL-safe base64."""
+        """Write sixteen bytes, given as 22 characters of URL-safe base64."""
         try:
             data = urlsafe_b64decode(value + "==")
         except (Base64Error, ValueError, TypeError):
             data = b""
         if len(data) != _UUID_SIZE:
-            raise LocalProtocolError(f"{value!r} is no uuid: that is 22 characters of URL-safe base64")
+            raise LocalProtocolError(f"{value!r} is not a uuid: it must be 22 characters of URL-safe base64")
         self._current += data
 
     def null(self) -> None:
-        """A compact string, array or bytes that is not there."""
+        """Write a null compact string, array or bytes."""
         self._current.append(0)
 
     def nested(self, other: Writer) -> None:
-        """What ``other`` gathered, with its size in front. ``other`` is used up."""
+        """Write the bytes of ``other``, with their size in front. ``other`` cannot be used
+        afterwards."""
         self.varint(other.size)
         for part in other.parts():
             self._current += part
 
 
 class Reader:
-    """Reads one message from ``data[position:end]``, and nothing beside it."""
+    """Reads one message from ``data[position:end]``, and no byte outside of it."""
 
     __slots__ = ("_data", "end", "position")
 
@@ -145,15 +157,15 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """The number of bytes not read yet."""
         return self.end - self.position
 
     def wrong(self, reason: str, position: int | None = None) -> RemoteProtocolError:
-        """The error to raise about the byte at ``position`` (default: the next one)."""
+        """Return the error to raise about the byte at ``position`` (default: the next one)."""
         return RemoteProtocolError(f"{reason} at byte {self.position if position is None else position} of a message")
 
     def take(self, size: int) -> memoryview:
-        """The next ``size`` bytes: a view into the message."""
+        """Return the next ``size`` bytes, a view into the message."""
         start = self.position
         if size > self.end - start:
             raise self.wrong(f"cut off: {size} bytes are announced, {self.end - start} are there")
@@ -161,7 +173,7 @@ class Reader:
         return self._data[start : start + size]
 
     def number(self, kind: Struct) -> int:
-        """One number of a fixed size, big-endian."""
+        """Read a number of a fixed size, big-endian."""
         start = self.position
         if kind.size > self.end - start:
             raise self.wrong(f"cut off within a number of {kind.size} bytes")
@@ -170,7 +182,7 @@ class Reader:
         return value
 
     def varint(self) -> int:
-        """An unsigned number of up to 32 bits."""
+        """Read an unsigned number of up to 32 bits."""
         start = self.position
         value = shift = 0
         while True:
@@ -189,11 +201,12 @@ class Reader:
         return value
 
     def boolean(self) -> bool:
-        """One byte; whatever is not 0 is true, as Kafka reads it."""
+        """Read one byte. Like Kafka, treat every value but 0 as true."""
         return self.number(INT8) != 0
 
     def size(self) -> int:
-        """A size plus 1; -1 for null. Never more than what is left."""
+        """Read a size that is stored plus 1; -1 means null. It is never more than the bytes
+        left."""
         start = self.position
         size = self.varint() - 1
         if size > self.end - self.position:
@@ -201,7 +214,7 @@ class Reader:
         return size
 
     def text(self, size: int) -> str:
-        """``size`` bytes of UTF-8."""
+        """Read ``size`` bytes of UTF-8."""
         start = self.position
         try:
             return str(self.take(size), "utf-8")
@@ -209,12 +222,12 @@ class Reader:
             raise self.wrong("text that is not UTF-8", start) from None
 
     def short_text(self) -> str | None:
-        """A string of the old form."""
+        """Read a string of the old form."""
         size = self.number(INT16)
         if size < -1:
             raise self.wrong(f"a text of {size} bytes", self.position - INT16.size)
         return None if size < 0 else self.text(size)
 
     def uuid(self) -> str:
-        """Sixteen bytes as 22 characters."""
+        """Read sixteen bytes and return them as 22 characters."""
         return urlsafe_b64encode(self.take(_UUID_SIZE))[:22].decode()

@@ -1,7 +1,8 @@
-"""Messages and metadata records to bytes and back, after the lines of :mod:`pyreplog.wire.layouts`.
+"""Encode and decode messages and metadata records by the lines of :mod:`pyreplog.wire.layouts`.
 
-What is decoded is either a whole message or a :class:`~pyreplog.errors.RemoteProtocolError`: an announced size is never believed beyond
-the bytes that are there, and nothing is left over. Unknown tagged fields are passed over, as the protocol asks.
+Decoding returns a whole message or raises :class:`~pyreplog.errors.RemoteProtocolError`. It trusts
+no size beyond the bytes that follow it, and leaves no bytes unread. Unknown tagged fields are
+skipped, as the protocol asks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Write = Callable[[Writer, Any], None]
 Read = Callable[[Reader], Any]
 
 FRAME_VERSION: Final = 1
-"""Of a metadata record: version of what stands around it."""
+"""The version of the frame around a metadata record."""
 
 
 class _Tagged(NamedTuple):
@@ -36,7 +37,7 @@ class _Tagged(NamedTuple):
 
 
 class _Layout:
-    """One struct: how to write and read it."""
+    """The codec of one struct."""
 
     __slots__ = ("_kind", "_plain", "_tagged")
 
@@ -58,7 +59,7 @@ class _Layout:
         self._tagged = sorted(tagged)
 
     def write(self, out: Writer, value: Any) -> None:
-        """Its fields in order, then the tagged ones that have not their default."""
+        """Write the fields in order, then the tagged ones that differ from their default."""
         for name, write, _ in self._plain:
             try:
                 write(out, getattr(value, name))
@@ -78,7 +79,7 @@ class _Layout:
             out.nested(nested)
 
     def read(self, source: Reader) -> Any:
-        """A new value. Raises RemoteProtocolError."""
+        """Read and return a new value. Raises RemoteProtocolError."""
         values = {name: read(source) for name, _, read in self._plain}
         known = self._tagged
         before = -1
@@ -86,19 +87,19 @@ class _Layout:
             start = source.position
             tag, size = source.varint(), source.varint()
             if tag <= before:
-                raise source.wrong(f"tag {tag} behind tag {before}", start)
+                raise source.wrong(f"tag {tag} follows tag {before}; tags must increase", start)
             before = tag
             content = Reader(source.take(size))
             field = next((field for field in known if field.tag == tag), None)
             if field is not None:
                 values[field.name] = field.read(content)
                 if content.left:
-                    raise source.wrong(f"{content.left} bytes too many in tag {tag}", start)
+                    raise source.wrong(f"tag {tag} has {content.left} bytes too many", start)
         return self._kind(**values)
 
 
 def skip_tags(source: Reader) -> None:
-    """Pass over tagged fields of which none is known."""
+    """Skip all tagged fields of a struct that has none."""
     for _ in range(source.varint()):
         source.varint()
         source.take(source.varint())
@@ -118,7 +119,7 @@ def _layout(name: str) -> _Layout:
 
 
 def _type(text: str) -> tuple[Write, Read]:
-    """The functions of a type's text."""
+    """Return the functions that write and read the type named ``text``."""
     nullable = text.startswith("?")
     text = text.removeprefix("?")
     if text.startswith("["):
@@ -156,7 +157,7 @@ def _string(*, nullable: bool) -> tuple[Write, Read]:
             return source.text(size)
         if nullable:
             return None
-        raise source.wrong("a text that must be there is null", start)
+        raise source.wrong("a required string is null", start)
 
     return write, read
 
@@ -167,19 +168,19 @@ def _array(write_one: Write, read_one: Read, *, nullable: bool) -> tuple[Write, 
             out.null()
             return
         if value is None or isinstance(value, (str, bytes)):
-            raise LocalProtocolError(f"{value!r} is no list")
+            raise LocalProtocolError(f"{value!r} is not a list")
         out.varint(len(value) + 1)
         for one in value:
             write_one(out, one)
 
     def read(source: Reader) -> list[Any] | None:
         start = source.position
-        count = source.size()  # each element takes a byte at least
+        count = source.size()  # each element takes at least one byte
         if count >= 0:
             return [read_one(source) for _ in range(count)]
         if nullable:
             return None
-        raise source.wrong("an array that must be there is null", start)
+        raise source.wrong("a required array is null", start)
 
     return write, read
 
@@ -220,7 +221,7 @@ def _struct(name: str, *, nullable: bool) -> tuple[Write, Read]:
             if value is None:
                 return
         if type(value) is not CLASSES[name]:
-            raise LocalProtocolError(f"a {name} is wanted, not {value!r}")
+            raise LocalProtocolError(f"{value!r} is not a {name}")
         _layout(name).write(out, value)
 
     def read(source: Reader) -> Any:
@@ -235,18 +236,24 @@ def _struct(name: str, *, nullable: bool) -> tuple[Write, Read]:
 
 
 def encode_value(out: Writer, value: object) -> None:
-    """Write a message body. Raises LocalProtocolError, which names the field, where a value does not fit its type."""
+    """Write a message body.
+
+    Raises LocalProtocolError, which names the field, if a value does not fit its type.
+    """
     name = type(value).__name__
     if CLASSES.get(name) is not type(value):
-        raise LocalProtocolError(f"{name} is no message of the protocol")
+        raise LocalProtocolError(f"{name} is not a message of the protocol")
     _layout(name).write(out, value)
 
 
 def decode_value(source: Reader, kind: type) -> Any:
-    """Read a message body of class ``kind``, up to the end of ``source``. Record bytes are views into it. Raises RemoteProtocolError."""
+    """Read a message body of class ``kind``, up to the end of ``source``.
+
+    Record bytes are views into ``source``. Raises RemoteProtocolError.
+    """
     value = _layout(kind.__name__).read(source)
     if source.left:
-        raise source.wrong(f"{source.left} bytes too many behind a {kind.__name__}")
+        raise source.wrong(f"a {kind.__name__} has {source.left} bytes too many")
     return value
 
 
@@ -254,7 +261,8 @@ _RECORD_KINDS: Final = {key: (kind, version, oldest) for kind, (key, version, ol
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    """A metadata record as the value of a log record: frame version, type, version, fields."""
+    """Return a metadata record as the value of a log record: frame version, type, version,
+    fields."""
     out = Writer()
     key, version, _ = RECORDS[type(record)]
     out.varint(FRAME_VERSION)
@@ -265,7 +273,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(data: Buffer) -> MetadataRecord:
-    """The reverse. Raises RemoteProtocolError, also for a type or version that is not spoken here."""
+    """Parse a metadata record. Raises RemoteProtocolError, also for an unknown type or version."""
     source = Reader(data)
     frame, key, version = source.varint(), source.varint(), source.varint()
     kind, spoken, oldest = _RECORD_KINDS.get(key, (None, -1, 0))

@@ -1,6 +1,7 @@
-"""Kafka's error numbers that this slice uses. A message's ``error_code`` is one of these; 0 is none.
+"""Kafka's error codes that pyreplog uses. A message's ``error_code`` is one of these; 0 means no
+error.
 
-:func:`pyreplog.errors.cluster_error` turns a number into the exception a caller sees.
+:func:`pyreplog.errors.cluster_error` converts a code into the exception that a caller gets.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ NO_ERROR: Final = 0
 
 
 class ErrorCode(IntEnum):
-    """Names are Kafka's. An ``IntEnum``, so that a trace shows the name and a message still carries a plain number."""
+    """Kafka's error codes by Kafka's names. It is an ``IntEnum``, so that a trace shows the name
+    and a message still carries a plain number."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,10 +1,13 @@
-"""Requests and responses as frames of bytes: what a transport between processes sends.
+"""Requests and responses as frames of bytes, for a transport between processes.
 
-A frame is Kafka's, without the four bytes of its size in front: the header of a request (version 2: api key, version, correlation id,
-client id, tagged fields) or of a response (version 1), then the body at the version of :data:`pyreplog.wire.layouts.APIS`. A response does
-not say what it answers, so whoever sent the request remembers: a :class:`Conversation` is one end's memory of one peer.
+A frame is Kafka's, without the four bytes of its size in front. It has the header of a request
+(version 2: api key, version, correlation id, client id, tagged fields) or of a response (version
+1), then the body at the version of :data:`pyreplog.wire.layouts.APIS`. A response does not name the
+type of its request, so the sender of the request remembers it: a :class:`Conversation` is one end's
+memory of one peer.
 
-Metadata records, which fetch answers of ``__cluster_metadata`` hold as values, travel as Kafka's record batches.
+A fetch answer of ``__cluster_metadata`` holds metadata records as values; they are sent as Kafka's
+record batches.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from pyreplog.wire.schemas import FetchableTopicResponse, FetchResponse, Partiti
 __all__ = ["FRAME_SIZE_MAX", "Conversation"]
 
 FRAME_SIZE_MAX: Final = 100 << 20
-"""Kafka's socket.request.max.bytes: a transport believes no frame beyond it."""
+"""Kafka's socket.request.max.bytes: a transport rejects a larger frame."""
 UNANSWERED_MAX: Final = 1 << 20
 METADATA_BATCH_SIZE_MAX: Final = 8 << 20
 
@@ -38,9 +41,11 @@ _BY_KEY: Final = {api.key: api for api in APIS}
 
 
 class Conversation:
-    """One end of a connection to ``peer``. One owner; :meth:`forget` when the connection is lost.
+    """One end of a connection to ``peer``. One owner; call :meth:`forget` when the connection is
+    lost.
 
-    ``own`` is the address at this end: it travels as the client id, so that an answer finds its way.
+    ``own`` is the address at this end. It is sent as the client id, so that the peer can address
+    its answer.
     """
 
     __slots__ = ("_asked", "own", "peer")
@@ -51,15 +56,17 @@ class Conversation:
         self._asked: dict[int, Api] = {}
 
     def encode(self, message: Request | Response) -> list[Buffer]:
-        """The parts of one frame, in order; large record bytes are not copied, so send them before they change.
+        """Return the parts of one frame, in order.
 
-        Raises LocalProtocolError for what does not fit, and what ``RecordsSlice.parts`` raises when the log was truncated since.
+        Large record bytes are not copied, so send the parts before those bytes change. Raises
+        LocalProtocolError for a value that does not fit, and the error of ``RecordsSlice.parts`` if
+        the log was truncated since.
         """
         out = Writer()
         if isinstance(message, Request):
             api = _BY_REQUEST.get(type(message.body))
             if api is None:
-                raise LocalProtocolError(f"{type(message.body).__name__} is no request of the protocol")
+                raise LocalProtocolError(f"{type(message.body).__name__} is not a request of the protocol")
             out.number(INT16, api.key)
             out.number(INT16, api.version)
             out.number(INT32, message.correlation_id)
@@ -71,40 +78,46 @@ class Conversation:
             self._asked[message.correlation_id] = api
         else:
             if type(message.body) not in _BY_RESPONSE:
-                raise LocalProtocolError(f"{type(message.body).__name__} is no response of the protocol")
+                raise LocalProtocolError(f"{type(message.body).__name__} is not a response of the protocol")
             out.number(INT32, message.correlation_id)
             out.varint(0)
             encode_value(out, _with_batches(message.body))
         return out.parts()
 
     def decode_request(self, frame: Buffer) -> Request:
-        """What the peer asks. Record bytes are views into ``frame``, writable where it is. Raises RemoteProtocolError."""
+        """Decode a request of the peer. Raises RemoteProtocolError.
+
+        Record bytes are views into ``frame``, writable if ``frame`` is.
+        """
         source = Reader(frame)
         key, version, correlation_id = source.number(INT16), source.number(INT16), source.number(INT32)
         api = _BY_KEY.get(key)
         if api is None or version != api.version:
-            raise RemoteProtocolError(f"request {key} in version {version} from {self.peer} is not spoken here")
+            raise RemoteProtocolError(f"request {key} in version {version} from {self.peer} is not supported")
         source.short_text()
         skip_tags(source)
         return Request(self.peer, correlation_id, decode_value(source, api.request))
 
     def decode_response(self, frame: Buffer) -> Response:
-        """What the peer answers to a request that :meth:`encode` sent. Raises RemoteProtocolError, also for an answer to nothing."""
+        """Decode the peer's response to a request that :meth:`encode` sent.
+
+        Raises RemoteProtocolError, also for a response without a request.
+        """
         source = Reader(frame)
         correlation_id = source.number(INT32)
         api = self._asked.pop(correlation_id, None)
         if api is None:
-            raise RemoteProtocolError(f"{self.peer} answers request {correlation_id}, which nobody sent")
+            raise RemoteProtocolError(f"{self.peer} answers request {correlation_id}, which was not sent or is answered already")
         skip_tags(source)
         return Response(self.peer, correlation_id, _with_records(decode_value(source, api.response)))
 
     def forget(self) -> None:
-        """The connection is lost: no answer comes any more."""
+        """Forget the open requests, because the connection is lost and no answer will come."""
         self._asked.clear()
 
 
 def _with_batches(body: Any) -> Any:
-    """Metadata records in a fetch answer as record batches."""
+    """Replace the metadata records in a fetch answer by record batches."""
     if type(body) is not FetchResponse or all(topic.topic_id != METADATA_TOPIC_ID for topic in body.responses):
         return body
     return replace(body, responses=[_topic_with_batches(topic) for topic in body.responses])
@@ -118,7 +131,7 @@ def _topic_with_batches(topic: FetchableTopicResponse) -> FetchableTopicResponse
 
 
 def _batches(records: Sequence[tuple[int, MetadataRecord]]) -> bytes:
-    """One batch for each run of offsets without a gap."""
+    """Return the records as batches, one for each run of offsets without a gap."""
     out = bytearray()
     builder = BatchBuilder(METADATA_BATCH_SIZE_MAX)
     first = expected = -1
@@ -138,7 +151,8 @@ def _batches(records: Sequence[tuple[int, MetadataRecord]]) -> bytes:
 
 
 def _with_records(body: Any) -> Any:
-    """The reverse: of bytes that came from elsewhere."""
+    """Replace the record batches in a fetch answer by metadata records. The bytes are not
+    trusted."""
     if type(body) is FetchResponse:
         for topic in body.responses:
             if topic.topic_id == METADATA_TOPIC_ID:
@@ -156,5 +170,5 @@ def _metadata_records(part: PartitionData) -> list[tuple[int, MetadataRecord]] |
             batch.check_crc()
             found.extend((record.offset, decode_record(record.value or b"")) for record in records_of(batch))
     except CorruptError as error:
-        raise RemoteProtocolError(f"metadata records that are no record batches: {error}") from None
+        raise RemoteProtocolError(f"metadata records are not valid record batches: {error}") from None
     return found

@@ -1,7 +1,8 @@
-"""The envelope: who asks, under which number, and the message itself.
+"""The envelope of a message: the sender, the correlation id, and the message itself.
 
-In one process and in simulation these very objects travel. A transport that must not share memory between its ends (a simulated one, whose
-messages are delayed and repeated) calls ``materialised()`` when a message is sent.
+In one process and in simulation these very objects are passed. A transport whose ends must not
+share memory (a simulated one, which delays and repeats messages) calls ``materialised()`` when a
+message is sent.
 """
 
 from __future__ import annotations
@@ -101,8 +102,11 @@ T = TypeVar("T")
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Request:
-    """``source`` is where the answer goes; ``correlation_id`` is the sender's, no other of its latest requests has it
-    (:mod:`pyreplog.wire.repeats`)."""
+    """A request. ``source`` is the address for the answer.
+
+    The sender chooses ``correlation_id``: no other of its latest requests may have it
+    (:mod:`pyreplog.wire.repeats`).
+    """
 
     source: Address
     correlation_id: int
@@ -114,14 +118,15 @@ class Request:
         self.body = body
 
     def materialised(self) -> Request:
-        """A deep copy that shares no memory with anyone; see :func:`materialised`."""
+        """Return a deep copy that shares no memory with this request; see :func:`materialised`."""
         return Request(self.source, self.correlation_id, materialised(self.body))
 
 
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Response:
-    """``source`` is who answers; ``correlation_id`` is that of the request."""
+    """A response. ``source`` is the address that answers; ``correlation_id`` is that of the
+    request."""
 
     source: Address
     correlation_id: int
@@ -133,15 +138,17 @@ class Response:
         self.body = body
 
     def materialised(self) -> Response:
-        """A deep copy that shares no memory with anyone; see :func:`materialised`."""
+        """Return a deep copy that shares no memory with this response; see :func:`materialised`."""
         return Response(self.source, self.correlation_id, materialised(self.body))
 
 
 def materialised(value: T) -> T:
-    """A deep copy of a message or a part of one: record bytes are copied into fresh ``bytearray`` (writable: a leader stamps what it was
-    handed), slices of a log become bytes now.
+    """Return a deep copy of a message or of a part of one.
 
-    Raises what ``RecordsSlice.parts`` raises when the log was truncated since: such a message is dropped, as if it had got lost.
+    Record bytes are copied into new ``bytearray`` objects (writable, because a leader writes into
+    the batches that it receives), and slices of a log are read into bytes. If the log was truncated
+    since, this raises the error of ``RecordsSlice.parts``: such a message is dropped as if it were
+    lost.
     """
     return _copied(value)  # type: ignore[no-any-return]
 

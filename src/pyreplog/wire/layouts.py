@@ -1,12 +1,15 @@
-"""What every message looks like on the wire: fields in order, their types, their tags. Facts of Kafka's message schemas, newest version.
+"""The layout of every message in bytes: its fields in order, with their types and tags. Facts of
+Kafka's message schemas, newest version.
 
 One line per struct, ``name:type`` per field:
 
 * ``int8 int16 uint16 int32 int64 bool uuid string records`` or the name of a struct;
-* ``?type``: may be null; ``[type]``: an array; ``{name:type}``: a struct of that one field, which our value holds without the struct;
-* ``name:type@7``: a tagged field, which is left out where it has its default. Tags from 10000 are ours (:data:`LOCAL_TAGS`).
+* ``?type``: may be null; ``[type]``: an array; ``{name:type}``: a struct of that one field, which
+  our value holds without the struct;
+* ``name:type@7``: a tagged field, which is left out if it has its default. Tags from 10000 are ours
+  (:data:`LOCAL_TAGS`).
 
-A test holds every line against ``kio``, and the metadata records against what a broker wrote.
+A test compares every line with ``kio``, and the metadata records with those that a broker wrote.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ __all__ = ["APIS", "CLASSES", "LAYOUTS", "RECORDS", "Api"]
 
 
 class Api(NamedTuple):
-    """One kind of request with its answer, at the version that is spoken."""
+    """One kind of request with its answer, at the version that we use."""
 
     key: int
     version: int
@@ -59,7 +62,8 @@ RECORDS: Final[dict[type, tuple[int, int, int]]] = {
     metadata.ProducerIdsRecord: (15, 0, 0),
     metadata.BrokerRegistrationChangeRecord: (17, 2, 0),
 }
-"""Metadata record -> its type, the version that is written, and the oldest that looks the same but for tagged fields."""
+"""Metadata record -> (type, the version that we write, the oldest version with the same plain
+fields)."""
 
 LAYOUTS: Final = {
     # Produce
@@ -209,7 +213,7 @@ LAYOUTS: Final = {
     "ProducerIdsRecord": "broker_id:int32 broker_epoch:int64 next_producer_id:int64",
     "BrokerRegistrationChangeRecord": "broker_id:int32 broker_epoch:int64 fenced:int8@0 in_controlled_shutdown:int8@1 log_dirs:[uuid]@2",
 }
-"""Name of the class -> its fields on the wire."""
+"""Name of the class -> its fields in bytes."""
 
 CLASSES: Final[dict[str, type]] = {
     name: next(found for module in (schemas, admin_schemas, peer_schemas, metadata) if (found := getattr(module, name, None)) is not None)

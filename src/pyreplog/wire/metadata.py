@@ -1,7 +1,8 @@
-"""The controller's decisions as KRaft's metadata records, in snake case. They travel in order, each at an offset of
-``__cluster_metadata``; applying the same records in the same order gives every node the same picture.
+"""The controller's decisions as KRaft's metadata records, in snake case.
 
-uuid fields hold Kafka's text form (22 characters of URL-safe base64). A field that is None in a *change* record means: as before.
+The records are sent in order, each at an offset of ``__cluster_metadata``. If every node applies
+the same records in the same order, all nodes have the same image. uuid fields hold Kafka's text
+form (22 characters of URL-safe base64). A field that is None in a *change* record keeps its value.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's fixed id of ``__cluster_metadata``."""
 NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
-"""``PartitionChangeRecord.leader``: the leader and its epoch stay."""
+"""``PartitionChangeRecord.leader``: the leader and its epoch do not change."""
 PRODUCER_ID_BLOCK: Final = 1000
-"""Producer ids that one record hands out."""
+"""The number of producer ids that one record hands out."""
 RESOURCE_TOPIC: Final = 2
 
 
 @dataclass(slots=True)
 class TopicRecord:
-    """A topic came to be. Record type 2, version 0."""
+    """A topic was created. Record type 2, version 0."""
 
     name: str
     topic_id: str
@@ -53,15 +54,18 @@ class TopicRecord:
 
 @dataclass(slots=True)
 class RemoveTopicRecord:
-    """A topic is gone. Record type 9, version 0."""
+    """A topic was deleted. Record type 9, version 0."""
 
     topic_id: str
 
 
 @dataclass(slots=True)
 class PartitionRecord:
-    """A partition came to be, or is restated whole. Record type 3, version 2. ``unclean_leader_epoch`` (ours): the latest leader epoch that
-    began with an unclean election, -1 where none did."""
+    """A partition was created, or is stated as a whole. Record type 3, version 2.
+
+    ``unclean_leader_epoch`` (ours): the latest leader epoch that began with an unclean election; -1
+    if there was none.
+    """
 
     partition_id: int
     topic_id: str
@@ -81,9 +85,11 @@ class PartitionRecord:
 
 @dataclass(slots=True)
 class PartitionChangeRecord:
-    """What changed in a partition; its partition epoch grows by 1 each time. Record type 5, version 2.
+    """A change of a partition. Each one increases its partition epoch by 1. Record type 5, version
+    2.
 
-    A ``leader`` other than :data:`NO_LEADER_CHANGE` makes the leader epoch grow by 1 (also where it names the same leader).
+    A ``leader`` other than :data:`NO_LEADER_CHANGE` increases the leader epoch by 1, even if it is
+    the same leader.
     """
 
     partition_id: int
@@ -119,7 +125,7 @@ class FeatureLevelRecord:
 
 @dataclass(slots=True)
 class BrokerEndpoint:
-    """Where a broker listens."""
+    """The address at which a broker listens."""
 
     name: str
     host: str
@@ -129,7 +135,7 @@ class BrokerEndpoint:
 
 @dataclass(slots=True)
 class BrokerFeature:
-    """The range of a feature that a broker supports."""
+    """The versions of a feature that a broker supports."""
 
     name: str
     min_supported_version: int
@@ -138,7 +144,8 @@ class BrokerFeature:
 
 @dataclass(slots=True)
 class RegisterBrokerRecord:
-    """A broker registered; ``broker_epoch`` is this record's own offset. Record type 0, version 3."""
+    """A broker registered; ``broker_epoch`` is this record's own offset. Record type 0, version
+    3."""
 
     broker_id: int
     incarnation_id: str
@@ -154,7 +161,10 @@ class RegisterBrokerRecord:
 
 @dataclass(slots=True)
 class BrokerRegistrationChangeRecord:
-    """Record type 17, version 2. ``fenced``: -1 unfenced, 0 no change, 1 fenced. ``in_controlled_shutdown``: 0 no change, 1 yes."""
+    """A change of a broker's registration. Record type 17, version 2.
+
+    ``fenced``: -1 unfenced, 0 no change, 1 fenced. ``in_controlled_shutdown``: 0 no change, 1 yes.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -165,7 +175,8 @@ class BrokerRegistrationChangeRecord:
 
 @dataclass(slots=True)
 class ProducerIdsRecord:
-    """A block of producer ids was handed out: the next one begins at ``next_producer_id``. Record type 15, version 0."""
+    """A block of producer ids was handed out; the next block begins at ``next_producer_id``. Record
+    type 15, version 0."""
 
     broker_id: int
     broker_epoch: int
@@ -174,7 +185,7 @@ class ProducerIdsRecord:
 
 @dataclass(slots=True)
 class UnregisterBrokerRecord:
-    """A broker was taken out for good. Record type 1, version 0."""
+    """A broker was removed for good. Record type 1, version 0."""
 
     broker_id: int
     broker_epoch: int

@@ -1,4 +1,5 @@
-"""Kafka's messages between brokers and the controller. The conventions are those of :mod:`pyreplog.wire.schemas`."""
+"""Kafka's messages between brokers and the controller. The conventions are those of
+:mod:`pyreplog.wire.schemas`."""
 
 from __future__ import annotations
 
@@ -29,11 +30,13 @@ __all__ = [
 ]
 
 NO_COPY: Final = -1
-"""The end offset of a copy that turned out to be damaged, and is of no use."""
+"""The end offset of a copy that was found damaged and is not served."""
 ROTTEN: Final = -2
-"""The end offset of a copy of which a part turned out to be damaged, while it serves the rest; or that its disk has no room for, as yet."""
+"""The end offset of a copy that is damaged in part and serves the rest, or that its disk has no
+room for yet."""
 MADE: Final = -3
-"""The end offset of a copy that there was no room for: it is there now, and as good as any."""
+"""The end offset of a copy that now exists, after its disk had no room for it. It is as good as any
+other."""
 
 
 # --------------------------------------------------------------------------------------------------------------- AlterPartition (56), v2-3
@@ -41,7 +44,7 @@ MADE: Final = -3
 
 @dataclass(slots=True)
 class BrokerState:
-    """A member of a proposed in-sync set with the broker epoch its leader knows."""
+    """A member of a proposed in-sync set, with the broker epoch that its leader knows."""
 
     broker_id: int
     broker_epoch: int = -1
@@ -77,7 +80,7 @@ class AlterPartitionRequest:
 
 @dataclass(slots=True)
 class AlterPartitionResult:
-    """One partition's state after the decision, or why it was refused."""
+    """One partition's state after the decision, or the reason of a refusal."""
 
     partition_index: int
     error_code: int = 0
@@ -110,7 +113,8 @@ class AlterPartitionResponse:
 
 @dataclass(slots=True)
 class Listener:
-    """Where the broker listens. In one process ``host`` is its address and ``port`` 0."""
+    """The address at which a broker listens. In one process ``host`` is its address and ``port``
+    0."""
 
     name: str
     host: str
@@ -120,7 +124,7 @@ class Listener:
 
 @dataclass(slots=True)
 class Feature:
-    """The range of a feature that the broker supports."""
+    """The versions of a feature that the broker supports."""
 
     name: str
     min_supported_version: int
@@ -129,9 +133,13 @@ class Feature:
 
 @dataclass(slots=True)
 class PartitionEnd:
-    """Ours: how far one hosted partition reaches. ``last_epoch`` -1: empty. ``incomplete``: may lack acknowledged records, so it may
-    not lead before it has caught up. ``reported``: an earlier registration said so, and nothing was lost since: what the controller has
-    decided after that it decided of this copy. ``end_offset`` NO_COPY, ROTTEN, MADE: in a heartbeat."""
+    """Ours: the end of one hosted partition. ``last_epoch`` -1: it is empty.
+
+    ``incomplete``: it may lack acknowledged records, so it may not lead before it has caught up.
+    ``reported``: an earlier registration reported it as incomplete, and nothing was lost since, so
+    the controller's later decisions are about this copy. ``end_offset`` NO_COPY, ROTTEN, MADE: only
+    in a heartbeat.
+    """
 
     topic_id: str
     partition: int
@@ -143,9 +151,10 @@ class PartitionEnd:
 
 @dataclass(slots=True)
 class BrokerRegistrationRequest:
-    """A broker starts. ``previous_broker_epoch``: that of its last clean shutdown, -1 after an unclean one.
+    """A broker starts. ``previous_broker_epoch``: that of its last clean shutdown; -1 after an
+    unclean one.
 
-    ``partition_ends`` (ours): all hosted partitions after an unclean start, with those that are incomplete marked.
+    ``partition_ends`` (ours): all hosted partitions, with the incomplete ones marked.
     """
 
     broker_id: int
@@ -162,7 +171,8 @@ class BrokerRegistrationRequest:
 
 @dataclass(slots=True)
 class BrokerRegistrationResponse:
-    """``broker_epoch``: the offset of the RegisterBroker record."""
+    """Answers :class:`BrokerRegistrationRequest`. ``broker_epoch``: the offset of the
+    RegisterBroker record."""
 
     error_code: int = 0
     broker_epoch: int = -1
@@ -171,10 +181,10 @@ class BrokerRegistrationResponse:
 
 @dataclass(slots=True)
 class BrokerHeartbeatRequest:
-    """``current_metadata_offset``: the last one applied.
+    """A broker is alive. ``current_metadata_offset``: the last metadata offset that it applied.
 
-    ``partition_ends`` (ours): how far hosted partitions reach that have no leader, so that a person who asks for an unclean election gets
-    the best log there is.
+    ``partition_ends`` (ours): the ends of hosted partitions without a leader, so that a requested
+    unclean election can choose the longest log; and reports of damaged copies.
     """
 
     broker_id: int
@@ -199,7 +209,7 @@ class BrokerHeartbeatResponse:
 
 @dataclass(slots=True)
 class UnregisterBrokerRequest:
-    """Take a broker out for good."""
+    """Remove a broker for good."""
 
     broker_id: int
 

@@ -1,4 +1,4 @@
-"""Refusal: the answer that says one error number of everything that a client's request asked for."""
+"""Refusal: an answer with one error code for every part of a client's request."""
 
 from __future__ import annotations
 
@@ -54,8 +54,12 @@ __all__ = ["refusal"]
 
 
 def refusal(body: object, code: int, message: str) -> Any:
-    """The response to ``body`` with ``code`` for each of its parts, and ``message`` where Kafka's answer has room for one. None where there
-    is no such answer: for a request of no client's, one that wants none, and one for all topics whose answer can only be about each."""
+    """Return the response to ``body`` with ``code`` for each of its parts.
+
+    It includes ``message`` if Kafka's answer has a field for it. Return None if there is no such
+    answer: for a request that clients do not send, for one without an answer, and for one about all
+    topics whose answer must name each of them.
+    """
     return _of_records(body, code, message) or _about_topics(body, code, message)
 
 

@@ -1,7 +1,9 @@
-"""Repeats: which requests were carried out lately, so that one that a transport doubled is carried out once.
+"""Repeats: remember the latest requests, so that a request that a transport delivers twice is
+carried out once.
 
-A client believes the first answer to a request. Were a second copy carried out after the first was refused, that answer would be wrong;
-were it carried out after the first was done, records would be there twice, or what was written since would be deleted.
+A client believes the first answer to a request. If a second copy were carried out after the first
+was refused, that answer would be wrong. If it were carried out after the first succeeded, records
+would be in the log twice, or later records would be deleted.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ from pyreplog.ports import Address
 __all__ = ["REMEMBERED_MIN", "Repeats"]
 
 REMEMBERED_MIN: Final = 4096
-"""So many of the latest requests, of all clients together, are remembered at least, and never more than twice as many. A copy that comes
-even later is carried out as well."""
+"""The latest requests of all clients together that are remembered at least; at most it is twice as
+many. A copy that arrives even later is carried out again."""
 
 
 class Repeats:
-    """The latest requests, by who sent them and their correlation ids. A client that is gone is not forgotten: a copy of what it sent may
-    still be on its way. So whoever comes after it at its address gives other numbers."""
+    """The latest requests, by sender and correlation id.
+
+    A client that is gone is not forgotten, because a copy of its request may still be in flight. So
+    a later client at the same address must use other correlation ids.
+    """
 
     __slots__ = ("_before", "_latest")
 
@@ -29,7 +34,7 @@ class Repeats:
         self._before: set[tuple[Address, int]] = set()
 
     def is_repeat(self, source: Address, correlation_id: int) -> bool:
-        """Whether this request was asked about before; remembers it."""
+        """Return whether this request was asked about before, and remember it."""
         request = (source, correlation_id)
         if request in self._latest or request in self._before:
             return True

@@ -1,16 +1,21 @@
-"""Kafka's messages about records, as plain values; the others stand in ``admin_schemas`` and ``peer_schemas``.
+"""Kafka's messages about records, as plain values. The others are in ``admin_schemas`` and
+``peer_schemas``.
 
-One class per message and struct, fields in wire order and snake case, at the newest version.
+There is one class per message and struct, with the fields in wire order and snake case, at the
+newest version.
 
-* The number after a message's name is its api key; the versions are those of Kafka 4.1 (``v18`` marks what only the newest has).
+* The number after a message's name is its api key; the versions are those of Kafka 4.1 (``v18``
+  marks fields that only the newest has).
 * uuid fields hold Kafka's text form (22 characters of URL-safe base64); :data:`NO_ID` is all zeros.
 * ``error_code`` is a number of :class:`pyreplog.wire.ErrorCode`, 0 for none.
-* Structs that share a name in Kafka get their message's name in front (``AlterPartitionTopic``); ``FetchPartition`` and
-  ``PartitionData`` are Fetch's.
-* ``records`` holds whole record batches: a buffer, or a slice of a log that becomes bytes as late as possible (:class:`RecordsSlice`).
-* Classes have slots and are not frozen, because freezing costs 0.7 us apiece; nobody changes a message after sending it, with one
-  exception: ``PartitionProduceData.records`` is handed over (see there).
-* What Kafka's messages lack travels as tagged fields, all listed in :data:`LOCAL_TAGS`.
+* Structs that share a name in Kafka get their message's name in front (``AlterPartitionTopic``);
+  ``FetchPartition`` and ``PartitionData`` are Fetch's.
+* ``records`` holds whole record batches: a buffer, or a slice of a log that is read as late as
+  possible (:class:`RecordsSlice`).
+* Classes have slots and are not frozen, because freezing costs 0.7 us per object. A message must
+  not be changed after it is sent, with one exception: ``PartitionProduceData.records`` is handed
+  over (see there).
+* Fields that Kafka's messages lack are tagged fields, all listed in :data:`LOCAL_TAGS`.
 """
 
 from __future__ import annotations
@@ -83,31 +88,37 @@ __all__ = [
 NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """The uuid of all zeros."""
 CONSUMER_ID: Final = -1
-"""``replica_id`` of one who is no replica."""
+"""``replica_id`` of a consumer."""
 LATEST_TIMESTAMP: Final = -1
 """``ListOffsetsPartition.timestamp``: the end that the isolation level shows."""
 EARLIEST_TIMESTAMP: Final = -2
 """``ListOffsetsPartition.timestamp``: the log start offset."""
 MAX_TIMESTAMP: Final = -3
-"""``ListOffsetsPartition.timestamp``: the record with the greatest timestamp; of several with it, the first."""
+"""``ListOffsetsPartition.timestamp``: the record with the greatest timestamp; if several have it,
+the first."""
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
-"""``ListOffsetsPartition.timestamp``: the first offset on the leader's own disk: the log start offset, as there is no other storage."""
+"""``ListOffsetsPartition.timestamp``: the first offset on the leader's own disk. It is the log
+start offset, because there is no other storage."""
 LATEST_TIERED_TIMESTAMP: Final = -5
-"""``ListOffsetsPartition.timestamp``: the last offset in remote storage: offset -1, as there is none."""
+"""``ListOffsetsPartition.timestamp``: the last offset in remote storage. It is -1, because there is
+none."""
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
 
 class RecordsSlice(Protocol):
-    """Whole batches that still lie in a log (``pyreplog.log.LogSlice``). ``parts`` raises when the log was truncated since."""
+    """Whole batches that are still in a log (``pyreplog.log.LogSlice``).
+
+    ``parts`` raises if the log was truncated since.
+    """
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         ...
 
     def parts(self) -> Sequence[Buffer]:
-        """The bytes, in order, not copied where that can be."""
+        """Return the bytes, in order, without copying if possible."""
         ...
 
 
@@ -119,7 +130,8 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("BrokerHeartbeatRequest", "partition_ends"): 10001,
     ("PartitionRecord", "unclean_leader_epoch"): 10002,
 }
-"""(message, field) -> tag of every field that Kafka's messages do not have. Tags from 10000 are ours; never reused."""
+"""(message, field) -> tag of every field that Kafka's messages do not have. Tags from 10000 are
+ours and never reused."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------- Produce (0), v3-13
@@ -128,8 +140,12 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class PartitionProduceData:
-    """One partition's batch. ``records``: one whole v2 batch with base offset 0, **handed over**: the leader writes base offset and
-    leader epoch into it where it is writable (a read-only one is copied first). Who may have to send it again keeps its own copy."""
+    """One partition's batch.
+
+    ``records``: one whole v2 batch with base offset 0, **handed over**: the leader writes base
+    offset and leader epoch into it if it is writable (a read-only one is copied first). A sender
+    that may send it again must keep its own copy.
+    """
 
     index: int
     records: Buffer
@@ -155,7 +171,8 @@ class TopicProduceData:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class ProduceRequest:
-    """Append batches. ``acks``: 0 no answer, 1 the leader has it, -1 every in-sync replica has it."""
+    """Append batches. ``acks``: 0 no answer, 1 the leader has it, -1 every in-sync replica has
+    it."""
 
     acks: int
     timeout_ms: int
@@ -171,7 +188,7 @@ class ProduceRequest:
 
 @dataclass(slots=True)
 class BatchIndexAndErrorMessage:
-    """Which record of a batch was refused, and why."""
+    """A refused record of a batch, with the reason."""
 
     batch_index: int
     batch_index_error_message: str | None = None
@@ -179,7 +196,7 @@ class BatchIndexAndErrorMessage:
 
 @dataclass(slots=True)
 class LeaderIdAndEpoch:
-    """Who leads now: a hint beside an error."""
+    """The current leader: a hint beside an error."""
 
     leader_id: int = -1
     leader_epoch: int = -1
@@ -188,7 +205,11 @@ class LeaderIdAndEpoch:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class PartitionProduceResponse:
-    """One partition's outcome. ``base_offset`` -1 and ``error_code`` where refused; ``log_append_time_ms`` -1 unless the topic uses it."""
+    """One partition's result.
+
+    If refused, ``base_offset`` is -1 and ``error_code`` is set. ``log_append_time_ms`` is -1 unless
+    the topic uses it.
+    """
 
     index: int
     error_code: int = 0
@@ -235,7 +256,7 @@ class TopicProduceResponse:
 
 @dataclass(slots=True)
 class NodeEndpoint:
-    """Where a node that an answer names can be reached."""
+    """The address of a node that an answer names."""
 
     node_id: int
     host: str
@@ -265,7 +286,7 @@ class ProduceResponse:
 
 @dataclass(slots=True)
 class ReplicaState:
-    """Who fetches: a broker and its epoch; -1 for a consumer."""
+    """The sender of a fetch: a broker and its epoch; -1 for a consumer."""
 
     replica_id: int = -1
     replica_epoch: int = -1
@@ -274,11 +295,12 @@ class ReplicaState:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchPartition:
-    """From where one partition is wanted.
+    """One partition to fetch, and the offset from which.
 
-    A follower says in ``current_leader_epoch`` under which leadership it asks, in ``last_fetched_epoch`` the epoch of its last batch
-    (-1: it has none), in ``high_watermark`` what it knows (v18; the default means: do not push). A consumer says -1 (or the epoch it
-    knows), -1 and the default.
+    A follower sends the leader epoch under which it asks (``current_leader_epoch``), the epoch of
+    its last batch (``last_fetched_epoch``, -1: it has none) and the high watermark that it knows
+    (``high_watermark``, v18; the default means: do not push). A consumer sends -1 (or the epoch
+    that it knows), -1 and the default.
     """
 
     partition: int
@@ -335,8 +357,12 @@ class ForgottenTopic:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchRequest:
-    """Read from many partitions. Sessions: id 0 and epoch 0 open one with a full list; then epochs 1, 2, ... carry only what changed;
-    epoch -1 means no session. A fetch of :data:`pyreplog.wire.METADATA_TOPIC_ID` is answered with metadata records."""
+    """Read from many partitions.
+
+    Sessions: session id 0 with epoch 0 opens one, with a full list. Later epochs 1, 2, ... carry
+    only the changed partitions. Epoch -1 means no session. A fetch of
+    :data:`pyreplog.wire.METADATA_TOPIC_ID` is answered with metadata records.
+    """
 
     max_wait_ms: int
     min_bytes: int
@@ -379,7 +405,8 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class EpochEndOffset:
-    """Where the asked-for epoch, or the greatest one below it, ends on the leader: the follower's log diverges."""
+    """The end on the leader of the asked-for epoch, or of the greatest one below it: the follower's
+    log diverges."""
 
     epoch: int = -1
     end_offset: int = -1
@@ -387,7 +414,10 @@ class EpochEndOffset:
 
 @dataclass(slots=True)
 class SnapshotId:
-    """What ``records`` restate: everything below ``end_offset``. In an answer about the metadata partition: forget what you have."""
+    """The end of a snapshot: ``records`` restate everything below ``end_offset``.
+
+    It is in an answer about the metadata partition and means: replace the image.
+    """
 
     end_offset: int = -1
     epoch: int = -1
@@ -395,7 +425,7 @@ class SnapshotId:
 
 @dataclass(slots=True)
 class AbortedTransaction:
-    """From ``first_offset`` on, what this producer wrote up to its next abort marker was taken back."""
+    """This producer's records from ``first_offset`` up to its next abort marker were aborted."""
 
     producer_id: int
     first_offset: int
@@ -404,7 +434,10 @@ class AbortedTransaction:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class PartitionData:
-    """One partition's part of a fetch answer. ``records`` None is empty. For the metadata partition it is a list of (offset, record)."""
+    """One partition's part of a fetch answer.
+
+    ``records`` None means no records. For the metadata partition it is a list of (offset, record).
+    """
 
     partition_index: int
     error_code: int = 0
@@ -461,7 +494,7 @@ class FetchableTopicResponse:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchResponse:
-    """Answers :class:`FetchRequest`; within a session only the partitions that have something to say."""
+    """Answers :class:`FetchRequest`. Within a session it has only the partitions with news."""
 
     responses: Sequence[FetchableTopicResponse]
     error_code: int = 0
@@ -489,8 +522,11 @@ class FetchResponse:
 
 @dataclass(slots=True)
 class ListOffsetsPartition:
-    """``timestamp``: ms since 1970, or :data:`LATEST_TIMESTAMP`, :data:`EARLIEST_TIMESTAMP`, :data:`MAX_TIMESTAMP`,
-    :data:`EARLIEST_LOCAL_TIMESTAMP`, :data:`LATEST_TIERED_TIMESTAMP`."""
+    """A partition and the time to look up.
+
+    ``timestamp``: ms since 1970, or :data:`LATEST_TIMESTAMP`, :data:`EARLIEST_TIMESTAMP`,
+    :data:`MAX_TIMESTAMP`, :data:`EARLIEST_LOCAL_TIMESTAMP`, :data:`LATEST_TIERED_TIMESTAMP`.
+    """
 
     partition_index: int
     timestamp: int
@@ -499,7 +535,7 @@ class ListOffsetsPartition:
 
 @dataclass(slots=True)
 class ListOffsetsTopic:
-    """One topic's part of the question."""
+    """One topic's part of the request."""
 
     name: str
     partitions: Sequence[ListOffsetsPartition]
@@ -507,7 +543,7 @@ class ListOffsetsTopic:
 
 @dataclass(slots=True)
 class ListOffsetsRequest:
-    """Offsets by time."""
+    """Ask for offsets by time."""
 
     topics: Sequence[ListOffsetsTopic]
     replica_id: int = CONSUMER_ID
@@ -517,7 +553,8 @@ class ListOffsetsRequest:
 
 @dataclass(slots=True)
 class ListOffsetsPartitionResponse:
-    """``offset`` -1 and ``timestamp`` -1: no record at or after the time asked for."""
+    """One partition's result. ``offset`` -1 and ``timestamp`` -1: no record at or after the given
+    time."""
 
     partition_index: int
     error_code: int = 0
@@ -547,7 +584,7 @@ class ListOffsetsResponse:
 
 @dataclass(slots=True)
 class OffsetForLeaderPartition:
-    """Where does ``leader_epoch`` end?"""
+    """Ask for the end offset of ``leader_epoch``."""
 
     partition: int
     leader_epoch: int
@@ -556,7 +593,7 @@ class OffsetForLeaderPartition:
 
 @dataclass(slots=True)
 class OffsetForLeaderTopic:
-    """One topic's part of the question."""
+    """One topic's part of the request."""
 
     topic: str
     partitions: Sequence[OffsetForLeaderPartition]
@@ -564,7 +601,7 @@ class OffsetForLeaderTopic:
 
 @dataclass(slots=True)
 class OffsetForLeaderEpochRequest:
-    """Asked by consumers that check their position after a failover."""
+    """Ask for the ends of epochs. Consumers that check their position after a failover send it."""
 
     topics: Sequence[OffsetForLeaderTopic]
     replica_id: int = -2
@@ -572,8 +609,10 @@ class OffsetForLeaderEpochRequest:
 
 @dataclass(slots=True)
 class OffsetForLeaderEpochResult:
-    """Kafka's ``EpochEndOffset`` of this message: the greatest epoch not above the one asked for, and where it ends; -1 and -1 where
-    undefined."""
+    """Kafka's ``EpochEndOffset`` of this message.
+
+    It has the greatest epoch not above the given one, with its end offset; -1 and -1 if undefined.
+    """
 
     partition: int
     error_code: int = 0
@@ -602,7 +641,7 @@ class OffsetForLeaderEpochResponse:
 
 @dataclass(slots=True)
 class DeleteRecordsPartition:
-    """Delete what lies below ``offset``; -1: below the high watermark."""
+    """Delete the records below ``offset``; -1: below the high watermark."""
 
     partition_index: int
     offset: int
@@ -618,7 +657,10 @@ class DeleteRecordsTopic:
 
 @dataclass(slots=True)
 class DeleteRecordsRequest:
-    """Move log start offsets up. To the leaders; answered when every live replica has done it, or after ``timeout_ms``."""
+    """Raise log start offsets. Sent to the leaders.
+
+    The answer follows when every live replica has deleted the records, or after ``timeout_ms``.
+    """
 
     topics: Sequence[DeleteRecordsTopic]
     timeout_ms: int
@@ -626,7 +668,8 @@ class DeleteRecordsRequest:
 
 @dataclass(slots=True)
 class DeleteRecordsPartitionResult:
-    """``low_watermark``: the lowest log start offset among the live replicas; -1 where refused."""
+    """One partition's result. ``low_watermark``: the lowest log start offset among the live
+    replicas; -1 if refused."""
 
     partition_index: int
     low_watermark: int = -1
@@ -654,7 +697,8 @@ class DeleteRecordsResponse:
 
 @dataclass(slots=True)
 class InitProducerIdRequest:
-    """A producer wants an id of its own, or (naming the one it has) the next epoch of it. Transactions are not served."""
+    """Ask for a new producer id, or, with an existing one, for its next epoch. Transactions are not
+    supported."""
 
     transactional_id: str | None = None
     transaction_timeout_ms: int = 0x7FFFFFFF
