@@ -216,7 +216,7 @@ class TestConversation:
     def test_what_is_not_spoken(self, header: bytes) -> None:
         """An unknown request, and a known one in another version, are refused."""
         _, node = self.ends()
-        with pytest.raises(RemoteProtocolError, match="not spoken"):
+        with pytest.raises(RemoteProtocolError, match="not supported"):
             node.decode_request(header + bytes(30))
 
 
