@@ -80,3 +80,15 @@ def test_the_asyncio_twin_chooses_alike(tmp_path: Path) -> None:
             return log.partition
 
     assert asyncio.run(use()) == 1
+
+
+def test_a_refused_creation_leaves_the_root_closed_cleanly(tmp_path: Path) -> None:
+    """A folder of another program in the way of a new partition is refused, and the next opening recovers nothing."""
+    with pyreplog.open_log(tmp_path / "data", topic="t", durability="os") as log:
+        log.append(b"x")
+    (tmp_path / "data" / "u-0").mkdir()
+    (tmp_path / "data" / "u-0" / "x.txt").touch()
+    with pytest.raises(pyreplog.StorageError):
+        pyreplog.open_log(tmp_path / "data", topic="u")
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "data" / "u-0" / "x.txt").exists()

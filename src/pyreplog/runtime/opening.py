@@ -303,9 +303,10 @@ def open_for_writing(
         if root is not None and not made:
             root.close(clean=True)
         raise
-    except BaseException:
+    except BaseException as error:
         if root is not None and not made:
-            root.close(clean=False)
+            # A folder in the way of a new partition is found before anything is made: the root is as it was then, too.
+            root.close(clean=isinstance(error, StorageError) and error.errno == errno.EEXIST)
         raise
 
 
