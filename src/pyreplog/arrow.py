@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, Protocol, SupportsIndex, TypedDict
 
 from pyreplog._core import COLUMNS, LOG_COLUMN, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
-from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
+from pyreplog.errors import BatchTooLargeError, ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
 from pyreplog.moments import datetime_ms
 from pyreplog.ports import Buffer
 from pyreplog.record import Part, RecordBatch, parts_of
@@ -336,6 +336,8 @@ class Scan:
                 else:
                     parts = parts_of(batch, source.max_batch_bytes, partition=self._where(log, partition))
                     yield from _unpacked(builder, log, batch, parts, selection)
+            except BatchTooLargeError as error:
+                raise error.placed(source.damage(max(start, batch.base_offset), "")) from None
             except CorruptError as error:
                 raise source.damage(max(start, batch.base_offset), error.reason) from error
             position += batch.size

@@ -216,21 +216,31 @@ class BatchTooLargeError(PyreplogError, ValueError):
     """A compressed batch unpacks to more bytes than a reader takes. Nothing is known to be wrong with it.
 
     ``offset`` is its first offset, ``limit`` the bytes that the reader takes, ``setting`` the setting that raises the limit, ``partition``
-    the partition (``"orders-0"``) where known.
+    the partition (``"orders-0"``), ``file`` the path and ``position`` the byte in it at which the batch begins, where known.
     """
 
     setting: Final = "max_batch_bytes"
 
-    def __init__(self, offset: int | None, limit: int, *, partition: str | None = None) -> None:
+    def __init__(
+        self, offset: int | None, limit: int, *, partition: str | None = None, file: str | None = None, position: int | None = None
+    ) -> None:
         self.offset = offset
         self.limit = limit
         self.partition = partition
+        self.file = file
+        self.position = position
         at = "" if offset is None else f" at offset {offset}"
         of = "" if partition is None else f" of {partition}"
+        where = "" if file is None else f" in {file} at byte {position}"
         super().__init__(
-            f"the batch{at}{of} takes more than {limit} bytes when it is unpacked, the limit {self.setting}: "
-            f"raise {self.setting} to read the batch"
+            f"the batch{at}{of}{where} takes more than {limit} bytes when it is unpacked, the limit {self.setting}: "
+            f"raise {self.setting} (--max-batch-bytes of commands, maxBatchBytes of Spark) to read the batch"
         )
+
+    def placed(self, place: CorruptError) -> BatchTooLargeError:
+        """The same error with the partition, file and position of ``place``."""
+        partition = place.partition or self.partition
+        return BatchTooLargeError(self.offset, self.limit, partition=partition, file=place.file, position=place.position)
 
 
 class UnexpectedAppendOffsetError(CorruptError):

@@ -58,7 +58,8 @@ def test_a_batch_that_is_large_when_unpacked_is_read_in_parts(replog: Replog, tm
 
 def test_a_batch_above_the_limit_is_refused_and_is_no_damage(replog: Replog, tmp_path: Path) -> None:
     """Above ``max_batch_bytes`` each face names offset, limit and setting; ``verify`` says that it did not look into it, and exits 0."""
-    folder = bare.folder(tmp_path, [bare.batch(0, [bare.record(0, b"before")]), bare.batch(1, [bare.record(0, bytes(5000))], codec="zstd")])
+    first = bare.batch(0, [bare.record(0, b"before")])
+    folder = bare.folder(tmp_path, [first, bare.batch(1, [bare.record(0, bytes(5000))], codec="zstd")])
     text = "the batch at offset 1 .*4000.*max_batch_bytes"
     with pyreplog.open_log(folder, "r", max_batch_bytes=4000) as log:
         for look in (
@@ -71,9 +72,13 @@ def test_a_batch_above_the_limit_is_refused_and_is_no_damage(replog: Replog, tmp
                 look()
             assert not isinstance(caught.value, pyreplog.CorruptError)
             assert (caught.value.offset, caught.value.limit) == (1, 4000)
+            place = (str(folder / f"{0:020}.log"), len(first), "orders-0")
+            assert (caught.value.file, caught.value.position, caught.value.partition) == place
     for command in (["cat"], ["tail"], ["export", folder, "-"]):
         done = replog(command[0], "--max-batch-bytes", 4000, *(command[1:] or [folder]))
         assert (done.code, "the batch at offset 1" in done.err) == (1, True)
+        assert "--max-batch-bytes" in done.err
+        assert f"at byte {len(first)}" in done.err
         assert "before" in done.out or command == ["tail"]
     done = replog("verify", "--max-batch-bytes", 4000, folder)
     assert (done.code, "not looked into: it takes more than 4000 bytes" in done.out) == (0, True)

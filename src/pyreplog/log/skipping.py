@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from pyreplog._core import RecordBatch
-from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
+from pyreplog.errors import BatchTooLargeError, ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.isolation import READ_COMMITTED, READ_UNCOMMITTED, StableSource
 from pyreplog.ports import Buffer
 from pyreplog.record import Record, parts_of, record_lists_of, split
@@ -102,6 +102,10 @@ class SkippingSource:
         for batch in split(data):
             try:
                 _check(batch, self._source.max_batch_bytes)
+            except BatchTooLargeError as error:
+                if size:
+                    break
+                raise error.placed(self._source.damage(max(offset, batch.base_offset), "")) from None
             except CorruptError as error:
                 if size:
                     break
@@ -145,5 +149,7 @@ def placed_lists(source: Placed, batch: RecordBatch, topic: str, partition: int,
     :class:`CorruptLogError` with its place."""
     try:
         yield from record_lists_of(batch, topic, partition, start, end, source.max_batch_bytes)
+    except BatchTooLargeError as error:
+        raise error.placed(source.damage(max(start, batch.base_offset), "")) from None
     except CorruptError as error:
         raise source.damage(max(start, batch.base_offset), error.reason) from None

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final, Protocol
 
 from pyreplog.config import MAX_BATCH_BYTES, LogConfig
-from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, DamagedRecordsWarning
+from pyreplog.errors import BatchTooLargeError, ConfigError, CorruptError, CorruptLogError, DamagedRecordsWarning
 from pyreplog.log import READ_COMMITTED, CommittedSource, LogReader, SkippingSource, StableSource, check_skipping
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, record_lists_of, split
@@ -499,6 +499,8 @@ def record_lists(view: RecordView, start: int, end: int) -> Iterator[list[Record
                 if not view.is_checked:
                     batch.check_crc()
                 yield from record_lists_of(batch, view.topic, view.partition, start, end, view.max_batch_bytes)
+            except BatchTooLargeError as error:
+                raise error.placed(view.damage(max(start, batch.base_offset), "")) from None
             except CorruptError as error:
                 raise view.damage(max(start, batch.base_offset), error.reason) from None
             start = batch.next_offset
