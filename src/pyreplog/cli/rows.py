@@ -56,6 +56,8 @@ _SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines", ".parquet":
 _SUFFIXES_NDJSON: Final = (".ndjson", ".jsonl", ".json")
 _SUFFIXES_COMPRESSED: Final = (".bz2", ".xz", ".zst", ".lz4", ".zip")
 GZIP: Final = ".gz"
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_SUFFIXES_TABS: Final = (".tsv", ".tab")
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
 VALUES: Final = frozenset(("value", "value_base64"))
@@ -188,6 +190,8 @@ def guessed(name: str, asked: str | None) -> str:
     suffix = os.path.splitext(name.lower().removesuffix(GZIP))[1]
     if suffix in _SUFFIXES_COMPRESSED:
         return f" ({suffix} is compressed: unpack it first, or into a pipe that is read as -)"
+    if asked is None and suffix in _SUFFIXES_TABS:
+        return rf" ({suffix} says no format, so it was read as ndjson; for CSV with tabs say --format csv --delimiter '\t')"
     known = (*_SUFFIXES, *_SUFFIXES_NDJSON)
     if asked is not None or not suffix or suffix in known:
         return ""
@@ -312,6 +316,7 @@ _decode_long: Final = json.JSONDecoder(parse_float=_number, parse_constant=_no_c
 
 def _csv_objects(lines: Lines, style: Style) -> Iterator[tuple[dict[str, Any], bytes]]:
     csv.field_size_limit(LINE_SIZE_MAX)
+    began = 1
     texts: Iterator[str] = (_text(line, lines.number, style.encoding) + "\n" for line in lines)
     try:
         first = next(texts, "")
@@ -321,25 +326,44 @@ def _csv_objects(lines: Lines, style: Style) -> Iterator[tuple[dict[str, Any], b
         else:
             texts = itertools.chain([first], texts)
         reader = csv.reader(texts, strict=True, delimiter=delimiter or style.delimiter or ",")
+        began = header
         names = next(reader, [])
         if len(set(names)) != len(names):
             raise RowError(f"line {header} names a column twice: {excerpt(','.join(names))}")
         if len(names) == 1 and style.delimiter is None and delimiter is None:
             _check_one_column(names[0])
+        began = lines.number + 1
         for values in reader:
+            start, began = began, lines.number + 1
             if not values:
                 continue
             if len(values) != len(names):
-                raise RowError(f"line {lines.number} has {len(values)} fields; the header in line {header} names {len(names)}")
+                since = "" if start == lines.number else f"; the record began in line {start}, where a quote may be left open"
+                raise RowError(f"line {lines.number} has {len(values)} fields; the header in line {header} names {len(names)}{since}")
             row = dict(zip(names, values, strict=True))
             yield row, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
     except csv.Error as error:
-        raise RowError(f"line {lines.number} is not CSV: {error}") from None
+        raise RowError(_not_csv(str(error), began, lines.number)) from None
+
+
+def _not_csv(error: str, began: int, line: int) -> str:
+    """Return the reason why the record that began in line ``began`` is not CSV, of which ``line`` was read last."""
+    if error == "unexpected end of data":
+        return f"line {began} is not CSV: the record that begins there has a quote that is left open up to line {line}, the end of the file"
+    if error.startswith("new-line character"):
+        return (
+            f"line {line} is not CSV: it holds a carriage return alone; if the file ends its lines so, as old Macs wrote them, "
+            r"say `tr '\r' '\n' <FILE | replog import PATH - --format csv`"
+        )
+    since = "" if began == line else f"; the record began in line {began}, where a quote may be left open"
+    return f"line {line} is not CSV: {error}{since}"
 
 
 def _own_delimiter(line: str, asked: str | None) -> str | None:
     """The delimiter that the first line states as ``sep=;``, as spreadsheets write it; None if it is a header."""
     text = line.rstrip("\r\n")
+    if text.startswith('"') and text.endswith('"'):
+        text = text[1:-1]
     if len(text) != 5 or not text.lower().startswith("sep="):
         return None
     if asked not in (None, text[4]):
@@ -361,6 +385,10 @@ _OTHER_DELIMITERS: Final = {";": ("a semicolon", ";"), "\t": ("a tab", "\\t")}
 
 
 def _text(line: bytes, number: int, encoding: str | None = None) -> str:
+    if number == 1 and line.startswith(_GZIP_MAGIC):
+        raise RowError(
+            "it is gzip: unpack it into a pipe, as in `gunzip -c FILE | replog import PATH -`, or give a file whose name ends in .gz"
+        )
     try:
         if encoding is not None:
             return line.decode(encoding)
