@@ -331,11 +331,18 @@ class LockedError(StorageError):
     """Another writer holds this folder. ``holder`` is the text that the writer left about itself: pid, host, start time."""
 
     def __init__(
-        self, path: str, holder: str, name: str = "the folder", *, reading: str = "read it with mode='r'", waited_s: float = 0
+        self,
+        path: str,
+        holder: str,
+        name: str = "the folder",
+        *,
+        reading: str = "read it with mode='r'",
+        waiting: str = "wait for it with lock_timeout=SECONDS",
+        waited_s: float = 0,
     ) -> None:
         way_out = "close the object that has it open (`with` does)" if holder.startswith("this process") else "stop that process"
         waited = f", also after {waited_s:g} s" if waited_s else ""
-        text = f"{name} is already open for writing by {holder}{waited}; {reading}, wait for it with lock_timeout=SECONDS, or {way_out}"
+        text = f"{name} is already open for writing by {holder}{waited}; {reading}, {waiting}, or {way_out}"
         super().__init__(errno.EAGAIN, text, path)
         self.holder = holder
 

@@ -316,7 +316,8 @@ def test_a_cluster_is_restored_with_all_replicas_and_its_controller(tmp_path: Pa
 
 def test_nodes_on_several_disks_are_backed_up_into_one_folder(tmp_path: Path) -> None:
     """The backup is a cluster without a list. While a disk is away it has the records from the others, and says so."""
-    source, target = tmp_path / "data", tmp_path / "backup"
+    source, target = tmp_path / "data", tmp_path / "backups" / "data"
+    target.parent.mkdir()
     disks = [tmp_path / f"disk{number}" / "node" for number in (1, 2)]
     for disk in disks:
         disk.parent.mkdir()
@@ -400,11 +401,22 @@ def test_other_folders_are_refused_and_nothing_in_them_changes(tmp_path: Path) -
     with pytest.raises(ConfigError, match="partition's folder"):
         backup(source / "events-0", tmp_path / "new")
     with open_log(target, topic="events") as log:
-        with pytest.raises(LockedError):
+        with pytest.raises(LockedError, match=r"already open.*; back up into another folder, run the backup again later, or close"):
             backup(source, target)
         log.append(b"written to the backup")
     with pytest.raises(BackupDivergedError, match="Keep this backup"):
         backup(source, target)
+
+
+def test_a_backup_right_beside_its_source_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A reader of all logs in the parent folder refuses both. A backup in a folder of its own says nothing."""
+    source, beside, apart = tmp_path / "all" / "worker-0", tmp_path / "all" / "worker-0bk", tmp_path / "worker-0"
+    with open_log(source) as log:
+        log.append(b"x")
+    assert backup(source, apart).notes == ()
+    assert main(["backup", str(source), str(beside)]) == 0
+    assert f"{beside} lies beside its source" in capsys.readouterr().err
+    assert main(["cat", "--all", str(tmp_path / "all")]) == 1
 
 
 def test_a_source_that_was_put_back_from_an_older_copy_is_refused(tmp_path: Path) -> None:

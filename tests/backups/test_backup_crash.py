@@ -26,12 +26,17 @@ Content = dict[TopicPartition, tuple[int, list[tuple[int, int]]]]
 """Of each partition its start, and offset and checksum of each batch."""
 
 
+def topic_id_in(root: LogRoot, topic: str) -> str:
+    """The id of ``topic`` in ``root``, or a new one if it has no partition there: the partitions of a topic share its id."""
+    return next((log.topic_id for key, log in root.logs.items() if key.topic == topic), "") or root.new_topic_id()
+
+
 def open_source(disk: SimDisk) -> LogRoot:
     """The root that is backed up, with two partitions."""
     root = LogRoot.open(disk, SOURCE, clock=CLOCK, random=Random(5))
     for key in KEYS:
         if key not in root.logs:
-            root.create_log(key.topic, key.partition, root.new_topic_id(), SMALL)
+            root.create_log(key.topic, key.partition, topic_id_in(root, key.topic), SMALL)
         log = root.logs[key]
         log.become_leader(log.epochs.latest + 1)
     return root
@@ -199,7 +204,7 @@ def test_a_backup_is_complete_after_the_machine_went_down(durability: str) -> No
     disk = SimDisk()
     root = LogRoot.open(disk, SOURCE, clock=CLOCK, random=Random(5))
     for key in KEYS:
-        log = root.create_log(key.topic, key.partition, root.new_topic_id(), LogConfig.from_mapping({"durability": durability}))
+        log = root.create_log(key.topic, key.partition, topic_id_in(root, key.topic), LogConfig.from_mapping({"durability": durability}))
         log.become_leader(0)
         append(disk, log, 5)
     before = back_up(disk)

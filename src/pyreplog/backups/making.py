@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from pyreplog.backups.places import Place, find_places
-from pyreplog.errors import ConfigError, CorruptError, StorageError
+from pyreplog.errors import ConfigError, CorruptError, LockedError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import (
     BACKUP_NAME,
@@ -48,7 +48,7 @@ from pyreplog.log import (
     write_backup_note,
 )
 from pyreplog.mutex import new_mutex
-from pyreplog.ports import Chance, Disk
+from pyreplog.ports import Chance, Disk, Lock
 from pyreplog.quorum import STATE_FILE, ControllerState, MetadataImage, decode, encode, store
 from pyreplog.quorum import read_state as read_controller
 from pyreplog.values import BackupProgress, BackupReport, TopicPartition
@@ -118,6 +118,7 @@ class _Run:
     def run(self) -> BackupReport:
         disk, source, target = self._disk, self._source, self._target
         _check_apart(source, target)
+        self._note_neighbours()
         self._places = find_places(disk, source, target)
         refuse_unfinished(disk, [source, *(place.source for place in self._places)])
         self._check_cluster()
@@ -125,7 +126,7 @@ class _Run:
         new = disk.stat(target) is None
         if new:
             make_folder(disk, target)
-        lock = disk.lock(join(target, LOCK_FILE), "a backup")
+        lock = self._lock(join(target, LOCK_FILE))
         try:
             self._begin()
             self._begin_stage("copied", self._size_to_copy())
@@ -135,6 +136,13 @@ class _Run:
             return self._verified()
         finally:
             lock.release()
+
+    def _lock(self, path: str) -> Lock:
+        try:
+            return self._disk.lock(path, "a backup")
+        except LockedError as error:
+            reading, waiting = "back up into another folder", "run the backup again later"
+            raise LockedError(path, error.holder, "the backup", reading=reading, waiting=waiting) from None
 
     def _check_cluster(self) -> None:
         """Refuse the folder of a cluster whose controller's state is missing or damaged, before anything is copied."""
@@ -149,6 +157,15 @@ class _Run:
                 error = CorruptError(f"{finding.path}: {finding.what}, and is not backed up. To mend it: {finding.advice}")
                 error.file = finding.path  # named in front, because the advice ends the text
                 raise error
+
+    def _note_neighbours(self) -> None:
+        """Note a backup that lies right beside its source: a reader of the parent folder would find the same records twice."""
+        parent = self._source.rpartition("/")[0]
+        if parent and self._target.rpartition("/")[0] == parent:
+            self._notes.append(
+                f"{self._target} lies beside its source: `replog cat --all {parent}`, and other readers of several logs in that "
+                "folder, will refuse all of them, because they would read records twice. Keep backups in a folder of their own"
+            )
 
     # -- the target --
 
@@ -197,14 +214,14 @@ class _Run:
             for folder in folders:
                 if disk.stat(folder) is not None:
                     disk.check_directory(folder)
-                    locks.callback(disk.lock(join(folder, LOCK_NAME), "a backup").release)
+                    locks.callback(self._lock(join(folder, LOCK_NAME)).release)
             self._check_histories()
             for folder in folders:
                 if disk.stat(folder) is None:
                     disk.make_directory(folder)
                     disk.sync_directory(folder.rpartition("/")[0] or "/")
                     disk.check_directory(folder)
-                    locks.callback(disk.lock(join(folder, LOCK_NAME), "a backup").release)
+                    locks.callback(self._lock(join(folder, LOCK_NAME)).release)
                 write_backup_note(disk, folder, note)
 
     def _check_histories(self) -> None:
