@@ -117,7 +117,7 @@ def test_an_iterator_that_is_dropped_while_it_waits_holds_nothing() -> None:
 def test_what_was_not_awaited_says_so(tmp_path: Path) -> None:
     """``aio.open_log`` opens nothing by itself, and who forgot to await it is told; the folder is not made."""
     opening: Any = aio.open_log(tmp_path / "events")
-    with pytest.raises(AttributeError, match="'append' is asked of what is not open yet: .*async with.*await"):
+    with pytest.raises(AttributeError, match="'append' was used before the opening: .*async with.*await"):
         opening.append(b"x")
     assert not (tmp_path / "events").exists()
 

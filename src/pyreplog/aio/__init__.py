@@ -1,4 +1,4 @@
-"""The faces of ``pyreplog`` for coroutines: the same names, awaited, and never blocking the event loop."""
+"""The asyncio API of ``pyreplog``: the same names, awaited. It never blocks the event loop."""
 
 from __future__ import annotations
 

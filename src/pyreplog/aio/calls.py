@@ -1,4 +1,4 @@
-"""Calls: what may wait for a disk or a lock runs in threads, never in the event loop."""
+"""Calls: run the calls that may wait for a disk or a lock in threads, never in the event loop."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ T = TypeVar("T")
 
 
 class Gift(Generic[T]):
-    """A call that a thread carries out, whose result has to be released where nobody wants it any more by then. Whoever comes second sees
-    to that, the thread or who waited: no event loop needs to be left."""
+    """A call in a thread, whose result is released if the waiting coroutine was cancelled.
+
+    The later of the two releases it: the thread when the call ends, or the coroutine when it is
+    cancelled. No event loop needs to run any more.
+    """
 
     def __init__(self, call: Callable[[], T], release: Callable[[T], object]) -> None:
         self._call = call
@@ -34,7 +37,7 @@ class Gift(Generic[T]):
         self._is_unwanted = False
 
     def __call__(self) -> T:
-        """In the thread."""
+        """Run the call in a thread; release the result if it is no longer wanted."""
         made = self._call()
         with self._lock:
             self._made.append(made)
@@ -44,15 +47,20 @@ class Gift(Generic[T]):
         return made
 
     def refuse(self) -> Callable[[], object] | None:
-        """Nobody waits any more. What is there already is for the caller to release: that call is returned."""
+        """Note that the result is not wanted; return the call that releases it, if it exists
+        already.
+        """
         with self._lock:
             self._is_unwanted = True
             return partial(self._release, self._made[0]) if self._made else None
 
 
 class _Crew:
-    """Threads that start when first needed, and take nothing on where there is none to do it: a ThreadPoolExecutor keeps what it said that
-    it could not take, and carries it out later."""
+    """Threads that start when first needed.
+
+    If no thread can be started, a call is refused for good. A ThreadPoolExecutor alone would keep
+    the refused call and run it later.
+    """
 
     def __init__(self, count: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, name)
@@ -62,7 +70,7 @@ class _Crew:
         """Whether at least one thread started. It stays."""
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Have ``call`` carried out. NoThreadError: it never will be."""
+        """Run ``call`` in a thread. NoThreadError: the call will never run."""
         if self._is_there and self._is_alone:
             return self._pool.submit(call)
         future: Future[T] = Future()
@@ -74,21 +82,26 @@ class _Crew:
             if not self._is_there:
                 future.cancel()
                 raise NoThreadError(f"for {self._name}") from error
-            # One more was wanted; those that there are carry it out.
+            # The pool wanted one more thread; the running threads carry out the call.
         self._is_there = True
         return future
 
     def stop(self) -> None:
-        """Finish what was begun, and end."""
+        """Finish the started calls, and end the threads."""
         self._pool.shutdown(wait=False)
 
 
 class Calls:
-    """One thread that writes, so that calls keep their order; a few that read, so that a slow read delays nobody's write; and a few for
-    what neither may delay: a log's or a producer's flush, a consumer's look at what is there.
+    """The threads of one log, cluster or client.
 
-    Cancelling who waits does not take a write back: it is carried out, and its result dropped. So it is with a read or a flush that
-    was begun; one that was not never is. Threads start when first needed. Belongs to one event loop.
+    * One thread writes, so that writes keep their order.
+    * A few threads read, so that a slow read delays no write.
+    * A few threads run calls that neither may delay: a flush of a log or a producer, or a
+      consumer's check for records.
+
+    Cancelling a coroutine that waits for a write does not undo the write: it is carried out, and
+    its result is dropped. The same holds for a read or a flush that has started; one that has not
+    started is never run. Threads start when first needed. Belongs to one event loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -99,39 +112,47 @@ class Calls:
         self._pid = os.getpid()
         self._stopped = False
         self.waiting_count = 0
-        """Writes that were not carried out yet: who comes now waits behind them."""
+        """Number of unfinished writes; a new write waits for them."""
 
     async def write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of ``call``, carried out after all writes before it."""
+        """Run ``call`` after all earlier writes, and return its result."""
         return await asyncio.shield(self.begin_write(partial(call, *args, **kwargs)))
 
     def begin_write(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """As :meth:`write`, begun now: for who awaits it, shielded, a little later."""
+        """Start a write now, see :meth:`write`, for a caller that awaits it, shielded, a little
+        later.
+        """
         future = self.begin(call)
         future.add_done_callback(_heard)
         return future
 
     async def written(self) -> None:
-        """Return when all writes before it are carried out."""
+        """Return when all earlier writes are carried out."""
         if self.waiting_count:
             await self.write(lambda: None)
 
     async def flush(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of ``call``, for which no write waits. It may have to wait for those before it: :meth:`written`."""
+        """Run ``call``, for which no write waits, and return its result.
+
+        If it must come after the earlier writes, await :meth:`written` first.
+        """
         return await self._submit(self._flushing, partial(call, *args, **kwargs))
 
     def beside(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """As :meth:`flush`, for who wants to hold the call itself."""
+        """Start a call, see :meth:`flush`, for a caller that wants the future itself."""
         return self._submit(self._flushing, call)
 
     async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of ``call``, carried out when a reading thread is free."""
+        """Run ``call`` when a reading thread is free, and return its result."""
         return await self._submit(self._reading, partial(call, *args, **kwargs))
 
     async def acquire(self, call: Callable[[], T], release: Callable[[T], object]) -> T:
-        """As :meth:`read`; what nobody wants any more, because who waited was cancelled, is released again, in any thread."""
+        """Run ``call`` as :meth:`read` does; if the caller is cancelled, release the result in any
+        thread.
+        """
         gift = Gift(call, release)
-        future: asyncio.Future[T] | None = None  # until somebody has hold of it: a signal handler may raise when a thread has it already
+        # None until it is assigned: a signal handler may raise when a thread has the call already
+        future: asyncio.Future[T] | None = None
         try:
             future = self._submit(self._reading, gift)
             return await asyncio.shield(future)
@@ -140,41 +161,45 @@ class Calls:
             raise
 
     def drop(self, future: asyncio.Future[T] | None, gift: Gift[T]) -> None:
-        """Nobody waits any more for what ``future``, if anybody got hold of that, gives of ``gift``."""
+        """Drop the result of ``gift``, because the waiting caller was cancelled.
+
+        ``future`` is the gift's future, if the caller got one.
+        """
         if future is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is told of that either
+            # the loop is closed: no coroutine waits for the future
+            with contextlib.suppress(RuntimeError):
                 future.cancel()
         left = gift.refuse()
         if left is not None:
             try:
                 self._reading.submit(left)
-            except RuntimeError:  # no thread is to be had, or none any more
+            except RuntimeError:  # no thread can be started, or the threads have ended
                 left()
 
     def begin(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """As :meth:`write`, for who wants to hold the call itself, and to hear how it ended."""
+        """Start a write, see :meth:`write`, for a caller that wants the future and its outcome."""
         future = self._submit(self._writing, call)
-        if not future.done():  # from Python 3.14 on it may be already
+        if not future.done():  # from Python 3.14 on it may be done already
             self.waiting_count += 1
             future.add_done_callback(self._done)
         return future
 
     def dispatch(self, call: Callable[[], object]) -> None:
-        """Have ``call`` carried out beside the others, with nobody waiting for it."""
+        """Run ``call`` beside the others; no caller waits for it."""
         if not self._stopped:
             self._flushing.submit(call)
 
     def stop(self) -> None:
-        """Take nothing more on. What was begun is finished, and the threads end."""
+        """Accept no more calls; the started ones are finished, then the threads end."""
         self._stopped = True
         self._writing.stop()
         self._reading.stop()
         self._flushing.stop()
 
     def check(self) -> None:
-        """Raise ForkedError in the child of a fork, ClosedError where nothing more is taken on."""
+        """Raise ForkedError in the child of a fork, and ClosedError after :meth:`stop`."""
         if os.getpid() != self._pid:
-            raise ForkedError("it belongs to the parent process, of which this one is a fork: open it again here")
+            raise ForkedError("it belongs to the parent process, and this process is a fork of that: open it again here")
         if self._stopped:
             raise ClosedError(f"{self._name!r} is closed")
 
@@ -187,7 +212,9 @@ class Calls:
 
 
 def _heard(future: asyncio.Future[Any]) -> None:
-    """What it met concerns only who waits for it: who was cancelled does not any more."""
+    """Mark the error of ``future`` as retrieved: it concerns only a waiting caller, which may be
+    cancelled.
+    """
     if not future.cancelled():
         future.exception()
 
@@ -199,6 +226,7 @@ def _carry_out(future: Future[T], call: Callable[[], T]) -> None:
         result = call()
     except BaseException as error:
         future.set_exception(error)
-        del future  # which the error would keep alive, and that the error
+        # break the cycle: the error would keep the future alive, and the future the error
+        del future
     else:
         future.set_result(result)

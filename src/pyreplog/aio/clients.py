@@ -1,4 +1,6 @@
-"""Producer, Consumer and Admin for asyncio: the blocking faces in threads, except where nothing has to be waited for."""
+"""Producer, Consumer and Admin for asyncio: the blocking classes, run in threads if a call may
+wait.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
 
 
 class _Line:
-    """Who waits for the first news of one topic, in the order in which they came."""
+    """The coroutines that wait for the first metadata of one topic, in the order of their calls."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -42,7 +44,7 @@ class _Line:
 
 
 class _Patience:
-    """How long a call may take in all, of which each of its steps takes a part."""
+    """The time limit of a whole call, shared by all its steps."""
 
     def __init__(self, timeout: float | None) -> None:
         self._seconds = check_seconds("timeout", timeout)
@@ -50,29 +52,34 @@ class _Patience:
         self._until = None if self._seconds is None else self._loop.time() + self._seconds
 
     def bound(self) -> asyncio.Timeout:
-        """For ``async with``."""
+        """Return the time limit for ``async with``."""
         return asyncio.timeout_at(self._until)
 
     def left(self) -> float | None:
-        """Seconds; None: without end."""
+        """Return the seconds left; None: no limit."""
         return None if self._until is None else max(self._until - self._loop.time(), 0.0)
 
     def told(self, error: TimeoutError) -> TimeoutError:
-        """What to raise of ``error``, which a step met: the time that is over is that of the whole call."""
+        """Return the error to raise for a step's ``error``: it names the time limit of the whole
+        call.
+        """
         if self._seconds is None or is_interruption(error):
             return error
         return TimeoutError(f"not all is acknowledged after {self._seconds:g} s; what was sent goes on in the background")
 
 
 class Producer:
-    """Sends records to a cluster's topics. Made by ``cluster.producer()``: ``async with`` it. See :class:`pyreplog.Producer`."""
+    """Sends records to a cluster's topics.
+
+    Made by ``cluster.producer()``: ``async with`` it. See :class:`pyreplog.Producer`.
+    """
 
     def __init__(self, producer: runtime.Producer, calls: Calls) -> None:
-        """Made by the cluster."""
+        """Use ``cluster.producer()`` to make one."""
         self._producer = producer
         self._calls = calls
         self._lines: dict[str, _Line] = {}
-        """Who waits for the first news of a topic, by topic."""
+        """The coroutines that wait for a topic's first metadata, by topic."""
         self._closing: asyncio.Future[None] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -88,7 +95,10 @@ class Producer:
         headers: Headers = (),
         timestamp: int | datetime | None = None,
     ) -> Ack:
-        """Send one record soon and return its :class:`Ack`: ``await ack``. Waits only for the first news of a topic, and for room."""
+        """Send one record soon and return its :class:`Ack`: ``await ack``.
+
+        It waits only for the first metadata of a topic, and for buffer space.
+        """
         if not (self._calls.waiting_count or topic in self._lines or self._closing is not None):
             ack = self._producer._offer(topic, value, key, partition, headers, timestamp)
             if ack is not None:
@@ -106,13 +116,17 @@ class Producer:
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
-        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``await acks``."""
+        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``await
+        acks``.
+        """
         send = partial(self._producer.send_many, topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
         return await self._in_turn(topic, send)
 
     async def _in_turn(self, topic: str, send: Callable[[], T]) -> T:
-        """What ``send`` gives, after all of this topic that were begun before it. Who waits for the first news of one topic holds up nobody
-        who sends to another."""
+        """Return the result of ``send``, after all earlier sends to this topic.
+
+        A send that waits for the first metadata of one topic delays no send to another topic.
+        """
         self._calls.check()
         if self._closing is not None:
             raise ClosedError("the producer is closed")
@@ -133,19 +147,22 @@ class Producer:
         return await asyncio.shield(sending)
 
     async def _behind_all(self) -> None:
-        """Return when everything that was begun so far is handed over, or refused."""
-        self._calls.check()  # who waits there in the parent of a fork does not go on here
+        """Return when every earlier send is handed over, or refused."""
+        self._calls.check()  # a caller that waits in a fork's parent must not go on here
         for line in tuple(self._lines.values()):
             async with line.turn:
                 pass
         await self._calls.written()
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions the topic has."""
+        """Return the number of partitions of the topic."""
         return await self._calls.read(self._producer.partitions, topic)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when everything sent so far is acknowledged or refused; TimeoutError after ``timeout`` seconds."""
+        """Return when everything sent so far is acknowledged or refused.
+
+        Raises TimeoutError after ``timeout`` seconds.
+        """
         patience = _Patience(timeout)
         was_closed = self._closing is not None
         try:
@@ -157,17 +174,18 @@ class Producer:
                 if was_closed or self._closing is None:
                     raise
                 async with patience.bound():
-                    await asyncio.shield(self._closing)  # which came in between, and waits for the same
+                    # a close came in between, and waits for the same records
+                    await asyncio.shield(self._closing)
         except TimeoutError as error:
             raise patience.told(error) from None
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called, or the cluster's."""
+        """Whether :meth:`close` of this producer or of its cluster was called."""
         return self._closing is not None or self._producer.closed
 
     async def close(self, timeout: float | None = None) -> None:
-        """:meth:`flush`, then end. Twice is harmless."""
+        """Flush, see :meth:`flush`, then close. A second call is harmless."""
         patience = _Patience(timeout)
         if self._closing is None:
             is_waited_for = self._lines or self._calls.waiting_count
@@ -181,11 +199,11 @@ class Producer:
         except TimeoutError as error:
             if is_interruption(error):
                 raise
-        finally:  # also where the loop ends before
+        finally:  # also if the loop ends before
             try:
                 ending = self._end(patience.left())
             except NoThreadError:
-                self._closing = None  # nothing was begun: the next call tries again
+                self._closing = None  # nothing was started: the next call tries again
                 raise
         try:
             await asyncio.shield(ending)
@@ -209,19 +227,22 @@ class Producer:
 
 
 class Consumer:
-    """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``: ``async with`` it. See :class:`pyreplog.Consumer`.
+    """Reads records of a cluster's topics.
 
-    ``async for record in consumer`` never ends; ``until_end()`` stops at the end as it is now. Whoever leaves such a loop has read what it
-    gave and nothing else. For one coroutine at a time.
+    Made by ``cluster.consumer(...)``: ``async with`` it. See :class:`pyreplog.Consumer`. ``async
+    for record in consumer`` never ends; ``until_end()`` stops at the current end. A loop that is
+    left early has consumed only the records that it yielded. For one coroutine at a time.
     """
 
     def __init__(self, consumer: runtime.Consumer, calls: Calls) -> None:
-        """Made by the cluster."""
+        """Use ``cluster.consumer(...)`` to make one."""
         self._consumer = consumer
         self._calls = calls
-        #: Taken, and not yet handed out, because whoever asked was cancelled, or takes one by one. Threads add to it, in order, and take
-        #: out what a seek forgets, under the lock; who picks needs none. Nobody waits for an answer under it, nor in one of the threads
-        #: beside it that do this: who was cancelled would hold up those after it.
+        #: Records that were taken and not yet handed out, because the caller was cancelled or takes
+        #: them one by one. Threads add to it in order, and remove the records that a seek forgets,
+        #: under the lock; picking a record needs no lock. No code waits for an answer under the
+        #: lock, nor in one of the ``beside`` threads that do this: a cancelled call would delay the
+        #: later ones.
         self._left: deque[Record] = deque()
         self._taking = threading.Lock()
         self._closing: asyncio.Future[None] | None = None
@@ -232,28 +253,35 @@ class Consumer:
         )
 
     async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
-        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came.
+        """Return the available records, waiting up to ``timeout`` seconds for the first (None: for
+        ever).
 
-        A poll that is cancelled loses nothing: the next one gives what it would have given.
+        The list is empty if none came. A cancelled poll loses no record: the next one returns them.
         """
         patience = check_seconds("timeout", timeout)
-        count_max = None if count_max is None else whole("count_max", count_max, 1)  # of none there is always one more to wait for
+        # with 0 the loop would never end
+        count_max = None if count_max is None else whole("count_max", count_max, 1)
         while await self._fill(patience, count_max):
             count = len(self._left) if count_max is None else min(count_max, len(self._left))
-            records = [record for _ in range(count) for record in self._pick()]  # a poll that was cancelled may be adding to it
+            # a cancelled poll may be adding to it
+            records = [record for _ in range(count) for record in self._pick()]
             if records:
                 return records
         return []
 
     def _pick(self) -> list[Record]:
-        """The next record; none where there is none any more, because a seek that was cancelled took it just now."""
+        """Return the next record in a list, which is empty if a cancelled seek took the record just
+        now.
+        """
         try:
             return [self._left.popleft()]
         except IndexError:
             return []
 
     async def _fill(self, patience: float | None, count_max: int | None) -> bool:
-        """Have something to hand out; whether there is anything after ``patience`` seconds."""
+        """Wait until there is a record to hand out; return False after ``patience`` seconds without
+        one.
+        """
         loop = asyncio.get_running_loop()
         deadline = None if patience is None else loop.time() + patience
         while not self._left:
@@ -267,7 +295,9 @@ class Consumer:
         return True
 
     async def _wait(self, pending: Pending, patience: float | None) -> bool:
-        """Whether ``pending`` is settled within ``patience`` seconds. Nobody waits for it afterwards."""
+        """Return whether ``pending`` is settled within ``patience`` seconds. It is forgotten
+        otherwise.
+        """
         settled = False
         try:
             async with asyncio.timeout(patience):
@@ -281,15 +311,18 @@ class Consumer:
         return settled
 
     def _take(self, count_max: int | None, ends: Ends | None) -> Pending | None:
-        """In a thread: what came is kept here first, in case nobody waits for it any more."""
+        """Take records in a thread, and keep them first, in case the caller was cancelled."""
         with self._taking:
             records, pending = self._consumer._take(count_max, ends)
             self._left.extend(records)
             return pending
 
     async def _go_on(self, move: Callable[[], T], forget: Callable[[Record], bool]) -> T:
-        """What ``move`` says, which goes on elsewhere: without the records taken before that ``forget`` names. If this is cancelled,
-        that is done before anything that is asked later, or not at all."""
+        """Return the result of ``move``, which changes the position; drop the kept records that
+        ``forget`` names.
+
+        If this is cancelled, the move happens before any later call, or not at all.
+        """
         wanted = [True]
         try:
             return await self._calls.beside(partial(self._move, move, forget, wanted))
@@ -297,20 +330,21 @@ class Consumer:
             wanted.clear()
 
     def _move(self, move: Callable[[], T], forget: Callable[[Record], bool], wanted: Sequence[bool]) -> T:
-        """In a thread."""
+        """Run ``move`` in a thread."""
         with self._taking:
             if not wanted:
                 raise asyncio.CancelledError
             found = move()
             left: list[Record] = []
-            with suppress(IndexError):  # taken out one by one: if this was cancelled, somebody may be picking beside it
+            # one by one: if the caller was cancelled, another one may be picking at the same time
+            with suppress(IndexError):
                 while True:
                     left.append(self._left.popleft())
             self._left.extend(record for record in left if not forget(record))
             return found
 
     def _position(self, place: tuple[str, int], timeout: float | None) -> int:
-        """In a thread."""
+        """Return the position in a partition. Runs in a thread."""
         while True:
             with self._taking:
                 for record in self._left.copy():
@@ -319,10 +353,11 @@ class Consumer:
                 known = self._consumer._known_position(*place)
             if known >= 0:
                 return known
-            self._consumer.position(*place, timeout=timeout)  # then it is known; a poll that was cancelled may have moved it since
+            # now the position is known; a cancelled poll may have moved it since
+            self._consumer.position(*place, timeout=timeout)
 
     def __aiter__(self) -> Steps:
-        """Records for ever, waiting for more at the end."""
+        """Iterate over records for ever, waiting for more at the end."""
         return Steps(self._step)
 
     async def _step(self) -> Record:
@@ -332,7 +367,10 @@ class Consumer:
                 return picked[0]
 
     def until_end(self) -> Steps:
-        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
+        """Iterate over records up to the current ends of the partitions.
+
+        Later records stay for the next call.
+        """
         found: list[Ends] = []
         looked = [False]
 
@@ -354,11 +392,11 @@ class Consumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """What is read."""
+        """The partitions that are read."""
         return self._consumer.assignment
 
     async def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
-        """Read these from now on."""
+        """Read these topics or partitions from now on."""
         partitions = await self._calls.read(self._consumer._partitions_of, subject, timeout)
         wanted = frozenset(partitions)
         await self._go_on(
@@ -396,7 +434,11 @@ class Consumer:
         timestamp: int | datetime | None = None,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> int:
-        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
+        """Continue at ``offset``, or at the first record at or after ``timestamp``; return the
+        offset.
+
+        If no record is that late, continue at the end.
+        """
         if not isinstance(topic, str) and offset is None:
             partition, offset = None, partition
         place = runtime.place_of("seek", topic, partition)
@@ -407,15 +449,15 @@ class Consumer:
         return await self._go_on(move, lambda record: (record.topic, record.partition) == place)
 
     async def seek_to_beginning(self) -> None:
-        """Go on at the first record of every partition."""
+        """Continue at the first record of every partition."""
         await self._go_to([(entry, await self.start_offset(*entry)) for entry in self.assignment])
 
     async def seek_to_end(self) -> None:
-        """Go on behind the last record of every partition."""
+        """Continue after the last record of every partition."""
         await self._go_to([(entry, await self.end_offset(*entry)) for entry in self.assignment])
 
     async def _go_to(self, offsets: Sequence[tuple[TopicPartition, int]]) -> None:
-        """Go on there, with every partition that is read."""
+        """Continue at ``offsets``, in every assigned partition."""
 
         def move() -> None:
             for (topic, partition), offset in offsets:
@@ -430,7 +472,7 @@ class Consumer:
     async def position(
         self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
     ) -> int:
-        """The offset of the next record that ``poll`` returns."""
+        """Return the offset of the next record that ``poll`` returns."""
         return await self._calls.read(self._position, runtime.place_of("position", topic, partition), timeout)
 
     @overload
@@ -440,7 +482,7 @@ class Consumer:
     async def start_offset(
         self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
     ) -> int:
-        """The first offset that is there."""
+        """Return the log start offset of a partition."""
         place = runtime.place_of("start_offset", topic, partition)
         return await self._calls.read(partial(self._consumer.start_offset, *place, timeout=timeout))
 
@@ -451,17 +493,17 @@ class Consumer:
     async def end_offset(
         self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
     ) -> int:
-        """The high watermark: the offset behind the last record that may be read."""
+        """Return the high watermark: the offset after the last record that may be read."""
         place = runtime.place_of("end_offset", topic, partition)
         return await self._calls.read(partial(self._consumer.end_offset, *place, timeout=timeout))
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called, or the cluster's."""
+        """Whether :meth:`close` of this consumer or of its cluster was called."""
         return self._closing is not None or self._consumer.closed
 
     async def close(self) -> None:
-        """End. Twice is harmless."""
+        """Close the consumer. A second call is harmless."""
         if self._closing is None:
             self._closing = self._calls.begin(self._consumer.close)
             self._calls.stop()
@@ -481,7 +523,7 @@ class Admin:
     """Makes and describes topics. It is ``cluster.admin``. See :class:`pyreplog.Admin`."""
 
     def __init__(self, admin: runtime.Admin, calls: Calls) -> None:
-        """Made by the cluster."""
+        """Use ``cluster.admin`` to get one."""
         self._admin = admin
         self._calls = calls
 
@@ -504,19 +546,22 @@ class Admin:
         )
 
     async def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return await self._calls.read(self._admin.topics)
 
     async def describe(self, name: str) -> TopicDescription:
-        """One topic's partitions and settings."""
+        """Return one topic's partitions and settings."""
         return await self._calls.read(self._admin.describe, name)
 
     async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-        """Delete what lies below these offsets, by partition; the log start offsets now."""
+        """Delete the records below these offsets, by partition; return the new log start offsets."""
         return await self._calls.read(self._admin.delete_records, topic, offsets)
 
     async def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
-        """Have the preferred leaders lead again; what each election cost. See :meth:`pyreplog.Admin.elect_leaders`."""
+        """Have the preferred leaders lead again; return what each election lost.
+
+        See :meth:`pyreplog.Admin.elect_leaders`.
+        """
         return await self._calls.read(self._admin.elect_leaders, topic, partitions, unclean=unclean)
 
     def __repr__(self) -> str:

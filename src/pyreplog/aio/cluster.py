@@ -1,4 +1,4 @@
-"""Cluster for asyncio: the same nodes in this process, with the faces of its clients awaited."""
+"""Cluster for asyncio: the same nodes in this process, with awaitable clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Cluster", "ClusterNode"]
 
 
 class ProducerSettings(TypedDict, total=False):
-    """What else :meth:`pyreplog.Cluster.producer` takes."""
+    """The other settings of :meth:`pyreplog.Cluster.producer`."""
 
     batch_size_max: int
     max_in_flight: int
@@ -39,7 +39,7 @@ class ProducerSettings(TypedDict, total=False):
 
 
 class ConsumerSettings(TypedDict, total=False):
-    """What else :meth:`pyreplog.Cluster.consumer` takes."""
+    """The other settings of :meth:`pyreplog.Cluster.consumer`."""
 
     auto_offset_reset: Literal["earliest", "latest", "none"]
     max_poll_records: int
@@ -50,16 +50,21 @@ class ConsumerSettings(TypedDict, total=False):
 
 
 class Cluster:
-    """A replicated log in this process, for coroutines of one event loop: ``async with Cluster("data", nodes=3) as cluster``, or
-    ``cluster = await Cluster("data")`` and later ``await cluster.close()``. Settings and errors are those of :class:`pyreplog.Cluster`,
-    but for ``own_process``: signals are the event loop's to hear. With ``mode="r"`` it is a :class:`ClusterReader`.
+    """A replicated log in this process, for coroutines of one event loop.
+
+    Use ``async with Cluster("data", nodes=3) as cluster``, or ``cluster = await Cluster("data")``
+    and later ``await cluster.close()``. Settings and errors are those of :class:`pyreplog.Cluster`,
+    except ``own_process``: the event loop handles signals. With ``mode="r"`` it is a
+    :class:`ClusterReader`.
     """
 
     _reader_class: ClassVar[type[Any]]
-    """What ``mode="r"`` makes. Its module, which imports this one, sets it."""
+    """The class for ``mode="r"``. Its module, which imports this one, sets it."""
 
     def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:
-        """With ``mode="r"`` a :class:`~pyreplog.aio.ClusterReader`, whose own ``__init__`` runs then."""
+        """Return a :class:`~pyreplog.aio.ClusterReader` for ``mode="r"``; its own ``__init__`` runs
+        then.
+        """
         kind: type[Any] = cls._reader_class if mode == "r" and cls is Cluster else cls
         made: Self = object.__new__(kind)
         return made
@@ -101,12 +106,15 @@ class Cluster:
         permissions: Permissions = "owner",
         lock_timeout: float | None = 0,
     ) -> None:
-        """Nothing is opened yet. ``progress`` is not called on the event loop. Cancelling ends a wait of ``lock_timeout``."""
+        """Store the settings; nothing is opened yet.
+
+        ``progress`` is not called on the event loop. Cancelling ends a wait of ``lock_timeout``.
+        """
         if mode != "a":
             raise ConfigError(f"mode is {mode!r}; it must be 'a' (run the cluster) or 'r' (read it beside the process that runs it)")
 
         def open_it() -> runtime.Cluster:
-            # The first time, naming it loads it.
+            # The first use of the name loads the module.
             return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock, progress=progress, permissions=permissions)
 
         self._begin_with(path, open_it, partial(runtime.cluster_wait, runtime.folder_of(path), lock_timeout))
@@ -121,7 +129,7 @@ class Cluster:
         self._nodes: Sequence[ClusterNode] = ()
 
     def _stand_for(self, cluster: runtime.Cluster) -> None:
-        """Be the face of a cluster that is open already, and whose owner closes it."""
+        """Wrap a cluster that is open already, and that its owner closes."""
         self._begin_with(cluster.path, lambda: cluster)
         self._begin(cluster, Calls(self._name))
 
@@ -160,7 +168,7 @@ class Cluster:
 
     @property
     def mode(self) -> Literal["a", "r"]:
-        """``"a"``, or ``"r"`` of a :class:`ClusterReader`."""
+        """``"a"``, or ``"r"`` for a :class:`ClusterReader`."""
         return self._cluster.mode
 
     @property
@@ -180,17 +188,22 @@ class Cluster:
 
     @property
     def nodes(self) -> Sequence[ClusterNode]:
-        """The nodes: ``nodes[0]`` is node 1. IndexError for one that is not there."""
-        _ = self._cluster  # none are there before it is open
+        """The nodes: ``nodes[0]`` is node 1. A missing one raises IndexError."""
+        _ = self._cluster  # raises ClosedError before the cluster is open
         return self._nodes
 
     def producer(self, acks: Literal["all", -1, 1, 0] = "all", **settings: Unpack[ProducerSettings]) -> Opening[Producer]:
-        """Something that sends: ``async with cluster.producer() as producer``. ``settings``: those of :meth:`pyreplog.Cluster.producer`."""
+        """Open a producer: ``async with cluster.producer() as producer``.
+
+        ``settings``: those of :meth:`pyreplog.Cluster.producer`.
+        """
         return Opening("producer", Producer, partial(self._cluster.producer, acks, **settings))
 
     def consumer(self, topics: Subject, **settings: Unpack[ConsumerSettings]) -> Opening[Consumer]:
-        """Something that reads: ``async with cluster.consumer("orders") as consumer``. ``settings``: those of
-        :meth:`pyreplog.Cluster.consumer`."""
+        """Open a consumer: ``async with cluster.consumer("orders") as consumer``.
+
+        ``settings``: those of :meth:`pyreplog.Cluster.consumer`.
+        """
         return Opening("consumer", Consumer, partial(self._cluster.consumer, topics, **settings))
 
     async def scan(
@@ -203,7 +216,10 @@ class Cluster:
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
     ) -> Scan:
-        """A topic as Arrow columns. Who imports it reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``."""
+        """Return a topic as Arrow columns.
+
+        The importer reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``.
+        """
         return await self._calls.read(
             self._cluster.scan,
             topic,
@@ -215,12 +231,15 @@ class Cluster:
         )
 
     async def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
-        """The node that leads the partition now; None while nobody does."""
+        """Return the node that leads the partition now, or None if there is no leader."""
         found = await self._calls.read(self._cluster.leader, topic, partition)
         return None if found is None else self._nodes[found.node_id - 1]
 
     async def close(self, timeout: float | None = 10.0) -> None:
-        """Send what producers still hold, end every node in order, release the folder. Twice is harmless."""
+        """Send the producers' buffered records, stop every node in order, and release the folder.
+
+        A second call is harmless.
+        """
         check_seconds("timeout", timeout)
         if self._closing is None:
             self._closing = self._calls.begin(partial(self._cluster.close, timeout))
@@ -240,10 +259,10 @@ class Cluster:
 
 
 class ClusterNode:
-    """One node. See :class:`pyreplog.ClusterNode`."""
+    """One node of a cluster. See :class:`pyreplog.ClusterNode`."""
 
     def __init__(self, node: runtime.ClusterNode, calls: Calls) -> None:
-        """Made by the cluster."""
+        """Use ``cluster.nodes`` to get one."""
         self._node = node
         self._calls = calls
 
@@ -252,61 +271,63 @@ class ClusterNode:
 
     @property
     def node_id(self) -> int:
-        """Its number, from 1."""
+        """The node's number, from 1."""
         return self._node.node_id
 
     @property
     def path(self) -> str:
-        """Its folder."""
+        """The node's folder."""
         return self._node.path
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the node runs."""
         return self._node.alive
 
     @property
     def failure(self) -> Exception | None:
-        """Why it does not run, or does not serve, where nobody killed it: what its disk said."""
+        """The disk error that stopped the node or keeps it from serving; None if it was killed."""
         return self._node.failure
 
     @property
     def ready(self) -> bool:
-        """Whether the controller lets it serve."""
+        """Whether the controller lets the node serve."""
         return self._node.ready
 
     @property
     def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready"]:
-        """How it is. See :attr:`pyreplog.ClusterNode.state`."""
+        """The node's state. See :attr:`pyreplog.ClusterNode.state`."""
         return self._node.state
 
     @property
     def losses(self) -> list[tuple[TopicPartition, int, int]]:
-        """What unclean elections that somebody asked for cost its copies. See :attr:`pyreplog.ClusterNode.losses`."""
+        """The offsets that unclean elections removed from its copies. See
+        :attr:`pyreplog.ClusterNode.losses`.
+        """
         return self._node.losses
 
     async def leads(self, topic: str, partition: int | None = None) -> bool:
-        """Whether it leads that partition of ``topic`` (None: any)."""
+        """Return whether the node leads that partition of ``topic`` (None: any partition)."""
         return await self._calls.read(self._node.leads, topic, partition)
 
     async def kill(self) -> None:
-        """End it as a process dies."""
+        """Stop the node as if its process died."""
         await self._calls.write(self._node.kill)
 
     async def stop(self, timeout: float | None = 10.0) -> None:
-        """A controlled shutdown."""
+        """Stop the node by a controlled shutdown."""
         await self._calls.write(self._node.stop, timeout)
 
     async def pause(self) -> None:
-        """Give it no turn until :meth:`resume`, as a process that was stopped."""
+        """Stop scheduling the node until :meth:`resume`, as if its process was stopped."""
         await self._calls.write(self._node.pause)
 
     async def resume(self) -> None:
-        """Undo :meth:`pause`: it goes on where it was."""
+        """Undo :meth:`pause`: the node continues."""
         await self._calls.write(self._node.resume)
 
     async def restart(self, timeout: float | None = 30.0) -> None:
-        """Kill it if it runs, start it from its folder, and return when it serves again."""
+        """Kill the node if it runs, start it from its folder, and return when it serves again."""
         await self._calls.write(self._node.restart, timeout)
 
     def __repr__(self) -> str:

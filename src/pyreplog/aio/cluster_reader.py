@@ -1,4 +1,6 @@
-"""ClusterReader for asyncio: a cluster's topics read from its files, beside the process that runs it."""
+"""ClusterReader for asyncio: read a cluster's topics from its files, beside the process that runs
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,17 @@ __all__ = ["ClusterReader", "ReaderConsumer"]
 
 
 class ReaderSettings(TypedDict, total=False):
-    """What else :meth:`pyreplog.ClusterReader.consumer` takes."""
+    """The other settings of :meth:`pyreplog.ClusterReader.consumer`."""
 
     auto_offset_reset: Literal["earliest", "latest", "none"]
     max_poll_records: int
 
 
 class ClusterReader(Cluster):
-    """A cluster that another process writes, for coroutines of one event loop: ``async with Cluster("data", mode="r") as cluster``.
+    """A cluster that another process writes, for coroutines of one event loop.
 
-    Names and errors are those of :class:`pyreplog.ClusterReader`.
+    Use ``async with Cluster("data", mode="r") as cluster``. Names and errors are those of
+    :class:`pyreplog.ClusterReader`.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class ClusterReader(Cluster):
         permissions: Permissions = "owner",
         lock_timeout: float | None = 0,
     ) -> None:
-        """Nothing is opened yet."""
+        """Store the settings; nothing is opened yet."""
 
         def open_it() -> runtime.Cluster:
             return runtime.ClusterReader(
@@ -78,12 +81,12 @@ class ClusterReader(Cluster):
 
     @property
     def admin(self) -> Admin:
-        """``topics`` and ``describe``; the rest of an Admin is a ReadOnlyError."""
+        """An Admin with ``topics`` and ``describe``; its other methods raise ReadOnlyError."""
         return Admin(self._reader.admin, self._calls)
 
     @property
     def nodes(self) -> Sequence[ClusterNode]:
-        """ReadOnlyError: the nodes run in the process that writes."""
+        """Raises ReadOnlyError: the nodes run in the process that writes."""
         self._reader.nodes  # noqa: B018  (raises)
         return ()
 
@@ -94,27 +97,33 @@ class ClusterReader(Cluster):
         return cast("ClusterReader", await super().__aenter__())
 
     async def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return await self._calls.read(self._reader.topics)
 
     async def describe(self, name: str) -> TopicDescription:
-        """One topic's partitions and settings."""
+        """Return one topic's partitions and settings."""
         return await self._calls.read(self._reader.describe, name)
 
     def producer(self, *args: object, **settings: object) -> Opening[Producer]:
-        """ReadOnlyError: only the process that runs the cluster writes."""
+        """Raise ReadOnlyError: only the process that runs the cluster writes."""
         self._reader.producer(*args, **settings)
         raise AssertionError("a reader has no producer")
 
     def consumer(  # type: ignore[override]  # the same calls, of a consumer that reads files
         self, topics: Subject, **settings: Unpack[ReaderSettings]
     ) -> Opening[ReaderConsumer]:
-        """Something that reads: ``async with cluster.consumer("orders") as consumer``. ``settings``: those of
-        :meth:`pyreplog.ClusterReader.consumer`."""
+        """Open a consumer: ``async with cluster.consumer("orders") as consumer``.
+
+        ``settings``: those of :meth:`pyreplog.ClusterReader.consumer`.
+        """
         return Opening("consumer", ReaderConsumer, partial(self._reader.consumer, topics, **settings))
 
     def follow(self, topics: Subject, *, timeout: float | None = None) -> Records:
-        """The records of all these partitions from the first on, and then each new one. See :meth:`pyreplog.ClusterReader.follow`."""
+        """Iterate over the records of all these partitions from the first on, and then over each
+        new one.
+
+        See :meth:`pyreplog.ClusterReader.follow`.
+        """
         return Records(self._follow(topics, timeout))
 
     async def _follow(self, topics: Subject, timeout: float | None) -> AsyncGenerator[list[Record], None]:
@@ -129,21 +138,27 @@ class ClusterReader(Cluster):
 
 
 class ReaderConsumer:
-    """Reads records of a cluster's topics from its files. Made by ``cluster.consumer(...)``: ``async with`` it. See
-    :class:`pyreplog.ReaderConsumer`. Cancelling a call loses no record.
+    """Reads records of a cluster's topics from its files.
+
+    Made by ``cluster.consumer(...)``: ``async with`` it. See :class:`pyreplog.ReaderConsumer`.
+    Cancelling a call loses no record.
     """
 
     def __init__(self, consumer: runtime.ReaderConsumer, calls: Calls) -> None:
-        """Made by the cluster."""
+        """Use ``cluster.consumer(...)`` to make one."""
         self._consumer = consumer
         self._calls = calls
         self._closing: asyncio.Future[None] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' where it is needed")
+        raise TypeError("a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' in each process that needs it")
 
     async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
-        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came."""
+        """Return the available records, waiting up to ``timeout`` seconds for the first (None: for
+        ever).
+
+        The list is empty if none came.
+        """
         patience = check_seconds("timeout", timeout)
         count = self._consumer.max_poll_records if count_max is None else whole("count_max", count_max, 1)
         if patience is None:
@@ -155,7 +170,9 @@ class ReaderConsumer:
                 return records
 
     async def _await_more(self, deadline: float | None) -> bool:
-        """Whether something was read before ``deadline`` passed, by the loop's time (None: never passes)."""
+        """Return whether records were read before ``deadline``, in the loop's time (None: no
+        deadline).
+        """
         loop = asyncio.get_running_loop()
         consumer, news = self._consumer, None
         try:
@@ -177,7 +194,7 @@ class ReaderConsumer:
                 news.close()
 
     def __aiter__(self) -> Steps:
-        """Records for ever, waiting for more at the end."""
+        """Iterate over records for ever, waiting for more at the end."""
         return Steps(self._step)
 
     async def _step(self) -> Record:
@@ -197,7 +214,10 @@ class ReaderConsumer:
                 return
 
     def until_end(self) -> Steps:
-        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
+        """Iterate over records up to the current ends of the partitions.
+
+        Later records stay for the next call.
+        """
         found: list[Mapping[TopicPartition, int]] = []
 
         async def step() -> Record | None:
@@ -213,11 +233,11 @@ class ReaderConsumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """What is read."""
+        """The partitions that are read."""
         return self._consumer.assignment
 
     async def assign(self, subject: Subject) -> None:
-        """Read these from now on."""
+        """Read these topics or partitions from now on."""
         await self._calls.write(self._consumer.assign, subject)
 
     @overload
@@ -234,15 +254,19 @@ class ReaderConsumer:
         *,
         timestamp: int | datetime | None = None,
     ) -> int:
-        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
+        """Continue at ``offset``, or at the first record at or after ``timestamp``; return the
+        offset.
+
+        If no record is that late, continue at the end.
+        """
         return await self._calls.write(partial(self._consumer.seek, topic, partition, offset, timestamp=timestamp))
 
     async def seek_to_beginning(self) -> None:
-        """Go on at the first record of every partition."""
+        """Continue at the first record of every partition."""
         await self._calls.write(self._consumer.seek_to_beginning)
 
     async def seek_to_end(self) -> None:
-        """Go on behind the last record of every partition."""
+        """Continue after the last record of every partition."""
         await self._calls.write(self._consumer.seek_to_end)
 
     @overload
@@ -250,7 +274,7 @@ class ReaderConsumer:
     @overload
     async def position(self, topic: tuple[str, int], /) -> int: ...
     async def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The offset of the next record that is given out."""
+        """Return the offset of the next record that is handed out."""
         place = runtime.place_of("position", topic, partition)
         return await self._calls.read(partial(self._consumer.position, *place))
 
@@ -259,7 +283,7 @@ class ReaderConsumer:
     @overload
     async def start_offset(self, topic: tuple[str, int], /) -> int: ...
     async def start_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The first offset that is there."""
+        """Return the log start offset of a partition."""
         place = runtime.place_of("start_offset", topic, partition)
         return await self._calls.read(partial(self._consumer.start_offset, *place))
 
@@ -268,17 +292,17 @@ class ReaderConsumer:
     @overload
     async def end_offset(self, topic: tuple[str, int], /) -> int: ...
     async def end_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The high watermark: the offset behind the last record that may be read."""
+        """Return the high watermark: the offset after the last record that may be read."""
         place = runtime.place_of("end_offset", topic, partition)
         return await self._calls.read(partial(self._consumer.end_offset, *place))
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called, or the cluster's."""
+        """Whether :meth:`close` of this consumer or of its cluster was called."""
         return self._closing is not None or self._consumer.closed
 
     async def close(self) -> None:
-        """Release the files. Twice is harmless."""
+        """Release the files. A second call is harmless."""
         if self._closing is None:
             self._closing = self._calls.begin(self._consumer.close)
             self._calls.stop()

@@ -1,4 +1,4 @@
-"""Following a log in an event loop: the news that wake a thread elsewhere set an event here."""
+"""Follow a log in an event loop: the notifications that wake a thread elsewhere set an event here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from pyreplog.runtime import DiskNews, Followed, News
 __all__ = ["CHUNK_COUNT", "LoopNews", "follow", "in_chunks"]
 
 CHUNK_COUNT: Final = 100
-"""Records that a thread hands over at once. A switch costs about as much as decoding them."""
+"""Records that a thread hands over at once. A thread switch costs about as much as decoding them.
+"""
 
 
 async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncGenerator[list[Record], None]:
-    """The same records in lists, read in a thread. Those before a failure come before it."""
+    """Yield ``records`` in lists that a thread reads. The records before an error come before it."""
     while True:
         chunk: list[Record] = []
         try:
@@ -33,10 +34,10 @@ async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncGenerator[l
 
 
 class LoopNews:
-    """``news`` for one coroutine of the running loop."""
+    """Change notifications (``news``) for one coroutine of the running loop."""
 
     def __init__(self, news: News, release: Callable[[], None] | None = None) -> None:
-        """``release`` ends the news; None: ``news.close``."""
+        """``release`` ends the notifications; None: ``news.close``."""
         self._news = news
         self._release = news.close if release is None else release
         self._loop = asyncio.get_running_loop()
@@ -50,7 +51,7 @@ class LoopNews:
     def _tell(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: no coroutine waits any more
             pass
 
     def _ready(self) -> None:
@@ -59,11 +60,11 @@ class LoopNews:
         self._event.set()
 
     def clear(self) -> None:
-        """Forget the news so far: before looking, not after."""
+        """Discard the notifications so far. Call this before you look, not after."""
         self._event.clear()
 
     async def wait(self, timeout: float | None) -> None:
-        """Return when there is news, or, in any case, after ``timeout`` seconds or earlier."""
+        """Return at the next notification, and after at most ``timeout`` seconds."""
         if isinstance(self._news, DiskNews):
             pause = self._news.pause()
             timeout = pause if timeout is None else min(timeout, pause)
@@ -74,7 +75,7 @@ class LoopNews:
             pass
 
     def close(self) -> None:
-        """No more of it."""
+        """End the notifications."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
         self._news.told = None
@@ -84,7 +85,10 @@ class LoopNews:
 async def follow(
     calls: Calls, view: Followed, start: int, timeout: float | None, is_closed: Callable[[], bool]
 ) -> AsyncGenerator[list[Record], None]:
-    """What :meth:`pyreplog.Log.follow` gives, in lists, in a coroutine. Ends, whatever is raised then, once ``is_closed()``."""
+    """Yield the records of :meth:`pyreplog.Log.follow` in lists.
+
+    Once ``is_closed()``, a ClosedError ends it without an error.
+    """
     loop = asyncio.get_running_loop()
     plain = await calls.acquire(view.news, lambda unwanted: unwanted.close())
     news = LoopNews(plain)

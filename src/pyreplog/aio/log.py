@@ -1,7 +1,9 @@
-"""open_log for asyncio, and ``Log``, its face: the same names, awaited. Works on any event loop of asyncio's kind (uvloop too).
+"""``open_log`` for asyncio, and the ``Log`` that it returns: the same names, awaited.
 
-Nothing here blocks the loop. An append goes into the batch being gathered without a lock, a disk or a thread, and its Ack is awaited; the
-background thread writes and syncs. Whatever may wait for the disk or a lock runs in threads of the log's own.
+It works on any event loop of asyncio's kind (uvloop too), and nothing here blocks the loop. An
+append goes into the open batch without a lock, a disk or a thread, and the caller awaits its Ack;
+the background thread writes and syncs. Every call that may wait for the disk or a lock runs in
+threads of this log.
 """
 
 from __future__ import annotations
@@ -53,8 +55,12 @@ def open_log(
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Opening[Log]:
-    """As :func:`pyreplog.open_log`: ``log = await open_log(path)``, or ``async with open_log(path) as log``. ``progress`` is not called on
-    the event loop: what is of the loop it hands over by ``loop.call_soon_threadsafe``. Cancelling ends a wait of ``lock_timeout``."""
+    """Open a log as :func:`pyreplog.open_log` does, by ``await`` or ``async with``.
+
+    ``log = await open_log(path)``, or ``async with open_log(path) as log``. ``progress`` is not
+    called on the event loop: it must use ``loop.call_soon_threadsafe`` to reach the loop.
+    Cancelling ends a wait of ``lock_timeout``.
+    """
     opening = partial(
         runtime.open_log,
         path,
@@ -80,7 +86,9 @@ def open_log(
 
 
 class _Opened:
-    """A log, and what its ``config`` would read the disk for: made by the thread that opened it."""
+    """A log, and the ``config`` for which it would read the disk, made by the thread that opened
+    the log.
+    """
 
     def __init__(self, log: runtime.Log) -> None:
         self.log = log
@@ -92,19 +100,20 @@ class _Opened:
                 self.config = error
 
     def close(self) -> None:
-        """As the log's."""
+        """Close the log."""
         self.log.close()
 
 
 class Log:
-    """One partition, opened by :func:`open_log`, for coroutines of one event loop. Names and errors are those of :class:`pyreplog.Log`.
+    """One partition, opened by :func:`open_log`, for coroutines of one event loop.
 
-    What reads the disk there is awaited here, properties too (``await log.end_offset``). Cancelling a coroutine that waits for an append
+    Names and errors are those of :class:`pyreplog.Log`. Calls that read the disk there are awaited
+    here, properties too (``await log.end_offset``). Cancelling a coroutine that waits for an append
     stops the waiting, not the append: the record is appended once, and may still be acknowledged.
     """
 
     def __init__(self, opened: _Opened, calls: Calls) -> None:
-        """Made by :func:`open_log`."""
+        """Use :func:`open_log` to make one."""
         self._log = log = opened.log
         self._config = opened.config
         self._calls = calls
@@ -114,7 +123,7 @@ class Log:
         self._closing: asyncio.Future[None] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a Log cannot be copied or pickled: open it where it is needed; any number may read it with mode='r'")
+        raise TypeError("a Log cannot be copied or pickled: open it in each process that needs it; any number may read it with mode='r'")
 
     # ------------------------------------------------------------------------------------------------------------------ appending
 
@@ -147,9 +156,10 @@ class Log:
         timestamp: int | datetime | None = None,
         wait: bool = True,
     ) -> int | Ack:
-        """Append one record and return its offset, once it is as safe as the log's durability says. Coroutines that wait share syncs.
+        """Append one record and return its offset, once it is as safe as the log's durability says.
 
-        ``wait=False``: its :class:`Ack`, once it has its place in the log. See :meth:`pyreplog.Log.append`.
+        Coroutines that wait share syncs. ``wait=False``: return its :class:`Ack`, once it has its
+        place in the log. See :meth:`pyreplog.Log.append`.
         """
         ack = await self.append_nowait(value, key=key, headers=headers, timestamp=timestamp)
         return (await ack).offset if wait else ack
@@ -157,9 +167,13 @@ class Log:
     async def append_nowait(
         self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
     ) -> Ack:
-        """Append one record soon and return its :class:`Ack`: ``await ack``. Waits only where very much is waiting for the disk."""
+        """Append one record soon and return its :class:`Ack`: ``await ack``.
+
+        It waits only if the buffer for unwritten records is full.
+        """
         writer = self._writing()
-        # Behind those that take the long way, so that appends keep the order in which they were begun.
+        # Queue behind appends that wait for a thread, so that appends keep the order of their
+        # calls.
         ack = None if self._calls.waiting_count else writer.offer(value, key, headers, timestamp)
         if ack is not None:
             return ack
@@ -194,9 +208,11 @@ class Log:
         timestamps: Sequence[int | datetime] | None = None,
         wait: bool = True,
     ) -> range | Acks:
-        """Append many records and return the range of their offsets, or with ``wait=False`` their :class:`Acks`.
+        """Append many records and return the range of their offsets, or with ``wait=False`` their
+        :class:`Acks`.
 
-        ``values`` and what goes with them stay as they are until this returns. See :meth:`pyreplog.Log.append_many`.
+        Do not change ``values`` and the other sequences until this returns. See
+        :meth:`pyreplog.Log.append_many`.
         """
         acks = await self._append_later(self._log.append_many, values, keys=keys, headers=headers, timestamps=timestamps, wait=False)
         return await self._range_of(acks) if wait else acks
@@ -211,7 +227,11 @@ class Log:
         return await self._range_of(acks) if wait else acks
 
     async def _append_later(self, append: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What ``append`` gives, in its turn. Its wait for room counts from now: where there is none, those behind it do not wait anew."""
+        """Return the result of ``append``, in its turn.
+
+        Its wait for buffer space counts from now, so that later appends do not each wait the full
+        time.
+        """
         writer, since = self._writing(), time.monotonic()
 
         def call() -> T:
@@ -221,7 +241,7 @@ class Log:
         return await self._calls.write(call)
 
     async def _range_of(self, acks: Acks) -> range:
-        """Their offsets, which are in a row."""
+        """Return the range of the offsets of ``acks``, which are consecutive."""
         if not len(acks):
             end = await self._calls.read(lambda: self._log.end_offset)
             return range(end, end)
@@ -239,17 +259,24 @@ class Log:
         except ClosedError:
             if self._closing is None:
                 raise
-            await asyncio.shield(self._closing)  # which came in between, and makes the same durable
+            # a close came in between, and makes the same records durable
+            await asyncio.shield(self._closing)
 
     async def delete_records(self, before: int | None = None) -> int:
-        """Delete every record below ``before``, and return the first one left. See :meth:`pyreplog.Log.delete_records`."""
+        """Delete every record below ``before``, and return the new log start offset.
+
+        See :meth:`pyreplog.Log.delete_records`.
+        """
         start = await self._calls.write(self._log.delete_records, before)
         if self._position < start:
             self._go_to(start)
         return start
 
     async def apply_retention(self) -> int:
-        """Remove now what retention allows; how many segments went. See :meth:`pyreplog.Log.apply_retention`."""
+        """Delete segments now by the retention settings; return the number of deleted segments.
+
+        See :meth:`pyreplog.Log.apply_retention`.
+        """
         count = await self._calls.write(self._log.apply_retention)
         start = self._log._view.start_offset
         if self._position < start:
@@ -259,8 +286,8 @@ class Log:
     # -------------------------------------------------------------------------------------------------------------------- reading
 
     def __aiter__(self) -> Records:
-        """The records from ``position`` to the end as it is when the loop begins; ``position`` moves along."""
-        moves = [-1]  # as they were when the chunk that is handed over was asked for
+        """Iterate from ``position`` to the end as of the loop's start; ``position`` moves along."""
+        moves = [-1]  # the number of moves when the current chunk was requested
 
         def take(record: Record) -> bool:
             if self._move_count != moves[0]:
@@ -285,7 +312,7 @@ class Log:
                 return
 
     def _go_to(self, offset: int) -> None:
-        """``position`` is ``offset`` now, for a loop that is under way, too."""
+        """Set ``position`` to ``offset``, for running loops, too."""
         self._position = offset
         self._move_count += 1
 
@@ -298,7 +325,10 @@ class Log:
         end_timestamp: int | datetime | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Records:
-        """The records of a range of offsets and timestamps. See :meth:`pyreplog.Log.read`; its errors come when the loop begins."""
+        """Iterate over the records of a range of offsets and timestamps.
+
+        See :meth:`pyreplog.Log.read`; its errors are raised when the loop begins.
+        """
         read = partial(self._log.read, start, end, start_timestamp=start_timestamp, end_timestamp=end_timestamp, skip_damaged=skip_damaged)
         return Records(self._chunks(read))
 
@@ -314,7 +344,11 @@ class Log:
         timeout: float | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Records:
-        """The records from ``start`` on, and then each new one as soon as it may be read. See :meth:`pyreplog.Log.follow`."""
+        """Iterate over the records from ``start`` on, and then over each new one as soon as it may
+        be read.
+
+        See :meth:`pyreplog.Log.follow`.
+        """
         return Records(self._follow(start, timeout, skip_damaged))
 
     async def _follow(
@@ -336,7 +370,10 @@ class Log:
         end_timestamp: int | datetime | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Scan:
-        """The same ranges as Arrow columns. Who imports it reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``."""
+        """Return the same ranges as Arrow columns.
+
+        The importer reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``.
+        """
         return await self._calls.read(
             self._log.scan,
             columns,
@@ -348,7 +385,9 @@ class Log:
         )
 
     async def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
-        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp``; returns it."""
+        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp``; return
+        it.
+        """
         self._check()
         found = await self._calls.read(self._log.seek, offset, timestamp=timestamp)
         self._go_to(found)
@@ -383,7 +422,7 @@ class Log:
 
     @property
     def position(self) -> int:
-        """The offset at which iterating goes on."""
+        """The offset at which iteration continues."""
         return self._position
 
     @property
@@ -393,7 +432,7 @@ class Log:
 
     @property
     def config(self) -> LogConfig:
-        """The log's settings. For a reader: as they were when it was opened."""
+        """The log's settings. For a reader: the settings at the time of its opening."""
         self._check()
         if self._config is None:
             return self._log.config
@@ -403,37 +442,45 @@ class Log:
 
     @property
     async def start_offset(self) -> int:
-        """``await log.start_offset``: the first offset that is there."""
+        """``await log.start_offset``: the first offset that can be read."""
         self._check()
         return await self._calls.read(lambda: self._log.start_offset)
 
     @property
     async def end_offset(self) -> int:
-        """``await log.end_offset``: the offset the next record gets. For a reader: the end of what it may see."""
+        """``await log.end_offset``: the offset that the next record gets.
+
+        For a reader: the end of the records that it may see.
+        """
         self._check()
         return await self._calls.read(lambda: self._log.end_offset)
 
     @property
     async def high_watermark(self) -> int:
-        """``await log.high_watermark``: readers see what is below."""
+        """``await log.high_watermark``: readers see the records below it."""
         self._check()
         return await self._calls.read(lambda: self._log.high_watermark)
 
     @property
     async def last_stable_offset(self) -> int:
-        """``await log.last_stable_offset``: readers with isolation ``"read_committed"`` see what is below."""
+        """``await log.last_stable_offset``: the end for readers with isolation
+        ``"read_committed"``.
+        """
         self._check()
         return await self._calls.read(lambda: self._log.last_stable_offset)
 
     async def stats(self) -> LogStats:
-        """What the log holds and did since it was opened."""
+        """Return the log's contents, and counts since it was opened."""
         self._check()
         return await self._calls.read(self._log.stats)
 
     # -------------------------------------------------------------------------------------------------------------------- the end
 
     async def close(self) -> None:
-        """Write and sync everything and release the folder. Twice is harmless. Raises what failed, having closed all the same."""
+        """Write and sync everything and release the folder. A second call is harmless.
+
+        If something failed, it raises the error after the log is closed.
+        """
         if self._closing is None:
             self._closing = self._calls.begin(self._log.close)
             self._calls.stop()

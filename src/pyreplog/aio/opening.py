@@ -1,4 +1,4 @@
-"""Opening: what is awaited, or entered, to have something that is closed again."""
+"""Opening: an object to await, or to enter with ``async with``, that opens a log or a client."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _log = logging.getLogger("pyreplog")
 
 
 class Closeable(Protocol):
-    """Something that blocks while it closes."""
+    """An object that blocks while it closes."""
 
     def close(self) -> None:
-        """End it in order."""
+        """Close in order."""
         ...
 
 
 class Face(Protocol):
-    """Its face for coroutines."""
+    """The asyncio API of such an object."""
 
     async def close(self) -> None:
-        """End it in order."""
+        """Close in order."""
         ...
 
 
@@ -37,7 +37,11 @@ F = TypeVar("F", bound=Face)
 
 
 class Opening(Generic[F]):
-    """What opens something in a thread: ``await`` it for its face, or enter it, ``async with``, for one that is closed at the end."""
+    """Opens an object in a thread.
+
+    ``await`` it for the object's asyncio API, or enter it with ``async with``, which also closes
+    the object at the end.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,9 @@ class Opening(Generic[F]):
         open_it: Callable[[], Closeable],
         wait: Callable[[], LockWait] | None = None,
     ) -> None:
-        """``face`` gets the object that ``open_it`` made. ``wait``: how long it is called again while a lock is held; None: not at all."""
+        """``face`` gets the object that ``open_it`` made. ``wait``: how long ``open_it`` is
+        repeated while a lock is held; None: not at all.
+        """
         self._name = name
         self._face = face
         self._open = open_it
@@ -67,10 +73,10 @@ class Opening(Generic[F]):
     def __repr__(self) -> str:
         return f"<pyreplog.aio opening of {self._name!r}: await it, or enter it with `async with`>"
 
-    if not TYPE_CHECKING:  # who checks types is told by them
+    if not TYPE_CHECKING:  # type checkers report such a use by themselves
 
         def __getattr__(self, name: str) -> object:
-            raise AttributeError(f"{name!r} is asked of what is not open yet: open it by `async with`, or await it")
+            raise AttributeError(f"{name!r} was used before the opening: enter it with `async with`, or await it")
 
     async def _run(self) -> F:
         wait = None if self._wait is None else self._wait()
@@ -104,8 +110,8 @@ class Opening(Generic[F]):
 
 
 def _close(opened: Closeable) -> None:
-    """Nobody waits any more for what is open now."""
+    """Close an object that was opened for a cancelled caller."""
     try:
         opened.close()
     except PyreplogError:
-        _log.exception("closing what nobody waits for any more")
+        _log.exception("closing an object that was opened for a cancelled caller failed")

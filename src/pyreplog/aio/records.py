@@ -13,14 +13,18 @@ __all__ = ["Records", "Steps"]
 
 
 class Records(AsyncIterator[Record]):
-    """Records one by one. If the wait for the next one is cancelled, as ``asyncio.wait_for`` does at its timeout, the iterator stays good:
-    the next ``anext`` goes on with the same wait, and each record comes once, in order.
+    """Iterates over records, and survives the cancellation of a wait.
 
-    ``aclose()`` ends it, and releases what it holds; ``contextlib.aclosing`` takes it. Belongs to one event loop.
+    If the wait for the next record is cancelled, as ``asyncio.wait_for`` does at its timeout, the
+    next ``anext`` continues the same wait. Each record comes once, in order. ``aclose()`` ends the
+    iterator and releases its resources; ``contextlib.aclosing`` accepts it. Belongs to one event
+    loop.
     """
 
     def __init__(self, chunks: AsyncGenerator[Sequence[Record], None], take: Callable[[Record], bool] | None = None) -> None:
-        """``take`` is asked for each record as it is handed over. False: this one and the rest of its chunk are left out."""
+        """``take`` is called with each record before it is handed over. False: skip it and the rest
+        of its chunk.
+        """
         self._chunks = chunks
         self._take = take
         self._left: deque[Record] = deque()
@@ -42,7 +46,8 @@ class Records(AsyncIterator[Record]):
                 raise StopAsyncIteration
             waiting = self._waiting
             if waiting is None:
-                # A task of its own: cancelling the caller must not end the generator. It does not know this object, which may go before it.
+                # A task of its own, because cancelling the caller must not end the generator. The
+                # task has no reference to this object, which may be deleted before it.
                 waiting = self._waiting = asyncio.ensure_future(_next(self._chunks))
                 waiting.add_done_callback(_heard)
             try:
@@ -61,7 +66,7 @@ class Records(AsyncIterator[Record]):
                 self._left.extend(chunk)
 
     async def aclose(self) -> None:
-        """No more records, and nothing is held for them any longer."""
+        """Yield no more records, and release all resources."""
         self._ended = True
         self._left.clear()
         waiting, self._waiting = self._waiting, None
@@ -78,18 +83,22 @@ class Records(AsyncIterator[Record]):
 
 
 async def _next(chunks: AsyncGenerator[Sequence[Record], None]) -> Sequence[Record] | None:
-    """The next chunk; None at the end."""
+    """Return the next chunk; None at the end."""
     return await anext(chunks, None)
 
 
 def _heard(task: asyncio.Task[Sequence[Record] | None]) -> None:
-    """An error is told to the caller that asks next, if any does."""
+    """Mark the task's error as retrieved: the next caller, if any, gets it."""
     if not task.cancelled():
         task.exception()
 
 
 class Steps(AsyncIterator[Record]):
-    """Records by a step that may be cancelled and asked again without a loss: None is the end."""
+    """Iterates over records by an awaitable step, which may be cancelled and repeated without a
+    loss.
+
+    The step returns None at the end.
+    """
 
     def __init__(self, step: Callable[[], Awaitable[Record | None]]) -> None:
         self._step = step
@@ -106,5 +115,5 @@ class Steps(AsyncIterator[Record]):
         return record
 
     async def aclose(self) -> None:
-        """No more records."""
+        """Yield no more records."""
         self._ended = True

@@ -1,4 +1,4 @@
-"""scan of several logs for asyncio: the folders are opened in a thread."""
+"""``scan`` of several logs for asyncio: a thread opens the folders."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ async def scan(
     max_batch_bytes: int = MAX_BATCH_BYTES,
     skip_damaged: bool | Callable[[CorruptLogError], object] = False,
 ) -> Scan:
-    """Open several logs as one Arrow stream, as :func:`pyreplog.scan` does. Its importer reads the disk:
-    ``await asyncio.to_thread(pyarrow.table, scan)``."""
+    """Open several logs as one Arrow stream, as :func:`pyreplog.scan` does.
+
+    The importer of the stream reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``.
+    """
     calls = Calls("several logs")
     try:
         return await calls.read(
