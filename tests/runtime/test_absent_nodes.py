@@ -12,6 +12,8 @@ import pytest
 import pyreplog
 from pyreplog import Cluster, CorruptError, StorageNotFoundError
 from pyreplog.cli.main import main
+from pyreplog.system import SystemDisk
+from pyreplog.verify import Level, verify
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +128,34 @@ def test_a_clean_close_lets_every_replica_end_with_the_high_watermark(tmp_path: 
     for node in (1, 2, 3):
         with pyreplog.open_log(path / f"node-{node}", topic="t", mode="r") as log:
             assert len(list(log)) == 5
+
+
+@pytest.fixture(scope="module")
+def overtaken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed cluster of two nodes beside the controller's file of an earlier session, in which the topic ``new`` did not exist."""
+    path = tmp_path_factory.mktemp("overtaken") / "data"
+    for topic in ("t", "new"):
+        with Cluster(path, nodes=2) as cluster:
+            cluster.admin.create_topic(topic, replication_factor=2)
+            with cluster.producer() as producer:
+                producer.send("t", b"x").result()
+                producer.send(topic, b"x").result()
+        if topic == "t":
+            shutil.copy2(path / "replog.controller", path.parent / "older")
+    shutil.copy2(path.parent / "older", path / "replog.controller")
+    return path
+
+
+def test_verify_reports_folders_that_an_older_controller_file_does_not_know(overtaken: Path) -> None:
+    """A topic that the file does not name, and a leader epoch above its own, are damage."""
+    found = [one for one in verify(SystemDisk(), str(overtaken)).findings if one.level is Level.DAMAGE]
+    assert {one.path.rpartition("/")[2] for one in found} == {"t-0", "new-0"}
+    assert any("leader epoch" in one.what for one in found)
+
+
+def test_opening_refuses_an_older_controller_file_before_it_renames_a_folder(overtaken: Path) -> None:
+    """The error names the file and a folder of a later leader epoch; every folder keeps its name."""
+    before = sorted(str(one) for one in overtaken.glob("node-*/*"))
+    with pytest.raises(CorruptError, match=r"replog\.controller.*older.*t-0.*leader epoch"):
+        Cluster(overtaken)
+    assert sorted(str(one) for one in overtaken.glob("node-*/*")) == before

@@ -71,18 +71,18 @@ def test_damaged_state_is_reported_and_left_alone(tmp_path: Path, damage: str) -
 
 
 def test_old_state_costs_no_records(tmp_path: Path) -> None:
-    """A controller that comes back with a state from before a topic was made sets the topic's folders aside, whole, and deletes nothing."""
+    """A state from before a topic was created is refused before any folder is set aside; with the latest state all is read again."""
     path = tmp_path / "data"
     first = write(path, "first")
     old = (path / STATE).read_bytes()
-    write(path, "second")
-    logs = {node: (path / f"node-{node}" / "second-0" / "00000000000000000000.log").read_bytes().rstrip(b"\0") for node in (1, 2, 3)}
+    second = write(path, "second")
+    latest = (path / STATE).read_bytes()
     (path / STATE).write_bytes(old)
-    assert read(path, "first") == first
-    for node, content in logs.items():
-        (stray,) = (path / f"node-{node}").glob("second-0.*-stray")
-        assert (stray / "00000000000000000000.log").read_bytes().rstrip(b"\0") == content
-    write(path, "second")
+    with pytest.raises(CorruptError, match="older than the nodes' folders"):
+        pyreplog.Cluster(path)
+    assert len(list(path.glob("node-*/second-0"))) == 3
+    (path / STATE).write_bytes(latest)
+    assert (read(path, "first"), read(path, "second")) == (first, second)
 
 
 def test_a_node_whose_folder_is_gone_is_still_one_of_the_cluster(tmp_path: Path) -> None:

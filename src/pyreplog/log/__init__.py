@@ -10,7 +10,7 @@ from pyreplog._core import LogSlice
 from pyreplog.log.controller_file import CONTROLLER_NAME, frame_controller, read_controller, unframe_controller
 from pyreplog.log.copy import PartitionCopy, RootView
 from pyreplog.log.duplicate import Duplicate, check_extends, duplicate, sign_off
-from pyreplog.log.epochs import EpochCache
+from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.finder import (
     Conflict,
     Finder,
@@ -140,6 +140,7 @@ __all__ = [
     "read_config",
     "read_nodes",
     "read_controller",
+    "read_epochs",
     "read_properties",
     "read_state",
     "read_topic_id",

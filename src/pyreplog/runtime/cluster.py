@@ -61,6 +61,7 @@ from pyreplog.runtime.locking import LockWait, cluster_wait
 from pyreplog.runtime.member import ClusterNode, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.nodes import Nodes
+from pyreplog.runtime.older_state import check_not_older
 from pyreplog.runtime.opening import check_clock, check_name, check_progress, check_together, folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
@@ -829,7 +830,10 @@ def _check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
     state = load_state(disk, path)
     inside = [name for name in disk.list(path) if name.startswith("node-")]
     clusters = _clusters_of_nodes(disk, path, inside + (folders.outside() if state is None else []))
-    if not clusters or (state is not None and set(clusters) == {state.cluster_id}):
+    if state is not None and set(clusters) <= {state.cluster_id}:
+        check_not_older(disk, path, state, [*(f"{path}/{name}" for name in inside), *folders.outside()])
+        return
+    if not clusters:
         return
     nodes = " and ".join(f"{', '.join(names)} of cluster {cluster[:64]}" for cluster, names in clusters.items())
     what = "is missing" if state is None else f"is that of cluster {state.cluster_id}"

@@ -289,7 +289,7 @@ def _topics_of(disk: Disk, root: Root) -> set[object]:
     for name in disk.list(root.path):
         key = partition_of(name)
         if key is not None and _entered(disk, f"{root.path}/{name}"):
-            topic_id = _topic_id(disk, f"{root.path}/{name}")
+            topic_id = id_of_topic(disk, f"{root.path}/{name}")
             if topic_id and _proves(key[0], base64.urlsafe_b64decode(topic_id + "==")):
                 found.add((key[0], topic_id))
     return found
@@ -301,7 +301,7 @@ def _proves(topic: str, topic_id: bytes) -> bool:
     return int.from_bytes(topic_id, "big") >= _KAFKAS_OWN_BELOW and topic_id != bytes((of_name[0] & 0x7F,)) + of_name[1:]
 
 
-def _topic_id(disk: Disk, folder: str) -> str:
+def id_of_topic(disk: Disk, folder: str) -> str:
     """The topic id in ``partition.metadata``, else in the mark; "" if neither names one."""
     try:
         data = read_file(disk, f"{folder}/{states.IDENTITY}")
@@ -343,7 +343,7 @@ def _compare(disk: Disk, log: OneLog, homes: Iterable[str]) -> None:
     for topic, folders in by_topic.items():
         if len(folders) < 2:
             continue
-        ids = {folder: _topic_id(disk, folder) for folder in folders}
+        ids = {folder: id_of_topic(disk, folder) for folder in folders}
         if len({folder.rpartition("/")[0] for folder in folders}) == 1:
             ids = {folder: topic_id for folder, topic_id in ids.items() if topic_id}
         if len(set(ids.values())) < 2 and "" not in ids.values():

@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import read_file
-from pyreplog.verify.logs import OneLog, look_around
+from pyreplog.verify.logs import OneLog, id_of_topic, look_around
 from pyreplog.verify.states import Unreadable
 
 _BRING_BACK: Final = "mount the disk of the missing node, or put its folder back; `replog repair` saves what is left into a new folder"
+_OLD: Final = "put back the latest controller's file of this cluster: this one is older than the folders"
 _ROW_MIN: Final = 4
+_EPOCH: Final = 6
+"""Where the leader epoch stands in the row of a partition."""
 
 
 def check_members(disk: Disk, home: str, logs: Sequence[OneLog], book: Book) -> None:
     """Report each partition that the controller's state in the folder ``home`` names and that no in-sync replica holds in ``logs``."""
     for (topic, partition), why in _absent(disk, home, logs).items():
         book.damage(f"{home}/{states.CONTROLLER}", f"{topic}-{partition} {why}", _BRING_BACK)
+
+
+def check_known(disk: Disk, home: str, logs: Sequence[OneLog], book: Book) -> None:
+    """Report each folder in ``logs`` that the controller's state in ``home`` is too old to know: its topic or its leader epoch.
+
+    A folder of an earlier topic is one only if the state names another id and a folder has that id; ``logs`` set it apart then.
+    """
+    fields = _fields(disk, home)
+    ids = {str(topic.get("name")): str(topic.get("id")) for topic in fields.get("topics") or () if isinstance(topic, dict)}
+    epochs = {(topic, row[0]): row[_EPOCH] for topic, row in _rows(fields) if len(row) > _EPOCH}
+    for log in logs:
+        if log.roots[0].cluster is None or log.roots[0].cluster != fields.get("cluster_id"):
+            continue
+        for (topic, partition), folders in log.partitions.items():
+            for folder in folders:
+                if folder in log.earlier:
+                    continue
+                if ids.get(topic) != id_of_topic(disk, folder):
+                    book.damage(folder, "the controller's state does not know this topic: opening sets the folder aside", _OLD)
+                elif (latest := _latest_epoch(disk, folder)) > epochs.get((topic, partition), latest):
+                    what = f"leader epoch {latest} is above {epochs[topic, partition]}, the latest that the controller's state knows"
+                    book.damage(folder, what, _OLD)
+
+
+def _latest_epoch(disk: Disk, folder: str) -> int:
+    """The latest leader epoch that the folder of a partition names; -1 if none does."""
+    try:
+        data = read_file(disk, f"{folder}/{states.EPOCHS}")
+        return max((epoch for epoch, _ in states.epochs(data)), default=-1) if data is not None else -1
+    except Unreadable:
+        return -1  # the look at the partition reports it
 
 
 def absent_partitions(disk: Disk, path: str) -> dict[tuple[str, int], str]:
@@ -29,11 +63,7 @@ def absent_partitions(disk: Disk, path: str) -> dict[tuple[str, int], str]:
 
 
 def _absent(disk: Disk, home: str, logs: Sequence[OneLog]) -> dict[tuple[str, int], str]:
-    try:
-        data = read_file(disk, f"{home}/{states.CONTROLLER}")
-        fields = {} if data is None else states.controller(data)
-    except Unreadable:
-        return {}  # the look at the controller's state reports it
+    fields = _fields(disk, home)
     mine = [log for log in logs if log.roots[0].cluster is not None and log.roots[0].cluster == fields.get("cluster_id")]
     if not mine and any(log.roots[0].cluster for log in logs):
         return {}  # as above: it is another cluster's
@@ -54,14 +84,26 @@ def _absent(disk: Disk, home: str, logs: Sequence[OneLog]) -> dict[tuple[str, in
     return found
 
 
-def _named(fields: dict[str, Any]) -> list[tuple[str, int, list[int], list[int]]]:
-    """(topic, partition, replicas, in-sync and eligible replicas) of each partition, as far as the state says them."""
-    named = []
+def _fields(disk: Disk, home: str) -> dict[str, Any]:
+    """What the controller's state in ``home`` says; nothing if it is missing or damaged, which the look at it reports."""
+    try:
+        data = read_file(disk, f"{home}/{states.CONTROLLER}")
+        return {} if data is None else states.controller(data)
+    except Unreadable:
+        return {}
+
+
+def _rows(fields: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The topic and the row of each partition in the controller's state, as far as it says them."""
     for topic in fields.get("topics") or ():
         for row in (topic.get("partitions") or ()) if isinstance(topic, dict) else ():
             if isinstance(row, list) and len(row) >= _ROW_MIN and all(isinstance(one, list) for one in row[1:4]):
-                named.append((str(topic.get("name")), row[0], row[1], [*row[2], *row[3]]))
-    return named
+                yield str(topic.get("name")), row
+
+
+def _named(fields: dict[str, Any]) -> list[tuple[str, int, list[int], list[int]]]:
+    """(topic, partition, replicas, in-sync and eligible replicas) of each partition."""
+    return [(topic, row[0], row[1], [*row[2], *row[3]]) for topic, row in _rows(fields)]
 
 
 def _text(nodes: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import Facts, Look, read_file
 from pyreplog.verify.logs import OneLog, could_be_ours, is_directory, is_partition, look_around, may_not_enter, passed_over
 from pyreplog.verify.lookup import APART, LET_IN, REFUSED
-from pyreplog.verify.members import check_members
+from pyreplog.verify.members import check_known, check_members
 from pyreplog.verify.nodes import NODES, check_nodes
 from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.spool import check_spool
@@ -78,6 +78,7 @@ def verify(
         check_controller(disk, home, names, roots, book)
         if home == path or home.startswith(f"{path}/"):
             check_members(disk, home, found.logs, book)
+            check_known(disk, home, found.logs, book)
         check_spool(disk, home, names, book)
         check_nodes(disk, home, book)
     for log in found.logs:

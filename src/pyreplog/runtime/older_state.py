@@ -1,0 +1,67 @@
+"""Refuse a controller's file that is older than the nodes' folders, before a node sets folders aside by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.interruptions import is_interruption
+from pyreplog.log import parse_directory_name, read_epochs, read_topic_id
+from pyreplog.ports import Disk
+from pyreplog.quorum import STATE_FILE, ControllerState
+from pyreplog.values import TopicPartition
+
+__all__ = ["check_not_older"]
+
+
+def check_not_older(disk: Disk, path: str, state: ControllerState, folders: Iterable[str]) -> None:
+    """Raise :class:`CorruptError` if the nodes in ``folders`` hold partitions that ``state`` does
+    not know, and one that it does know, of a later leader epoch.
+
+    Leader epochs are read only if there are unknown partitions, because a root may hold thousands.
+    """
+    found = {folder: _partitions(disk, folder) for folder in folders}
+    known = {
+        TopicPartition(topic.name, number): (topic.topic_id, partition.leader_epoch)
+        for topic in state.image.topics.values()
+        for number, partition in topic.partitions.items()
+    }
+    unknown = [f"{folder}/{name}" for folder, names in found.items() for name, key in names.items() if key not in known]
+    for folder, names in found.items() if unknown else ():
+        for name, key in names.items():
+            if key in known:
+                topic_id, epoch = known[key]
+                latest = _latest_epoch(disk, f"{folder}/{name}", topic_id)
+                if latest > epoch:
+                    raise CorruptError(
+                        f"the controller's state {STATE_FILE} is older than the nodes' folders: {folder}/{name} is of leader epoch "
+                        f"{latest}, and the file knows {epoch}. Opening would set aside {unknown[0]}, which the file does not name. "
+                        "Put back the latest file of this cluster; the records are in the nodes' folders, each of which can be "
+                        "read as it is",
+                        file=f"{path}/{STATE_FILE}",
+                    )
+
+
+def _partitions(disk: Disk, folder: str) -> dict[str, TopicPartition]:
+    """The partitions whose folders lie in the node's ``folder``, by the names of these folders."""
+    try:
+        names = disk.list(folder) if disk.stat(folder) is not None else ()
+    except StorageError as error:
+        if is_interruption(error):
+            raise
+        return {}  # the node's start reports it
+    parsed = {name: parse_directory_name(name) for name in names}
+    return {name: one.topic_partition for name, one in parsed.items() if one is not None and not one.kind}
+
+
+def _latest_epoch(disk: Disk, folder: str, topic_id: str) -> int:
+    """The latest leader epoch in the partition's ``folder``; -1 if it is of another topic, or damaged."""
+    try:
+        if read_topic_id(disk, folder) != topic_id:
+            return -1
+        epochs = read_epochs(disk, folder)
+    except (CorruptError, StorageError) as error:
+        if is_interruption(error):
+            raise
+        return -1  # the node's start reports it
+    return -1 if epochs is None else epochs.latest
