@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,21 @@ import pytest
 import pyreplog
 from pyreplog.runtime import Log
 from tests.cli.support import Replog
+
+
+def test_topics_tells_a_copy_and_the_kind_of_each_row(replog: Replog, tmp_path: Path) -> None:
+    """A folder with a copy is not called a cluster, and each JSON row names its kind."""
+    for name in ("a", "b"):
+        with pyreplog.open_log(tmp_path / "data" / name, topic="t", durability="os") as log:
+            log.append(b"x")
+    shutil.copytree(tmp_path / "data" / "b", tmp_path / "data" / "b.bak")
+    (tmp_path / "data" / "photos").mkdir()
+    done = replog("topics", tmp_path / "data")
+    assert done.out.splitlines()[0] == "2 independent logs"
+    assert "b: 2 folders of one cluster id that cannot all be read together" in done.out
+    assert "one cluster in" not in done.out
+    rows = replog("topics", tmp_path / "data", "--json").objects()
+    assert [row["kind"] for row in rows] == ["topic", "log", "cluster", "conflict", "foreign"]
 
 
 def test_cat_prints_records(replog: Replog, events: Path) -> None:
@@ -351,7 +367,9 @@ def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) 
 def test_topics_and_describe(replog: Replog, events: Path) -> None:
     """What is there: names, counts, offsets, epochs, segments and sizes, for people and as JSON."""
     assert replog("topics", events).out == "events  1 partition, 10 offsets\n"
-    assert replog("topics", events, "--json").objects() == [{"topic": "events", "partitions": 1, "offsets": 10, "above_high_watermark": 0}]
+    assert replog("topics", events, "--json").objects() == [
+        {"kind": "topic", "topic": "events", "partitions": 1, "offsets": 10, "above_high_watermark": 0}
+    ]
     text = replog("describe", events)
     assert text.code == 0
     assert "events" in text.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from pyreplog.ports import Stat
 from pyreplog.record import records_of
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
-from pyreplog.verify import Level, find_partitions, verify
+from pyreplog.verify import Level, find_partitions, look_around, verify
 from tests.golden.units import hash_of, manifest, unit
 
 
@@ -121,6 +122,17 @@ def test_a_new_partition_has_its_topics_id(disk: SystemDisk, tmp_path: Path) -> 
     assert not (tmp_path / "a" / "t-2").exists()
     with pytest.raises(ConfigError, match=r"a/t-0 and .*a/t-1 cannot be read together"):
         pyreplog.open_log(tmp_path / "a", "r", partition=0)
+
+
+def test_a_node_on_another_disk_keeps_its_whole_path(disk: SystemDisk, tmp_path: Path) -> None:
+    """Listed nodes of two clusters are named by their whole folders, by the finder and by ``verify``."""
+    nodes = [tmp_path / "mnt1", tmp_path / "mnt2"]
+    with pyreplog.Cluster(tmp_path / "data", nodes=nodes) as cluster:
+        cluster.admin.create_topic("t", replication_factor=2, config={"durability": "os"})
+    file = nodes[1] / "meta.properties"
+    file.write_text(re.sub("cluster.id=.*", "cluster.id=AbCdEfGhIjKlMnOpQrStUw", file.read_text()))
+    assert names(disk, tmp_path / "data") == [str(node) for node in nodes]
+    assert [log.name for log in look_around(disk, str(tmp_path / "data")).logs] == [str(node) for node in nodes]
 
 
 def test_independent_logs_are_named_and_refused(disk: SystemDisk, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME: Final = "topics"
 HELP: Final = "list the topics in a folder"
+_KINDS: Final = ("topic", "cluster", "log", "conflict", "earlier_topic", "foreign", "hidden", "unfinished_backup", "unreadable")
+"""A row is of the first kind that it has as a field: a topic's row may name its log too."""
 _FAILING: Final = frozenset(("conflict", "hidden", "unfinished_backup", "unreadable"))
 """The rows with one of these name data that is not read."""
 
@@ -29,7 +31,11 @@ _FAILING: Final = frozenset(("conflict", "hidden", "unfinished_backup", "unreada
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog topics``."""
     add_path(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object per topic, then one for each other thing that was found")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object per topic, then one for each other thing that was found; kind says which",
+    )
     add_progress(parser)
 
 
@@ -88,7 +94,8 @@ def _surroundings(found: Found, held: list[FoundLog], hidden: list[str], unfinis
     for log in held:
         if len(held) > 1 or len(log.roots) > 1:
             kind = "cluster" if len(log.roots) > 1 else "log"
-            rows.append({kind: log.name, "cluster_id": log.cluster_id, "nodes": log.node_ids, "folders": [one.path for one in log.roots]})
+            row = {kind: log.name, "cluster_id": log.cluster_id, "nodes": log.node_ids, "folders": [one.path for one in log.roots]}
+            rows.append({**row, "has_conflict": bool(log.conflicts())})
         rows += ({"conflict": one.topic, "folders": one.folders, "why": one.why} for one in log.conflicts())
         rows += ({"earlier_topic": folder} for folder in log.stale)
     foreign = [*found.foreign, *(folder for log in found.logs for folder in log.foreign())]
@@ -105,10 +112,10 @@ def _show(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     names = max((len(printable(row["log"])) for row in topics if "log" in row), default=0)
     count = sum(("log" in row and "topic" not in row) or "cluster" in row for row in rows)
     if count > 1 and not as_json:
-        print(f"{count} independent logs: no two of them have the same cluster id and the same topic id")
+        print(f"{count} independent logs")
     for row in rows:
         if as_json:
-            print(json_line(row))
+            print(json_line({"kind": _kind(row), **row}))
         elif "topic" in row:
             above = row["above_high_watermark"]
             more = f", {above:,} above the high watermark" if above else ""
@@ -119,12 +126,19 @@ def _show(rows: list[dict[str, Any]], *, as_json: bool) -> None:
             (print if row.keys().isdisjoint(_FAILING) else say)(printable(text))
 
 
+def _kind(row: dict[str, Any]) -> str:
+    """The kind of a row: its value is the first field of the row in JSON."""
+    return next(kind for kind in _KINDS if kind in row)
+
+
 def _words(row: dict[str, Any]) -> str:
     """A row that is no topic's, for people."""
     if "cluster" in row or "log" in row:
         name = row.get("cluster", row.get("log"))
         nodes = ", ".join(map(str, row["nodes"])) or "unknown"
         what = f"one cluster in {len(row['folders'])} folders" if "cluster" in row else "one log"
+        if "cluster" in row and len(row["nodes"]) < len(row["folders"]) and row["has_conflict"]:
+            what = f"{len(row['folders'])} folders of one cluster id that cannot all be read together"
         return f"{name}: {what}, cluster id {row['cluster_id'] or 'unknown'}, node{'' if len(row['nodes']) == 1 else 's'} {nodes}"
     if "conflict" in row:
         return f"topic {row['conflict']} is not read: {row['why']} ({' and '.join(row['folders'])})"
