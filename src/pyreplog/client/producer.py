@@ -486,8 +486,10 @@ class Producer:
         return bool(requests)
 
     def _lose(self, queue: PartitionQueue, count: int) -> None:
-        """Fail the batches of a partition that no longer exists: the topic was re-created with
-        ``count``."""
+        """Fail the batches of a partition that no longer exists.
+
+        Its topic was re-created with ``count`` partitions.
+        """
         for batch in queue.drain():
             gone = UnknownTopicError(f"{queue.topic!r} has partitions 0 to {count - 1} since it was re-created, not {queue.partition}")
             self._fail(batch, self._unknown(queue, batch, str(gone)) if batch.unsure else gone)

@@ -1,12 +1,13 @@
 """A node's relation to the controller: registration, heartbeats, the lease, and controlled
 shutdown.
 
-A copy that may lack acknowledged records has a durable mark. ``Log.open`` sets it before this node
-registers. A copy stays unmarked only after a clean stop, after the mere end of a process, or, for a
-``sync`` log, after a recovery up to its mark. It is always marked if it was marked before, or if
-the mark is missing. Only the controller can clear the mark, by metadata that lists this very
-incarnation as in sync. If the process dies before it receives that metadata, its next registration
-says that the controller knew of the copy (``reported``), and the controller keeps it in the set.
+A copy that may lack acknowledged records is marked as incomplete on disk. ``Log.open`` decides this
+before the node registers. A complete copy stays complete only after a clean stop, after the mere end
+of a process, or, for a ``sync`` log, after a recovery up to its durable mark. A copy that was
+incomplete before, or whose mark is missing, is always incomplete. After that only the controller
+makes it complete, by metadata that lists this very incarnation as in sync. If the process dies
+before it receives that metadata, its next registration says that the controller knew of the copy
+(``reported``), and the controller keeps it in the set.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ How to run one::
   number, even if another client used the address before. ``transport`` may deliver an append or a
   deletion twice; only the first copy counts. ``trusted`` names the addresses whose batches our own
   encoder made in this process.
-* When a sync is done, any thread may call ``transport.wake``.
+* When a sync is done, ``transport.wake`` is called; any thread may make this call.
 * :attr:`failure` says why a node can never join (for example, its root belongs to another cluster).
   :attr:`offline` says that its disk failed: it answers KAFKA_STORAGE_ERROR and gives up its
   leaderships. Close it, and open the root again.

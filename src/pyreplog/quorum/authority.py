@@ -342,8 +342,8 @@ class Authority:
         """Return the records from ``fetch_offset`` on, or the image for a node that needs all of
         it.
 
-        A node needs the image if it is too far behind, or ahead (it belonged to another cluster).
-        The image is sent as records that all have the image's last offset.
+        A node needs the image if it is too far behind, or ahead (the controller was set back to an
+        older state). The image is sent as records that all have the image's last offset.
         """
         end = self.image.offset + 1
         data = PartitionData(0, high_watermark=end, log_start_offset=self._kept_from)

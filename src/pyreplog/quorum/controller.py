@@ -587,7 +587,7 @@ class Controller:
             for member in before.replicas:
                 session = self._sessions.get(member)
                 if session is not None and session.registered:
-                    self._ends.get(member, {}).pop(key, None)  # its copy grew since that report
+                    self._ends.get(member, {}).pop(key, None)  # its copy may have grown since that report
         if after.leader != NO_LEADER:
             self._leaderless.pop(key, None)
             self._waiting.pop(key, None)

@@ -8,9 +8,10 @@ The rules are Kafka's of KIP-966 (eligible leader replicas) with four of ours:
   partition has a leader, no suspect is in its in-sync set. It moves to the elr if the set is below
   the minimum (then the high watermark does not advance); otherwise it leaves both.
 * Trusted members lead before suspects. Among suspects the one with the greatest (last epoch, end)
-  leads. A replica that holds all committed records reaches at least as far as every other suspect.
-  The high watermark did not advance since they reported, so no report becomes stale. Members whose
-  report equals the new leader's hold the same log; they stay in the set and are trusted again.
+  leads. A replica that reaches as far as one with all committed records holds them too, so the
+  leader has them. The high watermark did not advance since the reports, so none is stale. Members
+  whose report equals the new leader's hold the same log; they stay in the set and are trusted
+  again.
 * The last leader is elected again if it is in the isr, and the election waits for it; this is the
   case after a controller restart. Reason: with acks=1 it alone may hold the last acknowledged
   records, and closing and opening a cluster must not lose them. If it is a suspect because the
