@@ -159,3 +159,24 @@ def test_opening_refuses_an_older_controller_file_before_it_renames_a_folder(ove
     with pytest.raises(CorruptError, match=r"replog\.controller.*older.*t-0.*leader epoch"):
         Cluster(overtaken)
     assert sorted(str(one) for one in overtaken.glob("node-*/*")) == before
+
+
+def test_a_listed_disk_with_the_node_of_another_cluster_is_named(tmp_path: Path) -> None:
+    """`verify` blames that folder, not the controller; a reader says which folder belongs to which cluster."""
+    ids = {}
+    for name in ("ours", "other"):
+        with Cluster(tmp_path / name, nodes=[tmp_path / f"{name}-{node}" for node in (1, 2)]) as cluster:
+            cluster.admin.create_topic("t", replication_factor=2)
+            ids[name] = cluster.cluster_id
+    disk = tmp_path / "ours-2"
+    shutil.rmtree(disk)
+    shutil.copytree(tmp_path / "other-2", disk)
+    found = [one for one in verify(SystemDisk(), str(tmp_path / "ours")).findings if one.level is Level.DAMAGE]
+    assert [one.path for one in found] == [str(disk)]
+    assert ids["ours"] in found[0].what
+    assert ids["other"] in found[0].what
+    with (
+        pytest.raises(pyreplog.ConfigError, match=f"{tmp_path}/ours-2 of cluster {ids['other']}"),
+        pyreplog.open_log(tmp_path / "ours", topic="t", mode="r"),
+    ):
+        pass

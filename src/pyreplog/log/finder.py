@@ -495,7 +495,9 @@ class Finder:
 
 def several_logs(path: str, logs: Sequence[FoundLog]) -> ConfigError:
     """The refusal to take one of several independent ``logs`` for the one that is meant."""
-    named = ", ".join(log.name for log in logs[:_NAMED_MAX]) + (f" and {len(logs) - _NAMED_MAX} more" if len(logs) > _NAMED_MAX else "")
+    listed = any(log.name.startswith("/") for log in logs)  # on another disk, which may hold another cluster's node
+    names = [f"{log.name} of cluster {log.cluster_id or 'unknown'}" if listed else log.name for log in logs[:_NAMED_MAX]]
+    named = ", ".join(names) + (f" and {len(logs) - _NAMED_MAX} more" if len(logs) > _NAMED_MAX else "")
     return ConfigError(
         f"{path} holds {len(logs)} independent logs ({named}), and one log is meant: open one of them. To read several together, name "
         "the folder of each log to pyreplog.scan, or use `replog cat --all`, or a pattern as Spark's path"

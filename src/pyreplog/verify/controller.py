@@ -38,12 +38,26 @@ def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequenc
         book.damage(file, f"the controller's state {states.CONTROLLER} is not to be believed: {error}", _PUT_BACK)
         return
     foreign = {cluster: nodes for cluster, nodes in clusters.items() if cluster != named}
+    if named in clusters:
+        # The state is that of the other nodes: a listed disk holds a node of another cluster.
+        strangers = _listed_strangers(disk, path, roots, str(named))
+        foreign = {cluster: nodes for cluster, nodes in foreign.items() if len(nodes) > list(strangers.values()).count(cluster)}
+        for folder, cluster in strangers.items():
+            what = f"the cluster in {path} is {str(named)[:64]}, and this folder in its list belongs to cluster {cluster[:64]}"
+            book.damage(folder, what, "mount the disk that holds this cluster's node there")
     if foreign:
         text = (
             f"the controller's state {states.CONTROLLER} is that of cluster {str(named)[:64]}, beside {in_words(clusters)}: "
             "the cluster cannot be opened"
         )
         book.damage(file, text, _PUT_BACK)
+
+
+def _listed_strangers(disk: Disk, path: str, roots: Sequence[str], named: str) -> dict[str, str]:
+    """The listed folders outside ``path`` that belong to another cluster than ``named``, with its id."""
+    outside = [folder for folder in listed(disk, path).values() if not folder.startswith(f"{path}/")]
+    found = {folder: list(_clusters(disk, path, [folder])) for folder in outside if folder in roots}
+    return {folder: clusters[0] for folder, clusters in found.items() if clusters and clusters[0] != named}
 
 
 def in_words(clusters: Mapping[str, Sequence[str]]) -> str:
