@@ -15,6 +15,7 @@ from pyreplog.cli.rows import VALUES, Fields, Place, Row, RowError, map_rows
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ConfigError, UnknownTopicError, excerpt
 from pyreplog.log import LogReader
+from pyreplog.moments import TIMESTAMP_MAX, beyond_last
 
 __all__ = ["read_parquet", "write_parquet"]
 
@@ -53,7 +54,8 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
     place = Place()
     try:
         # Buffered: otherwise the bytes of a whole column of a row group are read at once.
-        with parquet.ParquetFile(path, buffer_size=_READ_SIZE, page_checksum_verification=True) as file:
+        # INT96 in us: in ns, pyarrow's default, a time beyond 2262 becomes another one without an error.
+        with parquet.ParquetFile(path, buffer_size=_READ_SIZE, page_checksum_verification=True, coerce_int96_timestamp_unit="us") as file:
             names = file.schema_arrow.names
             twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
             if twice is not None:
@@ -135,7 +137,7 @@ def _zoned(batch: Any, old: frozenset[str]) -> Any:
 def _rows(batch: Any, before: int, timed: str | None) -> list[dict[str, Any]]:
     """Return the rows of a record batch as Python's values. ``before`` rows of the file lie ahead of it.
 
-    The column ``timed``, the time of the record, is in ms; a value of it may be the error to raise. Other times keep all digits of their
+    A value of the column ``timed``, the time of the record, may be the error to raise. Times keep all digits of their
     unit: those finer than a microsecond are text, because Python has no such type.
     """
     import pyarrow as pa  # noqa: PLC0415  (optional)
@@ -143,7 +145,7 @@ def _rows(batch: Any, before: int, timed: str | None) -> list[dict[str, Any]]:
     columns: list[list[Any]] = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if field.name == timed and pa.types.is_timestamp(field.type):
-            columns.append(_milliseconds(column, field.name, before))
+            columns.append(_record_times(column, field.name, before))
         else:
             columns.append(_values(column))
     names: list[str] = batch.schema.names
@@ -214,27 +216,24 @@ def _nanoseconds(value: int, kind: Any) -> Any:
     return f"{text[:end]}{rest:03}{text[end:]}"
 
 
-def _milliseconds(column: Any, name: str, before: int) -> list[int | RowError | None]:
-    """Return a column of record times in ms. A value that no record can have is the error to raise when its row is reached."""
+def _record_times(column: Any, name: str, before: int) -> list[Any]:
+    """Return a column of record times as :func:`_values` does, with the error to raise in place of a value that no record can have."""
     unit, zone = column.type.unit, column.type.tz
-    found: list[int | RowError | None] = []
-    for number, value in enumerate(column.cast("int64").to_pylist(), before + 1):
+    found = _values(column)
+    for index, value in enumerate(column.cast("int64").to_pylist()):
         if value is None:
-            found.append(None)
             continue
+        row = f"row {before + index + 1}: "
         moment = value * 1000 if unit == "s" else value // _PER_MILLISECOND[unit]
         if zone is None:
-            text = _time_text(column[number - before - 1])
-            found.append(
-                RowError(
-                    f"row {number}: column {name!r} is {text}, which has no time zone, so its moment is not known: give the column one, "
-                    'as .dt.tz_localize("UTC") does in pandas and .cast(pa.timestamp("us", "UTC")) in pyarrow'
-                )
+            found[index] = RowError(
+                f"{row}column {name!r} is {_time_text(column[index])}, which has no time zone, so its moment is not known: give the "
+                'column one, as .dt.tz_localize("UTC") does in pandas and .cast(pa.timestamp("us", "UTC")) in pyarrow'
             )
-        elif not 0 <= moment <= INT64_MAX:
-            found.append(RowError(f"row {number}: column {name!r} is {value} {unit}, before 1970 or beyond what 64 bits hold in ms"))
-        else:
-            found.append(moment)
+        elif moment < 0:
+            found[index] = RowError(f"{row}column {name!r} is {value} {unit}, before 1970, when timestamps begin")
+        elif moment > TIMESTAMP_MAX:
+            found[index] = RowError(f"{row}column {name!r} is {value} {unit}: {beyond_last(moment)}")
     return found
 
 

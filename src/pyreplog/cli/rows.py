@@ -560,6 +560,8 @@ def _timestamp(row: dict[str, Any], name: str) -> int | None:
     field = _there(row, name, "timestamp")
     if field is None or field == "":
         return -1 if name in row else None
+    if isinstance(field, datetime.datetime):
+        return timestamp_of(field.isoformat())
     if type(field) is int and field >= 0:
         if field > TIMESTAMP_MAX:
             raise beyond_last(field)
