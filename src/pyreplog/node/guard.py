@@ -1,8 +1,8 @@
 """Unexpected failures of one client's request, which its node survives.
 
-The rule is in ``docs/internals/replication.md``, "What a node survives". A failure while a request
-is parsed, looked up or answered, or while a replica is only asked, fails that request. A failure in
-a step that may have changed a replica ends the node, and so do disk errors and broken invariants.
+The rule is in ``docs/internals/replication.md``. A failure while a request is parsed, looked up or
+answered, or while a replica is only asked, fails that request. A failure in a step that may have
+changed a replica ends the node, and so do disk errors and broken invariants.
 The caller that catches the error decides (:class:`~pyreplog.node.effects.Effects`); this module
 logs it, keeps it and answers.
 """
