@@ -1,5 +1,4 @@
-"""Hints for mypyc, which compiles some modules (``COMPILED`` in setup.py). They do nothing at run
-time.
+"""Hints for mypyc, which compiles some modules (``COMPILED`` in setup.py), without run-time effect.
 
 mypyc recognises its own decorator by its import; at run time it is not needed. It gives two hints.
 ``allow_interpreted_subclasses``: tests and users derive from this class, or hold an interpreted

@@ -14,14 +14,13 @@ __all__ = ["is_ending", "is_interruption", "is_no_thread", "is_too_late"]
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Return whether one of the program's signal handlers raised ``error``, such as one for a time
-    limit.
+    """Return whether one of the program's signal handlers raised ``error``.
 
-    Such an error says nothing about the work of our code; it must reach our caller. It is
-    recognised by the handlers that are set now: the traceback has a frame of one of them. A handler
-    that is written in C, or was replaced since, is not recognised. Any thread. It takes some ten
-    microseconds, so call it only for raised errors. If the calling frame got the error from C
-    itself, the answer is False at once.
+    A handler may, for example, limit the time of a call. Such an error says nothing about the work
+    of our code; it must reach our caller. It is recognised by the handlers that are set now: the
+    traceback has a frame of one of them. A handler that is written in C, or was replaced since, is
+    not recognised. Any thread. It takes some ten microseconds, so call it only for raised errors.
+    If the calling frame got the error from C itself, the answer is False at once.
     """
     trace = error.__traceback__
     if trace is None or (trace.tb_next is None and trace.tb_frame is sys._getframe(1)):
@@ -43,9 +42,7 @@ def is_no_thread(error: BaseException) -> bool:
 
 
 def is_ending(error: BaseException) -> bool:
-    """Return whether ``error`` says that no thread starts because the interpreter ends (Python 3.12
-    on).
-    """
+    """Return whether ``error`` means that an ending interpreter (Python 3.12 on) starts no thread."""
     return isinstance(error, RuntimeError) and str(error).startswith("can't create new thread at interpreter shutdown")
 
 

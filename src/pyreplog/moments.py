@@ -51,8 +51,7 @@ def beyond_last(timestamp: int, which: str = "") -> InvalidTimestampError:
 
 
 def record_ms(value: SupportsIndex | datetime) -> int:
-    """Return the timestamp of a record: ``value`` if it is an integer, else the millisecond of the
-    datetime.
+    """Return a record's timestamp: an integer ``value`` itself, or the ms of a datetime.
 
     Raises ConfigError for a naive datetime and for one before 1970, which no record has. Raises
     TypeError for any other type, bool included.

@@ -124,10 +124,9 @@ class File(Protocol):
         ...
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Write all of ``parts`` one after another from ``position``, or raise
-        :class:`StorageError`.
+        """Write all of ``parts`` one after another from ``position``.
 
-        After an error some bytes may be written.
+        Raises :class:`StorageError`; some bytes may then be written.
         """
         ...
 
@@ -147,8 +146,7 @@ class File(Protocol):
         ...
 
     def start_sync(self, position: int, size: int) -> None:
-        """Have the system start to write these bytes to stable storage, so that a later sync waits
-        less.
+        """Have the system start to write these bytes, so that a later sync waits less.
 
         It promises nothing: a write error fails every sync that starts afterwards. If the disk
         cannot do this, the call does nothing.
@@ -164,16 +162,14 @@ class File(Protocol):
         ...
 
     def reserve(self, position: int, size: int) -> None:
-        """Reserve room for ``size`` bytes from ``position``, the file's end, without lengthening
-        the file.
+        """Reserve ``size`` bytes from ``position``, the file's end, without lengthening the file.
 
         Appending there is then cheaper. If the disk cannot do this, the call does nothing.
         """
         ...
 
     def drop_cached(self) -> None:
-        """Drop the clean part of the content from the page cache, so that the next read comes from
-        the disk.
+        """Drop clean pages from the page cache, so that the next read comes from the disk.
 
         If the disk cannot do this, the call does nothing.
         """
@@ -185,9 +181,7 @@ class File(Protocol):
 
 
 class SyncDone(NamedTuple):
-    """The end of one :meth:`Disk.submit_sync`. ``error`` is None if everything is on stable
-    storage.
-    """
+    """The end of one :meth:`Disk.submit_sync`. ``error`` None: all bytes are on stable storage."""
 
     token: int
     error: OSError | None
@@ -291,10 +285,9 @@ class Disk(Protocol):
         ...
 
     def check_directory(self, path: str, *, write: bool = True) -> None:
-        """Raise :class:`StorageError` if untrusted users may change the content of the folder
-        ``path``.
+        """Raise :class:`StorageError` if untrusted users may change the folder's content.
 
-        To ``write`` there, also raise it if the folder is a symbolic link, which another user may
+        To ``write`` there, also raise it if ``path`` is a symbolic link, which another user may
         have put there.
         """
         ...
@@ -367,8 +360,7 @@ class Disk(Protocol):
         ...
 
     def boot_id(self, directory: str) -> str:
-        """Return an id that changes whenever unsynced data in ``directory`` may have been lost (a
-        reboot).
+        """Return an id that changes when unsynced data in ``directory`` may be lost (a reboot).
 
         It is empty if the system cannot tell, as on a network file system. Then neither assume that
         the data survived nor that it was lost.

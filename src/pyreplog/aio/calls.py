@@ -47,9 +47,7 @@ class Gift(Generic[T]):
         return made
 
     def refuse(self) -> Callable[[], object] | None:
-        """Note that the result is not wanted; return the call that releases it, if it exists
-        already.
-        """
+        """Note that the result is not wanted; return a call that releases it, if it exists."""
         with self._lock:
             self._is_unwanted = True
             return partial(self._release, self._made[0]) if self._made else None
@@ -100,8 +98,8 @@ class Calls:
       consumer's check for records.
 
     Cancelling a coroutine that waits for a write does not undo the write: it is carried out, and
-    its result is dropped. The same holds for a read or a flush that has started; one that has not
-    started is never run. Threads start when first needed. Belongs to one event loop.
+    its result is dropped. The same holds for a read or a flush that has started; before its start
+    it is never run. Threads start when first needed. Belongs to one event loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -119,9 +117,7 @@ class Calls:
         return await asyncio.shield(self.begin_write(partial(call, *args, **kwargs)))
 
     def begin_write(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Start a write now, see :meth:`write`, for a caller that awaits it, shielded, a little
-        later.
-        """
+        """Start a write, see :meth:`write`, for a caller that awaits it, shielded, later."""
         future = self.begin(call)
         future.add_done_callback(_heard)
         return future
@@ -147,8 +143,9 @@ class Calls:
         return await self._submit(self._reading, partial(call, *args, **kwargs))
 
     async def acquire(self, call: Callable[[], T], release: Callable[[T], object]) -> T:
-        """Run ``call`` as :meth:`read` does; if the caller is cancelled, release the result in any
-        thread.
+        """Run ``call`` as :meth:`read` does; if the caller is cancelled, release the result.
+
+        Any thread may release it.
         """
         gift = Gift(call, release)
         # None until it is assigned: a signal handler may raise when a thread has the call already
@@ -166,7 +163,7 @@ class Calls:
         ``future`` is the gift's future, if the caller got one.
         """
         if future is not None:
-            # the loop is closed: no coroutine waits for the future
+            # The loop is closed: no coroutine waits for the future.
             with contextlib.suppress(RuntimeError):
                 future.cancel()
         left = gift.refuse()
@@ -212,9 +209,7 @@ class Calls:
 
 
 def _heard(future: asyncio.Future[Any]) -> None:
-    """Mark the error of ``future`` as retrieved: it concerns only a waiting caller, which may be
-    cancelled.
-    """
+    """Mark the error of ``future`` as retrieved: the caller may have been cancelled."""
     if not future.cancelled():
         future.exception()
 
@@ -226,7 +221,7 @@ def _carry_out(future: Future[T], call: Callable[[], T]) -> None:
         result = call()
     except BaseException as error:
         future.set_exception(error)
-        # break the cycle: the error would keep the future alive, and the future the error
+        # Break the cycle: the error would keep the future alive, and the future the error.
         del future
     else:
         future.set_result(result)

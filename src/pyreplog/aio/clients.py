@@ -1,6 +1,4 @@
-"""Producer, Consumer and Admin for asyncio: the blocking classes, run in threads if a call may
-wait.
-"""
+"""Producer, Consumer and Admin for asyncio: the blocking classes, with slow calls in threads."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ class _Patience:
         return None if self._until is None else max(self._until - self._loop.time(), 0.0)
 
     def told(self, error: TimeoutError) -> TimeoutError:
-        """Return the error to raise for a step's ``error``: it names the time limit of the whole
-        call.
-        """
+        """Return the error to raise for a step's ``error``; it names the limit of the whole call."""
         if self._seconds is None or is_interruption(error):
             return error
         return TimeoutError(f"not all is acknowledged after {self._seconds:g} s; what was sent goes on in the background")
@@ -116,9 +112,7 @@ class Producer:
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
-        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``await
-        acks``.
-        """
+        """Send many records, each as :meth:`send` would; return their :class:`Acks` to await."""
         send = partial(self._producer.send_many, topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
         return await self._in_turn(topic, send)
 
@@ -174,7 +168,7 @@ class Producer:
                 if was_closed or self._closing is None:
                     raise
                 async with patience.bound():
-                    # a close came in between, and waits for the same records
+                    # A close came in between, and waits for the same records.
                     await asyncio.shield(self._closing)
         except TimeoutError as error:
             raise patience.told(error) from None
@@ -253,35 +247,31 @@ class Consumer:
         )
 
     async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
-        """Return the available records, waiting up to ``timeout`` seconds for the first (None: for
-        ever).
+        """Return the available records; wait up to ``timeout`` seconds for the first.
 
-        The list is empty if none came. A cancelled poll loses no record: the next one returns them.
+        None: wait for ever. The list is empty if none came. A cancelled poll loses no record: the
+        next one returns them.
         """
         patience = check_seconds("timeout", timeout)
-        # with 0 the loop would never end
+        # With 0 the loop would never end.
         count_max = None if count_max is None else whole("count_max", count_max, 1)
         while await self._fill(patience, count_max):
             count = len(self._left) if count_max is None else min(count_max, len(self._left))
-            # a cancelled poll may be adding to it
+            # A cancelled poll may be adding to it.
             records = [record for _ in range(count) for record in self._pick()]
             if records:
                 return records
         return []
 
     def _pick(self) -> list[Record]:
-        """Return the next record in a list, which is empty if a cancelled seek took the record just
-        now.
-        """
+        """Return the next record in a list, or an empty list if a cancelled seek took it just now."""
         try:
             return [self._left.popleft()]
         except IndexError:
             return []
 
     async def _fill(self, patience: float | None, count_max: int | None) -> bool:
-        """Wait until there is a record to hand out; return False after ``patience`` seconds without
-        one.
-        """
+        """Wait for a record to hand out; return False after ``patience`` seconds without one."""
         loop = asyncio.get_running_loop()
         deadline = None if patience is None else loop.time() + patience
         while not self._left:
@@ -295,9 +285,7 @@ class Consumer:
         return True
 
     async def _wait(self, pending: Pending, patience: float | None) -> bool:
-        """Return whether ``pending`` is settled within ``patience`` seconds. It is forgotten
-        otherwise.
-        """
+        """Return whether ``pending`` is settled within ``patience`` seconds; forget it otherwise."""
         settled = False
         try:
             async with asyncio.timeout(patience):
@@ -318,10 +306,10 @@ class Consumer:
             return pending
 
     async def _go_on(self, move: Callable[[], T], forget: Callable[[Record], bool]) -> T:
-        """Return the result of ``move``, which changes the position; drop the kept records that
-        ``forget`` names.
+        """Run ``move``, which changes the position; drop the kept records that ``forget`` names.
 
-        If this is cancelled, the move happens before any later call, or not at all.
+        Return the result of ``move``. If this is cancelled, the move happens before any later call,
+        or not at all.
         """
         wanted = [True]
         try:
@@ -336,7 +324,7 @@ class Consumer:
                 raise asyncio.CancelledError
             found = move()
             left: list[Record] = []
-            # one by one: if the caller was cancelled, another one may be picking at the same time
+            # One by one: if the caller was cancelled, another one may be picking at the same time.
             with suppress(IndexError):
                 while True:
                     left.append(self._left.popleft())
@@ -353,7 +341,7 @@ class Consumer:
                 known = self._consumer._known_position(*place)
             if known >= 0:
                 return known
-            # now the position is known; a cancelled poll may have moved it since
+            # Now the position is known; a cancelled poll may have moved it since.
             self._consumer.position(*place, timeout=timeout)
 
     def __aiter__(self) -> Steps:
@@ -434,10 +422,9 @@ class Consumer:
         timestamp: int | datetime | None = None,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> int:
-        """Continue at ``offset``, or at the first record at or after ``timestamp``; return the
-        offset.
+        """Continue at ``offset``, or at the first record at or after ``timestamp``.
 
-        If no record is that late, continue at the end.
+        If no record is that late, continue at the end. Return the offset.
         """
         if not isinstance(topic, str) and offset is None:
             partition, offset = None, partition

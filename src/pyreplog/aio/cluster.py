@@ -62,8 +62,8 @@ class Cluster:
     """The class for ``mode="r"``. Its module, which imports this one, sets it."""
 
     def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:
-        """Return a :class:`~pyreplog.aio.ClusterReader` for ``mode="r"``; its own ``__init__`` runs
-        then.
+        """Return a :class:`~pyreplog.aio.ClusterReader` for ``mode="r"``; its own ``__init__``
+        runs.
         """
         kind: type[Any] = cls._reader_class if mode == "r" and cls is Cluster else cls
         made: Self = object.__new__(kind)
@@ -301,8 +301,9 @@ class ClusterNode:
 
     @property
     def losses(self) -> list[tuple[TopicPartition, int, int]]:
-        """The offsets that unclean elections removed from its copies. See
-        :attr:`pyreplog.ClusterNode.losses`.
+        """The offsets that unclean elections removed from its copies.
+
+        See :attr:`pyreplog.ClusterNode.losses`.
         """
         return self._node.losses
 

@@ -1,6 +1,4 @@
-"""ClusterReader for asyncio: read a cluster's topics from its files, beside the process that runs
-it.
-"""
+"""ClusterReader for asyncio: read a cluster's topics from the files of another process."""
 
 from __future__ import annotations
 
@@ -119,8 +117,8 @@ class ClusterReader(Cluster):
         return Opening("consumer", ReaderConsumer, partial(self._reader.consumer, topics, **settings))
 
     def follow(self, topics: Subject, *, timeout: float | None = None) -> Records:
-        """Iterate over the records of all these partitions from the first on, and then over each
-        new one.
+        """Iterate over the records of all these partitions from the first on, and over each new
+        one.
 
         See :meth:`pyreplog.ClusterReader.follow`.
         """
@@ -154,10 +152,9 @@ class ReaderConsumer:
         raise TypeError("a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' in each process that needs it")
 
     async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
-        """Return the available records, waiting up to ``timeout`` seconds for the first (None: for
-        ever).
+        """Return the available records; wait up to ``timeout`` seconds for the first.
 
-        The list is empty if none came.
+        None: wait for ever. The list is empty if none came.
         """
         patience = check_seconds("timeout", timeout)
         count = self._consumer.max_poll_records if count_max is None else whole("count_max", count_max, 1)
@@ -170,8 +167,8 @@ class ReaderConsumer:
                 return records
 
     async def _await_more(self, deadline: float | None) -> bool:
-        """Return whether records were read before ``deadline``, in the loop's time (None: no
-        deadline).
+        """Return whether records were read before ``deadline`` of the loop's clock (None: no
+        limit).
         """
         loop = asyncio.get_running_loop()
         consumer, news = self._consumer, None
@@ -254,10 +251,9 @@ class ReaderConsumer:
         *,
         timestamp: int | datetime | None = None,
     ) -> int:
-        """Continue at ``offset``, or at the first record at or after ``timestamp``; return the
-        offset.
+        """Continue at ``offset``, or at the first record at or after ``timestamp``.
 
-        If no record is that late, continue at the end.
+        If no record is that late, continue at the end. Return the offset.
         """
         return await self._calls.write(partial(self._consumer.seek, topic, partition, offset, timestamp=timestamp))
 

@@ -86,9 +86,7 @@ def open_log(
 
 
 class _Opened:
-    """A log, and the ``config`` for which it would read the disk, made by the thread that opened
-    the log.
-    """
+    """A log and its ``config``, both read in the thread that opened the log."""
 
     def __init__(self, log: runtime.Log) -> None:
         self.log = log
@@ -208,11 +206,10 @@ class Log:
         timestamps: Sequence[int | datetime] | None = None,
         wait: bool = True,
     ) -> range | Acks:
-        """Append many records and return the range of their offsets, or with ``wait=False`` their
-        :class:`Acks`.
+        """Append many records and return the range of their offsets.
 
-        Do not change ``values`` and the other sequences until this returns. See
-        :meth:`pyreplog.Log.append_many`.
+        With ``wait=False`` return their :class:`Acks`. Do not change ``values`` and the other
+        sequences until this returns. See :meth:`pyreplog.Log.append_many`.
         """
         acks = await self._append_later(self._log.append_many, values, keys=keys, headers=headers, timestamps=timestamps, wait=False)
         return await self._range_of(acks) if wait else acks
@@ -259,7 +256,7 @@ class Log:
         except ClosedError:
             if self._closing is None:
                 raise
-            # a close came in between, and makes the same records durable
+            # A close came in between, and makes the same records durable.
             await asyncio.shield(self._closing)
 
     async def delete_records(self, before: int | None = None) -> int:
@@ -344,8 +341,8 @@ class Log:
         timeout: float | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Records:
-        """Iterate over the records from ``start`` on, and then over each new one as soon as it may
-        be read.
+        """Iterate over the records from ``start`` on, and over each new one as soon as it can be
+        read.
 
         See :meth:`pyreplog.Log.follow`.
         """
@@ -385,8 +382,9 @@ class Log:
         )
 
     async def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
-        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp``; return
-        it.
+        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp``.
+
+        Return the new position.
         """
         self._check()
         found = await self._calls.read(self._log.seek, offset, timestamp=timestamp)
@@ -463,9 +461,7 @@ class Log:
 
     @property
     async def last_stable_offset(self) -> int:
-        """``await log.last_stable_offset``: the end for readers with isolation
-        ``"read_committed"``.
-        """
+        """``await log.last_stable_offset``: the end for ``"read_committed"`` readers."""
         self._check()
         return await self._calls.read(lambda: self._log.last_stable_offset)
 

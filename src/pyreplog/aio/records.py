@@ -22,8 +22,8 @@ class Records(AsyncIterator[Record]):
     """
 
     def __init__(self, chunks: AsyncGenerator[Sequence[Record], None], take: Callable[[Record], bool] | None = None) -> None:
-        """``take`` is called with each record before it is handed over. False: skip it and the rest
-        of its chunk.
+        """``take`` is called with each record as it is handed over; False skips the rest of its
+        chunk.
         """
         self._chunks = chunks
         self._take = take
@@ -94,10 +94,9 @@ def _heard(task: asyncio.Task[Sequence[Record] | None]) -> None:
 
 
 class Steps(AsyncIterator[Record]):
-    """Iterates over records by an awaitable step, which may be cancelled and repeated without a
-    loss.
+    """Iterates over records by an awaitable step, which can be cancelled and repeated.
 
-    The step returns None at the end.
+    No record is lost by that. The step returns None at the end.
     """
 
     def __init__(self, step: Callable[[], Awaitable[Record | None]]) -> None:

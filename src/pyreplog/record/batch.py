@@ -95,10 +95,9 @@ def _unpacked_lists(batch: RecordBatch, topic: str, partition: int, start: int, 
 
 
 def split(data: Buffer) -> list[RecordBatch]:
-    """Return the batches of ``data``, which must hold whole batches only. Each batch keeps ``data``
-    alive.
+    """Return the batches of ``data``, which must hold whole batches only.
 
-    Raises :class:`CorruptError` for other bytes.
+    Each batch keeps ``data`` alive. Raises :class:`CorruptError` for other bytes.
     """
     size = memoryview(data).nbytes
     batches: list[RecordBatch] = []
@@ -178,8 +177,7 @@ def set_append_time(data: memoryview, timestamp: int) -> None:
 
 
 def set_max_timestamp(data: memoryview, timestamp: int) -> None:
-    """Set the greatest timestamp of the records, in ms, in the header of the batch ``data``
-    (writable).
+    """Set the greatest timestamp, in ms, in the header of the batch ``data`` (writable).
 
     The checksum is updated.
     """

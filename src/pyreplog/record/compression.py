@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 else:
 
     class _Later:
-        """Loads cramjam at its first use, so that the first record of a new process need not wait
-        for it.
+        """Loads cramjam at its first use, so that a new process's first record need not wait for
+        it.
         """
 
         def __getattr__(self, name):

@@ -81,11 +81,11 @@ def shallow_messages(data: memoryview) -> tuple[list[LegacyMessage], int]:
 
 
 def convert_legacy(data: memoryview, start: int = 0, end: int = 0x7FFFFFFFFFFFFFFF) -> bytes:
-    """Return the messages at the start of ``data`` as batches of the records ``start`` <= offset <
-    ``end``.
+    """Return the messages at the start of ``data`` as batches.
 
-    Raises :class:`CorruptError` for a compressed set that is broken, too large when decompressed,
-    or of another magic than its outer message.
+    The batches have the records with ``start`` <= offset < ``end``. Raises :class:`CorruptError`
+    for a compressed set that is broken, too large when decompressed, or of another magic than its
+    outer message.
     """
     parts: list[bytes] = []
     run: list[_Item] = []

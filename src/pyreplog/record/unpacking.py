@@ -51,11 +51,11 @@ class _Unpacked(Protocol):
 
 
 def parts_of(batch: RecordBatch, size_max: int = MAX_BATCH_BYTES, *, partition: str | None = None) -> Generator[Part, None, None]:
-    """Yield the records of ``batch`` in order, as parts of at most ``size_max`` decompressed bytes
-    in total.
+    """Yield the records of ``batch`` in order, in parts.
 
-    One part is alive at a time. Raises :class:`BatchTooLargeError`, which names ``partition``, for
-    a larger batch, and :class:`CorruptError` if the records are malformed.
+    All parts together have at most ``size_max`` decompressed bytes; one part is alive at a time.
+    Raises :class:`BatchTooLargeError`, which names ``partition``, for a larger batch, and
+    :class:`CorruptError` if the records are malformed.
     """
     if batch.codec == 0:
         yield Part(None, batch.record_count, batch.last_offset)

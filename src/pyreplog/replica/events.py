@@ -541,8 +541,7 @@ class BrokenRule:
 
 @dataclass(slots=True)
 class Lost:
-    """Records that readers may have seen are lost from this log: offsets ``start`` to ``end``
-    (exclusive).
+    """Records that readers may have seen are lost: offsets ``start`` to ``end`` (exclusive).
 
     A user asked for the unclean election of ``leader_epoch``, and its leader does not have them.
     The node logs the loss.
@@ -577,11 +576,11 @@ class Stalled:
 
 @dataclass(slots=True)
 class Damaged:
-    """A read of the log returned other bytes than were written; the node must report it to the
-    controller.
+    """A read of the log found damage; the node must report it to the controller.
 
-    ``is_last``: no other replica leads instead. Readers are then told where the damage ends, and
-    read the rest. ``is_news``: this is the first such report of this place.
+    The bytes that were read differ from the written ones. ``is_last``: no other replica leads
+    instead. Readers are then told where the damage ends, and read the rest. ``is_news``: this is
+    the first such report of this place.
     """
 
     error: CorruptError

@@ -80,7 +80,7 @@ class Follower(Seat):
         A replica with a ``sync`` log first syncs its unsynced batches; ``Replica.step`` does that
         at the end of every step.
         """
-        # a former leader's mark may lag behind its syncs, and the fetch states the synced end
+        # A former leader's mark may lag behind its syncs, and the fetch states the synced end.
         self.log.write_mark()
         self.ask()
 
@@ -93,8 +93,9 @@ class Follower(Seat):
     # ---------------------------------------------------------------------------------------------------------------- asking
 
     def ask(self) -> None:
-        """Fetch from the log end, unless a fetch is outstanding or a ``sync`` log is not flushed up
-        to there.
+        """Fetch from the log end, unless a fetch is outstanding or the end is not durable yet.
+
+        Only a ``sync`` log waits for its flushed end.
         """
         log = self.log
         end = log.end_offset
@@ -188,13 +189,11 @@ class Follower(Seat):
         except StorageError:
             if not self.machine.sleeps_on():
                 raise
-            # ask the leader again once the log may be able to open
+            # Ask the leader again once the log may be able to open.
             self.back_off(now_ns, longest=True)
 
     def _append(self, data: PartitionData, now_ns: int) -> bool:
-        """Append the records unchanged; return False, after a pause is set, if they cannot be
-        appended.
-        """
+        """Append the records unchanged; if that fails, pause and return False."""
         records: Any = data.records
         log = self.log
         end = log.end_offset
@@ -260,8 +259,7 @@ class Follower(Seat):
                 raise
 
     def _begin_where_kept(self) -> None:
-        """Go back to the old log start, because the batch for which the log restarted did not
-        arrive.
+        """Go back to the old log start if the batch for which the log restarted did not arrive.
 
         Another leader may send other records in its place, which are not the deleted ones.
         """
@@ -269,10 +267,9 @@ class Follower(Seat):
             self.log.truncate_fully(self.machine.kept_start)
 
     def _advance(self, now_ns: int, *, streaming: bool) -> None:
-        """Set the high watermark to the leader's, but not above this log's end; call it after the
-        append.
+        """Set the high watermark to the leader's, but not above this log's end.
 
-        The end of a ``sync`` log is its flushed end.
+        Call it after the append. The end of a ``sync`` log is its flushed end.
         """
         log = self.log
         high_watermark = log.flushed_offset if self.machine.sync_only else log.end_offset
@@ -348,11 +345,10 @@ class Follower(Seat):
     # ---------------------------------------------------------------------------------------------------------------- readers
 
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Serve records below this replica's own high watermark (KIP-392), if the reader accepts
-        any replica.
+        """Serve records below this replica's own high watermark (KIP-392).
 
-        Only an in-sync replica serves them, because a replica that is far behind would hold its
-        readers back.
+        The reader must accept any replica. Only an in-sync replica serves, because a replica that
+        is far behind would hold its readers back.
         """
         request, log = event.request, self.log
         code = self.epoch_error(request.current_leader_epoch)

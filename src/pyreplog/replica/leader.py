@@ -165,7 +165,7 @@ class Leader(Seat):
         """Record the leader epoch, and start with no progress of any follower (R0). The epoch is
         written but not synced, because a leader that comes back leads in a new epoch."""
         self._record_epoch(now_ns)
-        # a former follower's mark may lag behind the high watermark that readers now see
+        # A former follower's mark may lag behind the high watermark that readers now see.
         self.log.write_mark()
         self._set_replicas()
         for follower in self.remotes:
@@ -274,7 +274,7 @@ class Leader(Seat):
                 if is_interruption(error):
                     raise
                 if isinstance(error, OutcomeUnknownError):
-                    # later batches have an unknown outcome too, unless they are in the log already
+                    # Later batches have an unknown outcome too, unless they are in the log already.
                     unknown = error
                 self._not_appended(one, unknown if isinstance(error, StorageError) and unknown is not None else error, now_ns)
                 at += 1
@@ -366,7 +366,7 @@ class Leader(Seat):
         if event.acks == 0:
             return
         if end >= required and (event.acks == 1 or len(self.maximal) >= self.min_isr):
-            # the first append may have had no waiter, so its mark may not be written
+            # The first append may have had no waiter, so its mark may not be written.
             self.log.write_mark()
             self._answer(waiter, 0)
             return
@@ -674,7 +674,7 @@ class Leader(Seat):
         request, log = event.request, self.log
         code = self.epoch_error(request.current_leader_epoch)
         if not code and request.last_fetched_epoch > self.machine.leader_epoch:
-            # the reader has read from a later leader than this one
+            # The reader has read from a later leader than this one.
             code = ErrorCode.UNKNOWN_LEADER_EPOCH
         if not code and request.last_fetched_epoch >= 0:
             refusal = self.diverging(request, log.end_offset)
@@ -774,7 +774,7 @@ class Leader(Seat):
             return
         if offset > log.start_offset:
             try:
-                # durable: a power loss must not bring deleted records back
+                # Durable: a power loss must not bring deleted records back.
                 log.delete_records(offset)
             except StorageError:
                 if not machine.sleeps_on():
@@ -848,7 +848,7 @@ class Leader(Seat):
 
     def _expire(self, now_ns: int) -> None:
         """Answer expired requests with REQUEST_TIMED_OUT; their work still goes on."""
-        # the write of the mark may have been left to the next high-watermark move
+        # The write of the mark may have been left to the next high-watermark move.
         self.log.write_mark()
         self.waiters = self._unexpired(self.waiters, now_ns)
         self.flush_waiters = self._unexpired(self.flush_waiters, now_ns)

@@ -1,4 +1,4 @@
-"""What a leader knows about the other replicas, and about its own proposals.
+"""A leader's view of the other replicas and of its own proposals.
 
 The values belong to one leader epoch and are never carried into another.
 """

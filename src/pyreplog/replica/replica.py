@@ -216,10 +216,10 @@ class Replica:
 
     @property
     def maximal_isr(self) -> Sequence[int]:
-        """Every broker that the controller may count as in sync: committed, or proposed and
-        undecided.
+        """Every broker that the controller may count as in sync.
 
-        Empty if this replica does not lead.
+        These are the committed and the proposed, undecided ones. Empty if this replica does not
+        lead.
         """
         return self.seat.maximal if isinstance(self.seat, Leader) else ()
 
@@ -421,7 +421,7 @@ class Replica:
         except StorageError as error:
             if error.errno not in OUT_OF_MEANS or log.failure is not None:
                 raise
-            # the sync did not start, for lack of descriptors
+            # The sync did not start, for lack of descriptors.
             self._flush_at = now_ns + WAKE_RETRY_NS
             self.wake_by(self._flush_at)
             return

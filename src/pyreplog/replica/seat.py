@@ -80,8 +80,9 @@ class Seat:
         """Handle the passing of time."""
 
     def synced(self, event: Synced, now_ns: int) -> None:
-        """Write the mark after the flushed end moved (``Log.synced`` is done), before any request
-        is answered.
+        """Write the mark after the flushed end moved, before any request is answered.
+
+        ``Log.synced`` is done already.
         """
         self.log.write_mark()
 
@@ -165,9 +166,7 @@ class Seat:
         return answer
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the greatest epoch of this log not above ``epoch``, and its end; (-1, -1) if
-        undefined.
-        """
+        """Return the greatest epoch not above ``epoch``, and its end; (-1, -1) if undefined."""
         return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
 
     def data(self, records: LogSlice | None) -> PartitionData:
@@ -177,9 +176,7 @@ class Seat:
         return PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records)
 
     def refusal(self, epoch: int) -> int:
-        """Return why this replica does not serve a request made under leader ``epoch`` (-1: not
-        given).
-        """
+        """Return why a request made under leader ``epoch`` (-1: not given) is refused."""
         return self.epoch_error(epoch) or ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def epoch_error(self, epoch: int) -> int:
@@ -232,7 +229,7 @@ class Seat:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if (
             isinstance(error, CorruptError)
-            # otherwise the log could not be opened, and that error is reported
+            # Otherwise the log could not be opened, and that error is reported.
             and self.log.failure is None
             and self.machine.met_damage(error, is_only_member=self.is_only_member)
         ):

@@ -1,6 +1,4 @@
-"""The real ports: this machine's clock, random bytes and disk, and the transport inside one
-process.
-"""
+"""The real ports: this machine's clock, random bytes and disk, and in-process transport."""
 
 from __future__ import annotations
 

@@ -48,8 +48,7 @@ _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.E
 
 
 def anchored(path: str) -> str:
-    """Return ``path`` as an absolute path, so that a later change of the working directory does not
-    matter.
+    """Return ``path`` as an absolute path, so that a later ``chdir`` does not change its meaning.
 
     Links and dots in it stay as they are.
     """
@@ -92,8 +91,9 @@ class SystemDisk:
             return sorted(os.listdir(directory))
 
     def create(self, path: str, size: int = 0) -> File:
-        """Return a new file, open for reading and writing. If there is no room to reserve ``size``
-        bytes, no file is left.
+        """Return a new file, open for reading and writing.
+
+        If there is no room to reserve ``size`` bytes, no file is left.
         """
         with self._doing("creating", path):
             fd = make_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, self._modes.file))
@@ -121,8 +121,8 @@ class SystemDisk:
         return SystemFile(path, fd, write=write)
 
     def stat(self, path: str) -> Stat | None:
-        """Return the status of ``path`` (links followed), or None if nothing is there or a link is
-        broken.
+        """Return the status of ``path`` (links followed); None if nothing or a broken link is
+        there.
         """
         with self._doing("looking at it", path):
             try:
@@ -152,11 +152,10 @@ class SystemDisk:
             return os.path.islink(path)
 
     def check_directory(self, path: str, *, write: bool = True) -> None:
-        """Raise :class:`StorageError` if ``permissions`` does not trust the folder's owner and
-        mode.
+        """Raise :class:`StorageError` if ``permissions`` does not trust the folder.
 
-        To ``write`` there, also raise it if the folder is a symbolic link. With ``any_folder``,
-        every folder passes.
+        Its owner and its mode decide. To ``write`` there, also raise it if the folder is a symbolic
+        link. With ``any_folder``, every folder passes.
         """
         if not self._any_folder:
             with self._doing("looking at it", path):
@@ -283,7 +282,7 @@ class SystemDisk:
                 with open(BOOT_ID_PATH, encoding="ascii", opener=opener) as file:
                     return file.read().strip()
             except OSError as error:
-                # an empty id would mean that the machine went down
+                # An empty id would mean that the machine went down.
                 if is_interruption(error) or error.errno in OUT_OF_MEANS:
                     raise
                 return ""
@@ -342,8 +341,8 @@ def _make_directory(path: str, modes: Modes) -> None:
                 _sync_directory(os.path.dirname(made))
             except OSError:
                 with contextlib.suppress(OSError):
-                    # otherwise the next caller would find the folder and assume that its name is
-                    # durable
+                    # Otherwise the next caller would find the folder and assume that its name is
+                    # durable.
                     os.rmdir(made)
                 raise
         try:

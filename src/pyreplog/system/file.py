@@ -46,9 +46,7 @@ def openings() -> int:
 
 
 def open_again(path: str, *, write: bool) -> int:
-    """Return a new descriptor of an existing file; if the process has none left, others are closed
-    first.
-    """
+    """Return a new descriptor of an existing file; if none is left, other files give theirs up."""
     global _openings
     _openings += 1
     return make_room(lambda: os.open(path, (os.O_RDWR if write else os.O_RDONLY) | OPEN_FLAGS))
@@ -95,7 +93,7 @@ class Descriptor:
         raise TypeError("an open file cannot be copied")
 
     def __del__(self, _let_go: Callable[[Any], int] = _platform.lib.rl_file_let_go, _none: Any = _NONE) -> None:
-        # no handle if a signal handler came first
+        # No handle if a signal handler came first.
         if error := _let_go(getattr(self, "handle", _none)):
             self.close_errors.append(error)
 
@@ -181,9 +179,7 @@ class SystemFile:
 
     @property
     def descriptor(self) -> Descriptor:
-        """The descriptor, which a sync in another thread holds, so that a close during the sync is
-        harmless.
-        """
+        """The descriptor, which a sync in another thread holds, so that a close is harmless."""
         descriptor = self._descriptor
         return self._again(descriptor) if type(descriptor.process) is _Parked else descriptor
 
@@ -277,7 +273,7 @@ class SystemFile:
         It is no error if the disk is full or cannot reserve.
         """
         descriptor = self._open()
-        # macOS counts from the end
+        # macOS counts from the end of the file.
         _preallocate(descriptor.fd, size if sys.platform == "darwin" else position + size)
 
     def drop_cached(self) -> None:
@@ -328,7 +324,7 @@ class SystemFile:
         if self._descriptor is descriptor:
             self._descriptor = parked
         if descriptor.writes != descriptor.writes_synced and self._descriptor is parked:
-            # a write came in between: only this descriptor reports its failure
+            # A write came in between: only this descriptor reports its failure.
             self._descriptor = descriptor
             return False
         return True

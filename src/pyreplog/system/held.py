@@ -75,11 +75,11 @@ class _Group:
         return self.begun[0] == 0
 
     def end(self) -> None:
-        """Give back the loans that have ended, with their results, or all loans if nothing was
-        started.
+        """Give back the loans that have ended, with their results.
 
-        Loans are given back one by one, so that a disk that hangs does not delay the others.
-        REQUIRES that ``codes`` were read if anything was started. A repeated call is harmless.
+        If nothing was started, give back all loans. Loans are given back one by one, so that a disk
+        that hangs does not delay the others. REQUIRES that ``codes`` were read if anything was
+        started. A repeated call is harmless.
         """
         if not self.begun or self.begun[0]:
             for pool, lent in self.loans:
@@ -179,8 +179,7 @@ class HeldSyncs:
         self._spare = group
 
     def rescue(self) -> None:
-        """Leave unfinished syncs to a thread, because the caller was interrupted or must stop
-        waiting.
+        """Leave unfinished syncs to a thread, because the caller cannot wait any longer.
 
         Harmless if there are none.
         """

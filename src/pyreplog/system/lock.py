@@ -109,8 +109,7 @@ class SystemLock:
 
 
 def _tidy(step: Callable[[], None]) -> None:
-    """Run a step before a descriptor is closed, and ignore its OSError: the close also releases the
-    lock.
+    """Run a step before a descriptor is closed, and ignore its OSError: the close unlocks too.
 
     An exception of a signal handler is raised to the caller.
     """

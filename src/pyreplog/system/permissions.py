@@ -17,9 +17,7 @@ __all__ = ["Modes", "modes_of"]
 
 
 class Modes(NamedTuple):
-    """The meaning of one value of ``permissions`` for new files and folders, and for existing
-    folders.
-    """
+    """The meaning of one value of ``permissions`` for new and for existing folders and files."""
 
     permissions: Permissions
     file: int

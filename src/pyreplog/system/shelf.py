@@ -35,8 +35,7 @@ class Lendable(Protocol):
     """A file that can do without its descriptor for a while."""
 
     def park(self, *, sync: bool) -> bool:
-        """Give the descriptor up, unless it has unsynced writes; return whether the file has none
-        now.
+        """Give the descriptor up, unless it has unsynced writes; return whether it is given up now.
 
         With ``sync``, sync the unsynced writes first.
         """
@@ -66,8 +65,9 @@ class Shelf:
         self._files.append(weakref.ref(file))
 
     def clear(self, *, sync: bool = False) -> None:
-        """Have every file give its descriptor up that can; with ``sync``, also files that need a
-        sync first.
+        """Have every file give its descriptor up that can.
+
+        With ``sync``, this includes files that must be synced first.
         """
         self._rotate(len(self._files), 0, sync=sync, all_of_them=True)
 
@@ -106,9 +106,7 @@ def hard_limit() -> int:
 
 
 def make_room(open_it: Callable[[], int]) -> int:
-    """Return the result of ``open_it``; if no descriptor is left, call it again after files gave up
-    theirs.
-    """
+    """Return the result of ``open_it``; if no descriptor is left, free some and call it again."""
     for sync in (False, True):
         try:
             return open_it()

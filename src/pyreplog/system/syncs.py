@@ -59,8 +59,7 @@ Waiting: TypeAlias = dict[Descriptor, list[_Request]]
 
 
 def _end(descriptor: Descriptor, requests: Sequence[_Request], code: int, ended: list[_Request]) -> None:
-    """Record that a file's sync ended with ``code``; add the requests that are done now to
-    ``ended``.
+    """Record that a file's sync ended with ``code``; add finished requests to ``ended``.
 
     A repeated call is harmless.
     """
@@ -126,7 +125,7 @@ class SyncPool:
                 raise ClosedError(f"{file.path} is closed")
             left[descriptor] = file
             size += descriptor.writes - descriptor.writes_synced
-        # check now: a thread may have synced all of them before the end of this call
+        # Check now: a thread may have synced all of them before the end of this call.
         nothing = not left
         held = self._held
         is_mine = False
@@ -209,7 +208,7 @@ class SyncPool:
         for request in ended:
             request.wake()
         with self._lock:
-            # last, so that a repeated call after an interruption finds it there
+            # Last, so that a repeated call after an interruption finds it there.
             if self._lent is lent:
                 self._lent = {}
             is_mine = self._go_on()
@@ -217,10 +216,9 @@ class SyncPool:
             self._work(0.0)
 
     def take_back(self, lent: Waiting) -> None:
-        """Take back ``lent`` although no sync of it started: it waits again, with the requests
-        added since.
+        """Take back ``lent`` although no sync of it started: it waits again.
 
-        A repeated call is harmless.
+        Requests that were added since wait with it. A repeated call is harmless.
         """
         with self._lock:
             if self._lent is lent:
@@ -325,7 +323,7 @@ class SyncPool:
                         break
                 errand = self._errands.popleft() if found is None and self._errands else None
                 if found is None and errand is None:
-                    # not if Ctrl-C struck during the start
+                    # Not if Ctrl-C struck during the start.
                     if threading.current_thread() in self._threads:
                         self._threads.remove(threading.current_thread())
                     if self._stopped:
