@@ -201,13 +201,17 @@ def test_damage_is_not_skipped_among_committed_records(tmp_path: Path, replog: R
 
 
 def test_whole_batches_behind_damage_at_the_end_are_read(replog: Replog, tmp_path: Path) -> None:
-    """In a folder without marks readers see what lies before the last damage; with ``skip_damaged`` also what lies behind it."""
+    """In a folder without marks damage with whole batches behind it is an error; with ``skip_damaged`` these are read."""
     batches = [bytearray(bare.batch(number, [bare.record(0, b"%d" % number)])) for number in range(4)]
     batches[2][-1] ^= 1
     folder = bare.folder(tmp_path, map(bytes, batches))
+    done = replog("cat", folder)
+    assert ([line["offset"] for line in done.objects()], done.code) == ([0, 1], 3)
     done = replog("cat", "--skip-damaged", folder)
     assert ([line["offset"] for line in done.objects()], done.code) == ([0, 1, 3], 3)
     with pyreplog.open_log(folder, "r") as log:
+        with pytest.raises(pyreplog.CorruptLogError):
+            list(log.read())
         ranges: list[pyreplog.CorruptLogError] = []
         assert [record.offset for record in log.read(skip_damaged=ranges.append)] == [0, 1, 3]
         assert pa.table(log.scan(["offset"], skip_damaged=ranges.append))["offset"].to_pylist() == [0, 1, 3]

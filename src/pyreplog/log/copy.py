@@ -345,6 +345,8 @@ class PartitionCopy:
         promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
         self._promised_end = INT64_MAX if promised_end is None else promised_end
         self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
+        if self._unreadable_size and self._segments is not None:
+            self._look_behind(self._segments.last)  # a reader then meets the damage, and does not end before it as if nothing followed
         if promised_end is not None:
             # What was flushed is there, or is missed: it was readable once, and no kill or power loss takes it.
             flushed = min(promised_end, root.offset(RECOVERY_POINT_NAME, self.topic_partition) or 0)
@@ -499,6 +501,9 @@ class PartitionCopy:
         last = None if self._segments is None else self._segments.last
         if self._mark is not None or last is None or not self.unreadable_size:
             return
+        self._look_behind(last)
+
+    def _look_behind(self, last: Segment) -> None:
         scan = _scan_end(last)
         while (found := resume(last, scan.position, scan.next_offset)) is not None:
             scan = scan_segment(last.file, last.size, last.base_offset, position=found[1])
