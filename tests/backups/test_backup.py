@@ -419,6 +419,18 @@ def test_a_backup_right_beside_its_source_warns(tmp_path: Path, capsys: pytest.C
     assert main(["cat", "--all", str(tmp_path / "all")]) == 1
 
 
+def test_a_log_too_deep_in_the_source_is_named(tmp_path: Path) -> None:
+    """Readers of the folder do not see it either; the report says that the backup lacks it."""
+    deep = tmp_path / "all" / "a" / "b" / "c" / "deep"
+    deep.parent.mkdir(parents=True)
+    for folder in (tmp_path / "all" / "events", deep):
+        with open_log(folder) as log:
+            log.append(b"x")
+    (tmp_path / "kept").mkdir()
+    (note,) = backup(tmp_path / "all", tmp_path / "kept" / "all").notes
+    assert f"{deep} is not in this backup" in note
+
+
 def test_a_source_that_was_put_back_from_an_older_copy_is_refused(tmp_path: Path) -> None:
     """Also when it has as many records by now: the backup may be the only copy of what was lost."""
     source, old, target = tmp_path / "events", tmp_path / "old", tmp_path / "backup"

@@ -33,6 +33,7 @@ from pyreplog.log import (
     check_extends,
     directory_name,
     duplicate,
+    find_logs,
     is_partition,
     join,
     make_folder,
@@ -119,6 +120,7 @@ class _Run:
         disk, source, target = self._disk, self._source, self._target
         _check_apart(source, target)
         self._note_neighbours()
+        self._note_hidden()
         self._places = find_places(disk, source, target)
         refuse_unfinished(disk, [source, *(place.source for place in self._places)])
         self._check_cluster()
@@ -165,6 +167,16 @@ class _Run:
             self._notes.append(
                 f"{self._target} lies beside its source: `replog cat --all {parent}`, and other readers of several logs in that "
                 "folder, will refuse all of them, because they would read records twice. Keep backups in a folder of their own"
+            )
+
+    def _note_hidden(self) -> None:
+        """Note the logs below the source that the backup does not hold."""
+        if self._disk.stat(self._source) is None:
+            return
+        for folder in find_logs(self._disk, self._source).hidden(self._disk):
+            self._notes.append(
+                f"{folder} is not in this backup: it is a log inside another log's folder, or more than two folders below the source. "
+                "Back it up by itself"
             )
 
     # -- the target --
