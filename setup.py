@@ -31,11 +31,13 @@ SANITIZE, TRACE, DEBUG, PURE, BARE, QUICK = (os.environ.get(name, "") not in (""
 OPTIMIZE = "0" if QUICK else "2"
 
 COMPILED = {
-    ".": "arrivals",
+    ".": "transport_events",
     "wire": "frame schemas",
     "system": "local",
-    "replica": "events follower leader progress readers replica seat",
-    "node": "admin checkpoints deletion effects fetch follow forwarding hosting lifecycle metadata node produce proposals sessions",
+    "replica": "events follower leader progress readers replica role",
+    "node": (
+        "admin checkpoints deletion effects fetch forwarding hosting lifecycle metadata node produce proposals replica_fetcher sessions"
+    ),
     "client": "accumulator calls producer relay router",
     "runtime": "driver",
 }

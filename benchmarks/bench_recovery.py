@@ -16,7 +16,7 @@ import pytest
 
 from pyreplog._core import crc32c
 from pyreplog.config import LogConfig
-from pyreplog.log import Log, NewLog, Origin
+from pyreplog.log import Log, NewLog, RecoveryContext
 from pyreplog.record import BatchBuilder
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
@@ -37,7 +37,7 @@ def folder(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
     config = LogConfig(durability="os", segment_bytes=SIZE // SEGMENTS)
     (log,) = Log.create(SystemDisk(), [NewLog(f"{place}/t-0", TopicPartition("t", 0), TOPIC_ID, config)], SystemClock())
     log.become_leader(0)
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     builder = BatchBuilder()
     values = [Random(number).randbytes(100) for number in range(request.param)]
     while log.stats().bytes_appended < SIZE - (1 << 20):
@@ -54,7 +54,7 @@ def folder(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
 
 def recover(place: tuple[str, int]) -> None:
     """Open it as after a kill."""
-    log = Log.open(SystemDisk(), place[0], TopicPartition("t", 0), None, SystemClock(), None, Origin(clean=False, same_boot=True))
+    log = Log.open(SystemDisk(), place[0], TopicPartition("t", 0), None, SystemClock(), None, RecoveryContext(clean=False, same_boot=True))
     assert log.end_offset == place[1]
     assert log.recovery.scanned_size > SIZE * 0.9
     log.close(clean=False)

@@ -34,7 +34,7 @@ def root() -> Iterator[str]:
     made = LogRoot.open(SystemDisk(), path, clock=SystemClock(), random=Random(1))
     for number in range(COUNT):
         log = made.create_log(f"topic-{number // 100}", number % 100, TOPIC_ID, LogConfig(durability="os"))
-        log.keep_tail(0)
+        log.set_tail_cache_size(0)
         log.become_leader(0)
         builder = BatchBuilder()
         for _ in range(5):

@@ -21,7 +21,7 @@ import pyreplog
 from pyreplog import config, errors, ports
 from pyreplog.cli.main import build_parser
 from pyreplog.client import ConsumerConfig, ProducerConfig
-from pyreplog.spark.behind import Lag
+from pyreplog.spark.query_lag import Lag
 from pyreplog.values import BackupProgress, LogStats, RecoveryProgress
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"

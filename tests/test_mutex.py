@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from pyreplog.mutex import Mutex, new_mutex
-from tests.runtime.strikes import Strike, Struck
+from tests.runtime.interrupt_injection import Strike, Struck
 
 MOMENTS = range(1, 9)
 

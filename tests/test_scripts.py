@@ -16,7 +16,7 @@ from pyreplog.config import LogConfig
 from pyreplog.replica import AlterPartition, BrokenRule, Effect, Fetch, Offline, Replica, Reply, StopFetching, Sync
 from pyreplog.wire import ErrorCode, PartitionData
 from tests.oracle.memory_log import MemoryLog
-from tests.replica.bench import CLIENT, Bench
+from tests.replica.replica_harness import CLIENT, Bench
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts" / "replica").glob("*.txt"))
 ARROW = " => "

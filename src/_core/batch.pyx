@@ -55,7 +55,7 @@ from kernels cimport (
 )
 
 from pyreplog.errors import CorruptError, excerpt
-from pyreplog.moments import record_ms
+from pyreplog.timestamps import record_ms
 from pyreplog.values import TimestampType
 
 HEADER_SIZE = BATCH_HEADER_SIZE

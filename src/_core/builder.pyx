@@ -33,7 +33,7 @@ from kernels cimport (
 from lend cimport borrow, check_lent
 
 from pyreplog.errors import ConfigError
-from pyreplog.moments import TIMESTAMP_MAX as _TIMESTAMP_MAX, beyond_last, record_ms
+from pyreplog.timestamps import TIMESTAMP_MAX as _TIMESTAMP_MAX, beyond_last, record_ms
 
 
 cdef extern from "Python.h":

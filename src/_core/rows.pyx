@@ -36,7 +36,7 @@ from kernels cimport (
 from lend cimport borrow
 
 from pyreplog.errors import InternalError, InvalidRequestError, MessageTooLargeError
-from pyreplog.moments import beyond_last
+from pyreplog.timestamps import beyond_last
 
 cdef enum:
     MEMORY_SIZE_FIRST = 16 * 1024  # what a partition begins with

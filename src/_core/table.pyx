@@ -48,7 +48,7 @@ from kernels cimport (
 )
 
 from pyreplog.errors import ConfigError
-from pyreplog.moments import beyond_last
+from pyreplog.timestamps import beyond_last
 
 
 # What people call the types of the C data interface, by their codes, or how these begin.

@@ -104,7 +104,7 @@ cdef class _Entry:
 
 
 @cython.final
-cdef class TailRoom:
+cdef class TailBudget:
     """See the stub."""
 
     cdef readonly int64_t size_max
@@ -162,12 +162,12 @@ cdef class TailCache:
     cdef readonly int64_t size
     cdef list _entries  # each begins where the one before ends; those below `first` are gone
     cdef Py_ssize_t _first
-    cdef TailRoom _room
+    cdef TailBudget _room
     cdef Py_ssize_t _place
     cdef int64_t _charged
     cdef bint _is_used
 
-    def __init__(self, size_max, TailRoom room=None):
+    def __init__(self, size_max, TailBudget room=None):
         self.size_max = INT64_MAX if size_max > INT64_MAX else size_max
         self._room = room
         self._place = -1
@@ -628,7 +628,7 @@ cdef class SegmentEnd:
         return group.size
 
     def append_own(
-        self, batches, int64_t end_offset, int32_t leader_epoch, int64_t size_max, TailCache tail not None, producers, is_sound
+        self, batches, int64_t end_offset, int32_t leader_epoch, int64_t size_max, TailCache tail not None, producers, is_valid
     ):
         cdef _Group group = new_group(len(batches))
         cdef list places = []
@@ -644,7 +644,7 @@ cdef class SegmentEnd:
                 break
             if group.count == 1 and not group.given.view.readonly:
                 check(status, 0)
-            if status or not self._may_follow(group, base, size_max, producers) or not (trusted or is_sound(batch)):
+            if status or not self._may_follow(group, base, size_max, producers) or not (trusted or is_valid(batch)):
                 group.drop()
                 break
             header = &group.given[group.count - 1].header

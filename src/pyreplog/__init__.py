@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from pyreplog import compiled as compiled  # comes first: it refuses a build that is none
+from pyreplog import mypyc_build as mypyc_build  # comes first: it refuses a build that is none
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig, NodeConfig

@@ -14,9 +14,9 @@ from typing import Any, Final, NoReturn, Protocol, SupportsIndex, TypedDict
 from pyreplog._core import COLUMNS, LOG_COLUMN, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
 from pyreplog.errors import BatchTooLargeError, ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
-from pyreplog.moments import datetime_ms
 from pyreplog.ports import Buffer
 from pyreplog.record import Part, RecordBatch, parts_of
+from pyreplog.timestamps import datetime_ms
 
 __all__ = [
     "COLUMNS",

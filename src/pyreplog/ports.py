@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from pyreplog.arrivals import Address, Connected, Disconnected, Received, TransportEvent
+from pyreplog.transport_events import Address, Connected, Disconnected, Received, TransportEvent
 
 if TYPE_CHECKING:
     from random import Random
@@ -26,12 +26,12 @@ else:
     """
 
 __all__ = [
-    "OUT_OF_DESCRIPTORS",
-    "OUT_OF_MEANS",
-    "OUT_OF_ROOM",
+    "NO_DESCRIPTORS_ERRNOS",
+    "RESOURCES_EXHAUSTED_ERRNOS",
+    "NO_SPACE_ERRNOS",
     "Address",
     "Buffer",
-    "Chance",
+    "RandomBytes",
     "Clock",
     "Connected",
     "Disconnected",
@@ -55,13 +55,13 @@ Headers = Collection[tuple[str, bytes | None]] | None
 re-iterable, because it may be read twice. ``None`` means no headers.
 """
 
-OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+NO_SPACE_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """Errnos of a full disk: the stored data is intact, and the call may succeed later."""
-OUT_OF_MEANS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+RESOURCES_EXHAUSTED_ERRNOS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """Errnos of a process or system without a descriptor or memory to open a file. They say nothing
 about the stored data.
 """
-OUT_OF_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))
+NO_DESCRIPTORS_ERRNOS: Final = frozenset((errno.EMFILE, errno.ENFILE))
 """Errnos of a missing file descriptor. A sync that fails with one of these never started: nothing
 is lost, and it can be retried.
 """
@@ -92,7 +92,7 @@ class Clock(Protocol):
         ...
 
 
-class Chance(Protocol):
+class RandomBytes(Protocol):
     """A source of random bytes for ids. Python's ``Random`` is one."""
 
     def randbytes(self, n: int, /) -> bytes:
@@ -141,7 +141,7 @@ class File(Protocol):
         """Block until the content is on stable storage.
 
         It is for small state files only: data goes through :meth:`Disk.submit_sync`. If it needs a
-        descriptor and none is left, the sync does not start (:data:`OUT_OF_DESCRIPTORS`).
+        descriptor and none is left, the sync does not start (:data:`NO_DESCRIPTORS_ERRNOS`).
         """
         ...
 

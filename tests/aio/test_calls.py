@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog.aio.calls import READERS_MAX, Calls, Gift, _Crew
+from pyreplog.aio.calls import READERS_MAX, OwnedResult, ThreadCalls, _LazyExecutor
 from pyreplog.aio.follow import LoopNews, follow
-from pyreplog.runtime import DiskNews
-from pyreplog.runtime.follow import WriterNews
+from pyreplog.runtime import FileWatchSignal
+from pyreplog.runtime.follow import WriterSignal
 from pyreplog.system import SystemDisk
-from tests.runtime.unread import Unread
+from tests.runtime.unread_results import Unread
 
 PATIENCE_S = 20.0
 
 
 def test_one_thread_more_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that there are carry it out: nobody is told that it never will be."""
-    crew = _Crew(2, "test")
+    crew = _LazyExecutor(2, "test")
     assert crew.submit(lambda: 1).result(PATIENCE_S) == 1
 
     def refused() -> None:
@@ -37,7 +37,7 @@ def test_what_is_carried_out_is_not_waited_for() -> None:
     """Who comes later goes the short way again."""
 
     async def main() -> None:
-        calls = Calls("test")
+        calls = ThreadCalls("test")
         assert await calls.write(lambda: 1) == 1
         assert calls.waiting_count == 0
         gate = threading.Event()
@@ -56,7 +56,7 @@ def test_what_is_carried_out_at_once_is_not_waited_for(monkeypatch: pytest.Monke
     """Not even until the loop comes round: Python 3.14 gives a future that is done where the thread was quick."""
 
     async def main() -> None:
-        calls = Calls("test")
+        calls = ThreadCalls("test")
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(1)
         monkeypatch.setattr(calls, "_submit", lambda *_: done)
@@ -81,7 +81,7 @@ def test_what_a_cancelled_read_meets_concerns_nobody() -> None:
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
-        calls = Calls("test")
+        calls = ThreadCalls("test")
         reads = [asyncio.create_task(calls.read(fail, number)) for number in range(READERS_MAX + 1)]
         for _ in range(READERS_MAX):
             assert await asyncio.to_thread(started.acquire, timeout=PATIENCE_S)
@@ -112,7 +112,7 @@ def test_what_a_cancelled_write_meets_concerns_nobody() -> None:
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
-        calls = Calls("test")
+        calls = ThreadCalls("test")
         write = asyncio.create_task(calls.write(fail))
         assert await asyncio.to_thread(begun.wait, PATIENCE_S)
         write.cancel()
@@ -131,8 +131,8 @@ def test_what_nobody_wants_is_released_after_the_end() -> None:
     released: list[str] = []
 
     async def main() -> None:
-        calls = Calls("test")
-        gift = Gift(lambda: "made", released.append)
+        calls = ThreadCalls("test")
+        gift = OwnedResult(lambda: "made", released.append)
         gift()
         calls.stop()
         calls.drop(asyncio.get_running_loop().create_future(), gift)
@@ -147,7 +147,7 @@ def test_a_loop_waits_for_no_file_that_is_closed(tmp_path: Path) -> None:
     """Its number may be another one's by then."""
 
     async def main() -> None:
-        plain = DiskNews(SystemDisk(), [str(tmp_path)])
+        plain = FileWatchSignal(SystemDisk(), [str(tmp_path)])
         assert plain.watch is not None
         number = plain.watch.fileno()
         news = LoopNews(plain)
@@ -162,8 +162,8 @@ class Script(Unread):
     """It tells of something once."""
 
     def __init__(self) -> None:
-        self.forgotten: list[WriterNews] = []
-        super().__init__(WriterNews(self.forgotten.append))
+        self.forgotten: list[WriterSignal] = []
+        super().__init__(WriterSignal(self.forgotten.append))
 
     def look(self) -> None:
         """Nothing new; tells of something while the first one looks, as a writer may."""
@@ -176,7 +176,7 @@ def test_offsets_without_records_are_passed() -> None:
 
     async def main() -> None:
         view = Script()
-        calls = Calls("test")
+        calls = ThreadCalls("test")
         assert [record async for record in follow(calls, view, 0, 0.1, lambda: False)] == []
         assert 1 < view.looks < 10
         assert view.forgotten == [view._news]

@@ -15,7 +15,7 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
-from pyreplog.aio.calls import READERS_MAX, Calls
+from pyreplog.aio.calls import READERS_MAX, ThreadCalls
 from pyreplog.aio.cluster import ConsumerSettings, ProducerSettings
 from pyreplog.record import BatchBuilder, RecordBatch, records_of
 from tests.runtime.slow import FOREVER, SlowDisk
@@ -228,7 +228,7 @@ def test_a_poll_of_no_records_is_refused() -> None:
     """It would wait for ever, or hand out all but some of what a cancelled poll left."""
 
     async def main() -> None:
-        calls = Calls("consumer")
+        calls = ThreadCalls("consumer")
         consumer = aio.Consumer(Held(), calls)  # type: ignore[arg-type]
         for count in (0, -1, 1.5):
             with pytest.raises(pyreplog.ConfigError, match="count_max is .*; it must be a whole number from 1"):
@@ -260,7 +260,7 @@ def test_a_cancelled_seek_that_is_under_way_gives_no_record_twice(partition: int
     async def main() -> None:
         held = Held()
         held.told.set()
-        consumer = aio.Consumer(held, Calls("test"))  # type: ignore[arg-type]
+        consumer = aio.Consumer(held, ThreadCalls("test"))  # type: ignore[arg-type]
         began, told = threading.Event(), threading.Event()
         left = [Watched(partition, began, told), Watched(1, began, told)]
         consumer._left.extend(left)  # type: ignore[arg-type]
@@ -297,7 +297,7 @@ def test_a_cancelled_poll_that_is_under_way_comes_first(after: str) -> None:
 
     async def main() -> None:
         held = Held()
-        consumer = aio.Consumer(held, Calls("test"))  # type: ignore[arg-type]
+        consumer = aio.Consumer(held, ThreadCalls("test"))  # type: ignore[arg-type]
         task = asyncio.create_task(consumer.poll(None))
         await asyncio.to_thread(held.began.wait, FOREVER)
         task.cancel()
@@ -447,7 +447,7 @@ def test_a_flush_holds_up_no_send() -> None:
             return sent
 
     async def main() -> None:
-        stuck, calls = Stuck(), Calls("test")
+        stuck, calls = Stuck(), ThreadCalls("test")
         producer = aio.Producer(stuck, calls)  # type: ignore[arg-type]
         sending = asyncio.create_task(producer.send("t", b"before"))
         await asyncio.sleep(0)
@@ -553,7 +553,7 @@ def test_a_close_takes_no_longer_than_it_is_told() -> None:
 
     async def main() -> None:
         full = Full()
-        producer = aio.Producer(full, Calls("test"))  # type: ignore[arg-type]
+        producer = aio.Producer(full, ThreadCalls("test"))  # type: ignore[arg-type]
         sending = asyncio.create_task(producer.send_many("t", [b"x"]))
         assert await asyncio.to_thread(full.began.wait, FOREVER)
         flushing = asyncio.create_task(producer.flush())
@@ -593,7 +593,7 @@ def test_a_close_that_no_thread_was_to_be_had_for_is_tried_again(monkeypatch: py
 
     async def main() -> None:
         sending = Sending()
-        producer = aio.Producer(sending, Calls("test"))  # type: ignore[arg-type]
+        producer = aio.Producer(sending, ThreadCalls("test"))  # type: ignore[arg-type]
         sent = asyncio.create_task(producer.send_many("t", [b"x"]))
         assert await asyncio.to_thread(sending.began.wait, FOREVER)
 
@@ -702,7 +702,7 @@ def test_a_cancelled_seek_that_waits_for_another_call_is_not_carried_out_later()
 
     async def main() -> None:
         held = Held()
-        consumer = aio.Consumer(held, Calls("test"))  # type: ignore[arg-type]
+        consumer = aio.Consumer(held, ThreadCalls("test"))  # type: ignore[arg-type]
         polling = asyncio.create_task(consumer.poll(None))
         await asyncio.to_thread(held.began.wait, FOREVER)
         polling.cancel()

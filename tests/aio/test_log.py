@@ -18,7 +18,7 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
-from pyreplog.aio.calls import Calls, _Crew
+from pyreplog.aio.calls import ThreadCalls, _LazyExecutor
 from pyreplog.aio.opening import Opening
 from pyreplog.record import BatchBuilder
 from pyreplog.testing import SimDisk
@@ -585,7 +585,7 @@ def test_what_nobody_waits_for_is_released_without_a_loop(at: str) -> None:
             opening: Opening[Any] = Opening("test", lambda opened, calls: opened, open_it)
             task = asyncio.ensure_future(opening.__aenter__())
         else:
-            task = asyncio.ensure_future(Calls("test").acquire(open_it, Opened.close))
+            task = asyncio.ensure_future(ThreadCalls("test").acquire(open_it, Opened.close))
         await asyncio.sleep(0)
         while not begun.is_set():
             await asyncio.sleep(0)
@@ -603,23 +603,23 @@ class Struck(BaseException):
 @pytest.mark.parametrize("at", ["opening", "acquiring"])
 def test_what_a_handler_leaves_to_nobody_is_released(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It raises when a thread has the call already, and who waits has not got hold of it yet: that thread sees to what it makes."""
-    submit, closed = _Crew.submit, threading.Event()
+    submit, closed = _LazyExecutor.submit, threading.Event()
 
     class Opened:
         def close(self) -> None:
             closed.set()
 
-    def strike(crew: _Crew, call: Callable[[], Any]) -> Any:
+    def strike(crew: _LazyExecutor, call: Callable[[], Any]) -> Any:
         submit(crew, call)
         raise Struck
 
     async def main() -> None:
-        monkeypatch.setattr(_Crew, "submit", strike)
+        monkeypatch.setattr(_LazyExecutor, "submit", strike)
         with pytest.raises(Struck):
             if at == "opening":
                 await Opening("test", lambda opened, calls: opened, Opened)
             else:
-                await Calls("test").acquire(Opened, Opened.close)
+                await ThreadCalls("test").acquire(Opened, Opened.close)
         monkeypatch.undo()
 
     asyncio.run(main())

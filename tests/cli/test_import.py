@@ -13,10 +13,10 @@ from pyarrow import parquet
 
 import pyreplog
 from pyreplog.cli import importing, resuming
-from pyreplog.cli.resuming import Place, Resume, parse_places
+from pyreplog.cli.resuming import ImportedUpTo, Resume, parse_places
 from pyreplog.cli.rows import Row
 from pyreplog.cli.source import Source
-from pyreplog.cli.writing import Target
+from pyreplog.cli.writing import RowTarget
 from pyreplog.log import format_state, parse_state, write_state
 from pyreplog.ports import Disk
 from pyreplog.record import crc32c
@@ -37,7 +37,7 @@ def test_import_resumes(replog: Replog, tmp_path: Path, stop: int, monkeypatch: 
     done_rows = 0
     write = importing._write
 
-    def stopping(batch: list[Row], source: Source, target: Target, resume: Resume | None) -> None:
+    def stopping(batch: list[Row], source: Source, target: RowTarget, resume: Resume | None) -> None:
         nonlocal done_rows
         if done_rows + len(batch) > stop:
             part = batch[: stop - done_rows]
@@ -153,7 +153,7 @@ def test_the_place_of_an_import_is_kept_like_other_small_files(replog: Replog, t
     path, bad = stopped_import(replog, tmp_path)
     values = parse_state((path / "replog.import").read_bytes(), "replog.import")
     how = ("ndjson", None, None, None, None, None)
-    assert parse_places(values, "") == [Place(str(bad), "log", 0, how, 0, 0, bad.stat().st_mtime_ns, 0, 0, done=False)]
+    assert parse_places(values, "") == [ImportedUpTo(str(bad), "log", 0, how, 0, 0, bad.stat().st_mtime_ns, 0, 0, done=False)]
     other = tmp_path / "other"
     other.write_text("mine")
     (path / "replog.import.tmp").symlink_to(other)
@@ -424,7 +424,7 @@ def test_it_goes_on_in_a_log_that_gives_the_times(replog: Replog, tmp_path: Path
     pyreplog.open_log(path, config={"message.timestamp.type": "LogAppendTime"}).close()
     write = importing._write
 
-    def stopping(batch: list[Row], source: Source, target: Target, resume: Resume | None) -> None:
+    def stopping(batch: list[Row], source: Source, target: RowTarget, resume: Resume | None) -> None:
         target.append(batch[:4])
         raise KeyboardInterrupt
 

@@ -18,7 +18,7 @@ from pyarrow import parquet
 import pyreplog
 from pyreplog.cli import bench, exporting
 from pyreplog.log import LogReader
-from pyreplog.moments import TIMESTAMP_MAX
+from pyreplog.timestamps import TIMESTAMP_MAX
 from tests.cli.support import Replog
 from tests.golden.units import manifest, unit
 from tests.log.support import write_times

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreplog.cli.options import timestamp_of
-from pyreplog.cli.output import Progress, amount, counted, in_options, json_line, printable
+from pyreplog.cli.output import ProgressBar, amount, counted, in_options, json_line, printable
 from tests.cli.support import Terminal
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -74,7 +74,7 @@ def test_progress_appears_after_a_second() -> None:
     """Short work shows nothing; long work a line that is wiped at the end; nothing where nobody looks, unless asked."""
     now = [100.0]
     for stream, forced, shown in ((Terminal(), False, True), (io.StringIO(), False, False), (io.StringIO(), True, True)):
-        progress = Progress("read", total=4000, forced=forced, stream=stream, clock=lambda: now[0])
+        progress = ProgressBar("read", total=4000, forced=forced, stream=stream, clock=lambda: now[0])
         now[0] += 0.5
         progress.add(1000)
         assert stream.getvalue() == ""
@@ -92,7 +92,7 @@ def test_progress_keeps_to_one_line_of_a_narrow_terminal() -> None:
     reader, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (24, 30))
     with open(terminal, "w", encoding="utf-8") as stream, open(reader, "rb", buffering=0) as screen:
-        progress = Progress("node-1/events-0: recovered", total=4000, stream=stream, clock=lambda: now[0])
+        progress = ProgressBar("node-1/events-0: recovered", total=4000, stream=stream, clock=lambda: now[0])
         for _ in range(3):
             now[0] += 1.5
             progress.add(1000)

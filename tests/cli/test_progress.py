@@ -12,7 +12,7 @@ import pytest
 
 import pyreplog
 from pyreplog.cli import bench
-from pyreplog.cli.output import Progress
+from pyreplog.cli.output import ProgressBar
 from pyreplog.system import SystemDisk
 from pyreplog.verify import batches, total_size, verify
 from tests.cli.support import Replog, Terminal
@@ -36,8 +36,8 @@ COMMANDS = [
 def slow(events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is done takes seconds by the clock; a log and rows lie in the working directory."""
     clock = itertools.count().__next__
-    assert Progress.__init__.__kwdefaults__ is not None
-    monkeypatch.setitem(Progress.__init__.__kwdefaults__, "clock", clock)
+    assert ProgressBar.__init__.__kwdefaults__ is not None
+    monkeypatch.setitem(ProgressBar.__init__.__kwdefaults__, "clock", clock)
     monkeypatch.chdir(events.parent)
     Path("rows.ndjson").write_text('{"value": "x"}\n')
     monkeypatch.setattr(bench, "_calls", lambda *_: 20)
@@ -72,14 +72,14 @@ def test_records_on_a_terminal_are_progress_enough(monkeypatch: pytest.MonkeyPat
     clock = itertools.count().__next__
     for beside, shown in ((True, False), (False, True)):
         stream = Terminal()
-        Progress("read", stream=stream, clock=clock, beside=beside).add(1)
+        ProgressBar("read", stream=stream, clock=clock, beside=beside).add(1)
         assert bool(stream.getvalue()) is shown
 
 
 def test_more_than_was_there_at_first() -> None:
     """Beside a live writer the total is passed: it is then left out, for more than all is no share."""
     stream = Terminal()
-    progress = Progress("verified", total=100, sized=True, stream=stream, clock=itertools.count().__next__)
+    progress = ProgressBar("verified", total=100, sized=True, stream=stream, clock=itertools.count().__next__)
     progress.add(100)
     assert "verified 100 B of 100 B (100 %), " in stream.getvalue()
     progress.add(1)
@@ -130,7 +130,7 @@ def test_parts_of_one_work_share_its_second() -> None:
     """Ten parts of half a second each are shown from the second second on, each with what it has, and the speed of all."""
     stream = Terminal()
     now = 0.0
-    progress = Progress("recovered", sized=True, stream=stream, clock=lambda: now)
+    progress = ProgressBar("recovered", sized=True, stream=stream, clock=lambda: now)
     for number in range(10):
         progress.turn(f"t-{number}: recovered", 100)
         now += 0.5
@@ -145,7 +145,7 @@ def test_work_does_not_end_with_who_reads_of_it() -> None:
     end, ours = os.pipe()
     os.close(end)
     with open(ours, "w", encoding="utf-8") as nobody:
-        progress = Progress("imported", forced=True, stream=nobody, clock=itertools.count(0, 2).__next__)
+        progress = ProgressBar("imported", forced=True, stream=nobody, clock=itertools.count(0, 2).__next__)
         for _ in range(3):
             progress.add(1)
         progress.close()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pyreplog.cli import rows as module
 from pyreplog.cli.output import json_line
-from pyreplog.cli.rows import LINE_SIZE_MAX, Fields, Lines, Place, Row, RowError, line_size_max, map_rows, read_rows
+from pyreplog.cli.rows import LINE_SIZE_MAX, Fields, Lines, Row, RowError, RowNumber, line_size_max, map_rows, read_rows
 
 
 class Trickle(io.RawIOBase):
@@ -158,13 +158,13 @@ def test_the_mark_of_an_encoding_is_no_part_of_a_value() -> None:
 def test_numbers_that_json_has_not() -> None:
     """Columns of Parquet hold them: they are text in the value, which is JSON all the same; what is nested too deeply is a bad row."""
     event = {"x": math.nan, "y": [math.inf, {"z": -math.inf}], "w": 1.5, "t": (0.5, None)}
-    (row,) = map_rows(Place(), iter([(event, None)]), Fields())
+    (row,) = map_rows(RowNumber(), iter([(event, None)]), Fields())
     assert row.value == b'{"x":"NaN","y":["Infinity",{"z":"-Infinity"}],"w":1.5,"t":[0.5,null]}'
     deep: list[object] = [math.nan]
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(RowError, match="row 0: is nested too deeply"):
-        list(map_rows(Place(), iter([({"x": deep}, None)]), Fields(), "row"))
+        list(map_rows(RowNumber(), iter([({"x": deep}, None)]), Fields(), "row"))
 
 
 @pytest.mark.parametrize("number", ["12345678901234567.89", "0.10", "1e999", "-1E+2", "123456789012345678901234567890", "1.5"])
@@ -201,7 +201,7 @@ def test_numbers_that_python_writes_just_so_cost_nothing(monkeypatch: pytest.Mon
 def test_what_json_has_no_type_for_is_its_text(field: object, text: bytes) -> None:
     """A key, a value and a header that are a column of Parquet: without the quotes that JSON would put around it."""
     row = {"k": field, "v": field, "headers": [{"key": "h", "value": field}]}
-    (found,) = map_rows(Place(), iter([(row, None)]), Fields(value="v", key="k", headers="headers"))
+    (found,) = map_rows(RowNumber(), iter([(row, None)]), Fields(value="v", key="k", headers="headers"))
     assert found == Row(text, text, None, (("h", text),), None)
 
 

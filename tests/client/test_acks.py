@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyreplog.client import Acks, Outcome, Pending
+from pyreplog.client import Acks, BatchResult, Completion
 
 S = 1_000_000_000
 
@@ -16,20 +16,20 @@ class Slow:
 
     def __init__(self, step_s: float) -> None:
         self.now_ns = 0
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[BatchResult] = []
         self._step_ns = int(step_s * S)
         self.interruption: BaseException | None = None
 
     def acks(self, *counts: int) -> Acks:
         """Batches of so many records."""
-        self.outcomes = [Outcome(self, "t", 0) for _ in counts]
+        self.outcomes = [BatchResult(self, "t", 0) for _ in counts]
         return Acks([(outcome, 0, count) for outcome, count in zip(self.outcomes, counts, strict=True)])
 
     def monotonic_ns(self) -> int:
         """Moves only while somebody waits."""
         return self.now_ns
 
-    def wait_for(self, pending: Pending, timeout: float | None) -> None:
+    def wait_for(self, pending: Completion, timeout: float | None) -> None:
         """As owners do."""
         if self.interruption is not None:
             raise self.interruption
@@ -42,7 +42,7 @@ class Slow:
             self.now_ns = due_ns
             next(outcome for outcome in self.outcomes if not outcome.settled).succeed(0, 0)
 
-    def future_of(self, pending: Pending) -> Any:
+    def future_of(self, pending: Completion) -> Any:
         """Nobody asks."""
         raise AssertionError("these are waited for by threads")
 

@@ -236,14 +236,14 @@ def test_an_answer_about_a_topic_whose_name_another_has_now(code: int) -> None:
 def test_a_topic_made_anew_with_fewer_partitions(code: int) -> None:
     """What was for one that is there no more was appended before, or is refused; what comes goes to those that are there."""
     script = Script(partitions=3, max_in_flight=1)
-    flying, waiting = script.send(b"a", partition=2), script.send(b"b", partition=2)
+    batches_in_flight, waiting = script.send(b"a", partition=2), script.send(b"b", partition=2)
     script.topic_id, script.leaders = "CCCCCCCCCCCCCCCCCCCCCA", [1]
     script.producer._router.want(TOPIC)
     script.turn()
     script.answer(code)
     script.advance(1000)
-    assert offsets(flying) == [None if code else 0]
-    for ack in (waiting + flying) if code else waiting:
+    assert offsets(batches_in_flight) == [None if code else 0]
+    for ack in (waiting + batches_in_flight) if code else waiting:
         with pytest.raises(UnknownTopicError, match="has partitions 0 to 0 since it was re-created, not 2"):
             ack.result(0)
     with pytest.raises(UnknownTopicError, match="has partitions 0 to 0, not 2"):
@@ -323,7 +323,7 @@ def test_each_batch_has_its_own_time() -> None:
     """Of several that wait for a leader the oldest is given up first."""
     script = Script(batch_size_max=200, delivery_timeout_ms=500)
     script.leaders = [-1]
-    script.producer._router.misled(TOPIC, 0, 1)
+    script.producer._router._stale_leader(TOPIC, 0, 1)
     early = script.send(b"1" * 100, b"2" * 100)
     script.advance(300)
     late = script.send(b"3" * 100, b"4" * 100)
@@ -372,7 +372,7 @@ def test_delivery_timeout() -> None:
     assert isinstance(error, NotLeaderError)
     assert str(error) == f"not the leader of this partition: {TOPIC}-0; nothing was appended"
     script.leaders = [-1]
-    script.producer._router.misled(TOPIC, 0, 1)
+    script.producer._router._stale_leader(TOPIC, 0, 1)
     never = script.send(b"y")
     script.advance(400)
     assert not never[0].done()
@@ -429,7 +429,7 @@ def test_partitions_that_are_added() -> None:
         script.producer.send(TOPIC, key, key=key)
     script.leaders = [1] * 7
     script.log |= {number: [] for number in range(2, 7)}
-    script.producer._router.misled(TOPIC, 0, 1)
+    script.producer._router._stale_leader(TOPIC, 0, 1)
     script.turn()
     for key in keys:
         script.producer.send(TOPIC, key, key=key)
@@ -474,7 +474,7 @@ def test_records_without_key_avoid_partitions_without_leader() -> None:
     script = Script(partitions=3)
     script.leaders = [-1, 1, -1]
     for number in (0, 2):
-        script.producer._router.misled(TOPIC, number, 1)
+        script.producer._router._stale_leader(TOPIC, number, 1)
     script.turn()
     for _ in range(10):
         script.producer.send(TOPIC, b"x")

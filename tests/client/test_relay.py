@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from pyreplog.client import Relay
+from pyreplog.client import BatchForwarder
 from pyreplog.client.relay import DELIVERY_TIMEOUT_NS
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
@@ -73,12 +73,12 @@ class Faulty:
         self.count = 0
         self.metadata_asked = 0
 
-    def relay(self) -> Relay:
+    def relay(self) -> BatchForwarder:
         """A new one."""
         self.count += 1
-        return Relay(self.network.endpoint(), self.clock, Random(1), ["node-1"], address=f"relay-{self.count}")
+        return BatchForwarder(self.network.endpoint(), self.clock, Random(1), ["node-1"], address=f"relay-{self.count}")
 
-    def turn(self, relay: Relay) -> None:
+    def turn(self, relay: BatchForwarder) -> None:
         """Let both do what there is to do, then let time pass until the relay has something to do again."""
         for _ in range(50):
             moved = relay.poll()
@@ -141,7 +141,7 @@ def values(log: Log) -> list[bytes | None]:
     return [record.value for part in parts for one in split(part) for record in records_of(one)]
 
 
-def send_all(faulty: Faulty, relay: Relay, *, steps: int = 10_000) -> PyreplogError | bool:
+def send_all(faulty: Faulty, relay: BatchForwarder, *, steps: int = 10_000) -> PyreplogError | bool:
     """Every batch, in the order of a manifest; whether all are known to be there within ``steps``, or what failed."""
     for number in range(COUNT):
         for partition in range(PARTITIONS):

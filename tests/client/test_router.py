@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyreplog.client.calls import Calls
+from pyreplog.client.calls import RequestTracker
 from pyreplog.client.router import BACKOFF_MAX_MS, BACKOFF_MS, Router, backoff_ns
 from pyreplog.errors import UnknownTopicError
 from pyreplog.system import LocalNetwork, LocalTransport
@@ -27,7 +27,7 @@ class Desk:
         self.nodes: dict[str, LocalTransport] = {f"node-{number}": self.network.endpoint() for number in (1, 2, 3)}
         for address, endpoint in self.nodes.items():
             endpoint.listen(address)
-        self.calls = Calls(self.network.endpoint(), self.clock, "client", timeout_ms)
+        self.calls = RequestTracker(self.network.endpoint(), self.clock, "client", timeout_ms)
         self.router = Router(self.calls, self.clock, Random(1), list(self.nodes))
 
     def answer(self, code: int = 0, leader: int = 1, *, epoch: int = 5, topic_id: str = "id") -> list[str]:
@@ -68,7 +68,7 @@ def test_a_known_topic_does_not_become_unknown() -> None:
     desk.router.want("t")
     desk.answer()
     for _ in range(5):
-        desk.router.misled("t", 0, 1)
+        desk.router._stale_leader("t", 0, 1)
         assert desk.answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert desk.router.refusal("t") is None
         wake = desk.router.next_wake_ns
@@ -139,7 +139,7 @@ def test_an_older_picture_is_passed_over() -> None:
     desk = Desk()
     desk.router.want("t")
     desk.answer(leader=1)
-    desk.router.misled("t", 0, 1)
+    desk.router._stale_leader("t", 0, 1)
     desk.answer(leader=3, epoch=4)
     route = desk.router.topic("t")
     assert route is not None
@@ -149,7 +149,7 @@ def test_an_older_picture_is_passed_over() -> None:
     desk.clock.advance(wake - desk.clock.monotonic_ns())
     assert desk.answer(leader=2, epoch=6)
     assert route.leaders == [2]
-    desk.router.misled("t", 0, 1)
+    desk.router._stale_leader("t", 0, 1)
     assert route.leaders == [2], "a refusal of who led before says nothing of who does now"
 
 

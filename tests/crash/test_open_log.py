@@ -18,7 +18,7 @@ from pyreplog.ports import File
 from pyreplog.runtime import Log as Face
 from pyreplog.runtime import open_log
 from pyreplog.runtime.background import Background
-from pyreplog.runtime.syncer import Syncer
+from pyreplog.runtime.group_commit import GroupCommit
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
 from tests.crash.refusing import ERRORS
@@ -172,12 +172,12 @@ def test_no_end_loses_what_was_acknowledged_all(durability: Durability) -> None:
 def acknowledged_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     """The syncer tells the log of a sync that it has not done."""
 
-    def sync(syncer: Syncer, log: Log, plan: object) -> None:
+    def sync(syncer: GroupCommit, log: Log, plan: object) -> None:
         with syncer._lock:
             log.synced(plan.upto, plan.generation)  # type: ignore[attr-defined]
             syncer._finish()
 
-    patch.setattr(Syncer, "_sync", sync)
+    patch.setattr(GroupCommit, "_sync", sync)
 
 
 def failed_sync_swallowed(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyreplog.log import Log, cutting, identity, incarnation, loader, mark, segments, settings, snapshot
+from pyreplog.log import Log, clean_shutdown, identity, loader, mark, segments, settings, snapshot, truncation
 from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Disk
 from pyreplog.testing.crash import CrashFailure, crash_points
@@ -23,7 +23,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 def replace_everywhere(patch: pytest.MonkeyPatch, name: str, value: Any) -> None:
     """Every module that imported the function ``name`` of ``snapshot`` gets ``value``."""
-    for module in (snapshot, identity, incarnation, settings):
+    for module in (snapshot, identity, clean_shutdown, settings):
         if hasattr(module, name):
             patch.setattr(module, name, value)
 
@@ -103,7 +103,7 @@ def mark_not_lowered_before_a_truncation(patch: pytest.MonkeyPatch) -> None:
         log.flushed_offset = min(log.flushed_offset, offset)
         log.high_watermark = min(log.high_watermark, offset)
 
-    patch.setattr(cutting, "_lower", lower)
+    patch.setattr(truncation, "_lower", lower)
 
 
 def mark_with_one_slot(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from pyreplog.errors import StorageError
-from pyreplog.log import Log, epochs, identity, incarnation, loader, segments, settings, snapshot
+from pyreplog.log import Log, clean_shutdown, epochs, identity, loader, segments, settings, snapshot
 from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Buffer, Disk
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
@@ -41,7 +41,7 @@ def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: boo
         if naming and named:
             disk.sync_directory(path.rpartition("/")[0])
 
-    for module in (snapshot, identity, incarnation, settings, epochs):
+    for module in (snapshot, identity, clean_shutdown, settings, epochs):
         if hasattr(module, "replace_file"):
             patch.setattr(module, "replace_file", replace)
 

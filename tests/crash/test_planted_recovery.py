@@ -22,7 +22,7 @@ from pyreplog._core import crc32c
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError, StorageError
 from pyreplog.log import Log, LogRoot, loader, root
-from pyreplog.log.incarnation import Incarnation, read_farewell, read_incarnation, write_incarnation
+from pyreplog.log.clean_shutdown import Incarnation, read_farewell, read_incarnation, write_incarnation
 from pyreplog.log.layout import LOG_SUFFIX
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment import Segment
@@ -262,7 +262,7 @@ def a_damaged_mark_starts_at_nothing(patch: pytest.MonkeyPatch) -> None:
     def load(one: loader.Loader, segments: list[Segment]) -> loader.Loaded:
         if one.state is None:
             one.origin = one.origin._replace(recovery_point=0)
-            one._drop(segments, 0)
+            one._remove_from(segments, 0)
         return real(one, segments)
 
     patch.setattr(loader.Loader, "_load_unclean", load)
@@ -275,7 +275,7 @@ def a_stale_index_believed(patch: pytest.MonkeyPatch) -> None:
         offsets = segment.indexes.offsets
         return max(offsets.lookup(offset)[1] if offsets.count else 0, least)
 
-    patch.setattr(Segment, "_believable", lambda *_: True)
+    patch.setattr(Segment, "_indexes_match_log", lambda *_: True)
     patch.setattr(Segment, "_lookup", lookup)
 
 

@@ -11,7 +11,7 @@ from pyreplog.log import Log
 from pyreplog.log.producer_snapshot import format_producers, parse_producers, snapshot_offsets
 from pyreplog.log.producer_state import ProducerState, producer_batches
 from pyreplog.log.producers import ProducerTable
-from pyreplog.log.transaction_index import AbortedTransaction
+from pyreplog.log.transaction_index import AbortedRange
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk
 from tests.crash.refusing import ERRORS
@@ -54,16 +54,16 @@ def life(disk: SimDisk, _: list[int]) -> None:
         sync(disk, log)
 
 
-def batches_say(log: Log) -> tuple[bytes, dict[int, list[AbortedTransaction]]]:
+def batches_say(log: Log) -> tuple[bytes, dict[int, list[AbortedRange]]]:
     """Table and aborted transactions, from nothing but the batches."""
     table = ProducerTable()
-    aborted: dict[int, list[AbortedTransaction]] = {}
+    aborted: dict[int, list[AbortedRange]] = {}
     for segment in log._segments:
         found = aborted[segment.base_offset] = []
         for one in producer_batches((segment,), segment.base_offset, 2**63 - 1):
             done = table.note(one, one.base_offset)
             if done is not None and done.aborted:
-                found.append(AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset))
+                found.append(AbortedRange(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset))
     return format_producers(table), aborted
 
 

@@ -14,7 +14,7 @@ from pyreplog.errors import StorageError
 from pyreplog.log import loader
 from pyreplog.log.scan import scan_segment
 from pyreplog.testing.crash import CrashFailure
-from tests.crash.every import WORKLOADS, count_calls, refuse_recovery
+from tests.crash.all_crash_points import WORKLOADS, count_calls, refuse_recovery
 from tests.seed import SEED, tell
 
 ENOUGH: Final = 40

@@ -64,7 +64,7 @@ def sync_appends(disk: SimDisk, facts: list[Fact]) -> None:
         if number % 5 in (1, 2, 3):
             continue  # they share the next one's sync
         sync(disk, log)
-        log.advance_high_watermark(log.counted_end)
+        log.advance_high_watermark(log.ack_offset)
         log.write_mark()
         facts.append(Fact("synced", log.end_offset, raw(log)))
     log.update_config(config("sync", segment_bytes=2048))
@@ -129,7 +129,7 @@ def clean_stops(disk: SimDisk, facts: list[Fact]) -> None:
             log.append_as_leader(batch(2, size=90, tag=b"%d/%d:" % (life, number)), log.epochs.latest)
         if life == 1:
             sync(disk, log)
-            log.advance_high_watermark(log.counted_end)
+            log.advance_high_watermark(log.ack_offset)
             log.increment_start_offset(5)
         root.close(broker_epoch=life)
         facts.append(Fact("clean"))

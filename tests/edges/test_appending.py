@@ -23,7 +23,7 @@ from pyreplog.errors import (
     UnexpectedAppendOffsetError,
     UnknownProducerIdError,
 )
-from pyreplog.log import Log, Origin
+from pyreplog.log import Log, RecoveryContext
 from pyreplog.log.layout import parent_of, segment_name
 from pyreplog.log.producers import PRODUCER_EXPIRATION_MS
 from pyreplog.ports import Buffer
@@ -149,7 +149,7 @@ def test_e069_no_closed_segment_is_empty(place: Place) -> None:
         assert len(sizes) > 5
         assert all(sizes), settings
         log.close(clean=True)
-        log = Log.open(place.disk, inner.of("t-0"), TopicPartition("t", 0), None, clock, None, Origin(clean=False, same_boot=True))
+        log = Log.open(place.disk, inner.of("t-0"), TopicPartition("t", 0), None, clock, None, RecoveryContext(clean=False, same_boot=True))
         assert [size for _, size in log.segments()] == sizes
         log.close(clean=True)
 
@@ -268,7 +268,7 @@ def test_e074_a_follower_with_gaps(place: Place) -> None:
     log.append_as_follower(parts)
     expected += [one.offset for part in parts for one in records_in(part)]
     assert [one.offset for one in contents(log)] == expected
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     for offset in (0, 4, 7, 10, 500, expected[-1]):
         assert contents(log, offset)[0].offset == min(one for one in expected if one >= offset)
     sync(place.disk, log)
@@ -506,6 +506,12 @@ def test_e083_the_topic_id_comes_first(place: Place) -> None:
     before = {name: place.read(f"t-0/{name}") for name in disk.list(place.of("t-0"))}
     with pytest.raises(ConfigError):
         Log.open(
-            place.disk, place.of("t-0"), TopicPartition("t", 0), None, CLOCK, "AAAAAAAAAAAAAAAAAAAAAQ", Origin(clean=True, same_boot=True)
+            place.disk,
+            place.of("t-0"),
+            TopicPartition("t", 0),
+            None,
+            CLOCK,
+            "AAAAAAAAAAAAAAAAAAAAAQ",
+            RecoveryContext(clean=True, same_boot=True),
         )
     assert {name: place.read(f"t-0/{name}") for name in disk.list(place.of("t-0"))} == before

@@ -80,7 +80,7 @@ def test_e097_orphans_and_missing_indexes(place: Place, clean: bool) -> None:
         place.disk.remove(place.of(f"t-0/{segment_name(base, INDEX_SUFFIX)}"))
     log = reopen(place.disk, place.of("t-0"), clean=clean)
     assert not [name for name in place.disk.list(place.of("t-0")) if "77777" in name]
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     for offset in range(80):
         assert contents(log, offset, log.end_offset)[0].offset == offset
     log.close(clean=True)

@@ -83,7 +83,7 @@ def test_e025_a_length_that_cannot_be(place: Place) -> None:
 def test_e026_slices_stay_within(place: Place, tail: int) -> None:
     """A slice larger than what is there ends where that ends; one that begins before the log or behind it is refused."""
     log = filled(place)
-    log.keep_tail(tail)
+    log.set_tail_cache_size(tail)
     log.append_as_leader(batch(2), 0)
     size = batch(2).nbytes
     assert log.read(80, 10**15, 82).size == size
@@ -107,7 +107,7 @@ def test_e027_a_slice_does_not_grow(place: Place, tail: int) -> None:
     """A slice has the bytes it was cut from, however much is appended before they are taken, also after a roll; after a truncation it
     has none."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
-    log.keep_tail(tail)
+    log.set_tail_cache_size(tail)
     cuts = []
     for number in range(30):
         log.append_as_leader(batch(2, tag=b"%d:" % number), 0)
@@ -127,7 +127,7 @@ def test_e027_a_slice_beside_a_writer(tmp_path: Path) -> None:
     """The same with a thread that appends while slices are taken and read: each has exactly its batches."""
     disk = SystemDisk()
     log = create(disk, str(tmp_path / "t-0"), LogConfig(durability="os", segment_bytes=4096))
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     lock = threading.Lock()
 
     def write() -> None:
@@ -254,7 +254,7 @@ def _room(place: Place, name: str) -> int:
 def test_e032_reading_moves_no_end(place: Place) -> None:
     """However much is read between appends, each batch goes to the end."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     for number in range(20):
         assert log.append_as_leader(batch(2), 0).base_offset == 2 * number
         assert [one.offset for one in contents(log)] == list(range(2 * number + 2))
@@ -265,7 +265,7 @@ def test_e032_reading_moves_no_end(place: Place) -> None:
 def test_e033_the_batch_that_holds_an_offset(place: Place, tail: int) -> None:
     """From any offset, reading begins with the batch that holds it, or, in a gap, with the next one; also in another segment."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024, index_interval_bytes=150))
-    log.keep_tail(tail)
+    log.set_tail_cache_size(tail)
     places = []
     base = 0
     for number in range(60):

@@ -13,7 +13,7 @@ from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import open_readers
 from pyreplog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, parse_base_offset, segment_name
 from pyreplog.log.segment import Segment
-from pyreplog.log.transaction_index import AbortedTransaction, TransactionIndex, format_aborted, parse_aborted
+from pyreplog.log.transaction_index import AbortedRange, TransactionIndex, format_aborted, parse_aborted
 from tests.edges.support import INT32_MAX, filled, segments
 from tests.golden import vectors
 from tests.log.conftest import Place
@@ -263,7 +263,7 @@ def test_e047_what_cannot_be_an_index(place: Place) -> None:
     for bad in (good[:-3], good + b"\7" * 5, good[:-8] + good[:8], good[8:] + good[:8], good + bytes(8)):
         place.write(name, bad)
         log = reopen(place.disk, place.of("t-0"), clean=True)
-        log.keep_tail(0)
+        log.set_tail_cache_size(0)
         for offset in range(80):
             assert contents(log, offset)[0].offset == offset
         assert segments(log)[0].position_of(2) == batch(2).nbytes
@@ -273,9 +273,9 @@ def test_e047_what_cannot_be_an_index(place: Place) -> None:
 # -- aborted transactions --
 
 
-def aborted(first: int, last: int, producer: int = 1) -> AbortedTransaction:
+def aborted(first: int, last: int, producer: int = 1) -> AbortedRange:
     """A transaction that was aborted, with no other open."""
-    return AbortedTransaction(producer, first, last, last + 1)
+    return AbortedRange(producer, first, last, last + 1)
 
 
 def index_of(place: Place, base: int = BASE) -> TransactionIndex:
@@ -393,10 +393,10 @@ def test_e052_removed_when_it_is_not_there(place: Place) -> None:
 
 def test_e053_an_entry_below_its_segment(place: Place) -> None:
     """It makes the index corrupt, and opening the log after an unclean end makes the index anew."""
-    below = format_aborted([AbortedTransaction(1, 90, 99, 100)])
+    below = format_aborted([AbortedRange(1, 90, 99, 100)])
     with pytest.raises(CorruptError, match="after 99"):
         parse_aborted(below, BASE, "x")
-    assert parse_aborted(below, 99, "x") == [AbortedTransaction(1, 90, 99, 100)]
+    assert parse_aborted(below, 99, "x") == [AbortedRange(1, 90, 99, 100)]
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     play = Play(log)
     while len(segments(log)) < 3:
@@ -407,7 +407,7 @@ def test_e053_an_entry_below_its_segment(place: Place) -> None:
     base = segments(log)[1].base_offset
     log.close(clean=True)
     for clean in (False, True):
-        place.write(f"t-0/{segment_name(base, TRANSACTION_INDEX_SUFFIX)}", format_aborted([AbortedTransaction(1, 0, base - 1, base)]))
+        place.write(f"t-0/{segment_name(base, TRANSACTION_INDEX_SUFFIX)}", format_aborted([AbortedRange(1, 0, base - 1, base)]))
         log = reopen(place.disk, place.of("t-0"), clean=clean)
         log.set_high_watermark(log.end_offset)
         assert log.aborted_transactions(0, log.end_offset) == expected

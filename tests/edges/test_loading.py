@@ -8,7 +8,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError, OutOfOrderSequenceError, UnexpectedAppendOffsetError, UnknownProducerIdError
-from pyreplog.log import Log, LogRoot, Origin
+from pyreplog.log import Log, LogRoot, RecoveryContext
 from pyreplog.log.layout import TORN_PREFIX, parse_base_offset, segment_name
 from pyreplog.log.producer_snapshot import parse_producers
 from pyreplog.record import split
@@ -259,7 +259,7 @@ def test_e099_a_start_above_the_end(place: Place) -> None:
                 None,
                 CLOCK,
                 None,
-                Origin(clean=clean, same_boot=True, log_start_offset=1000),
+                RecoveryContext(clean=clean, same_boot=True, log_start_offset=1000),
             )
             assert (raw(log), log.start_offset, log.end_offset) == (whole, 0, 10)
             if not mark:
@@ -374,7 +374,7 @@ def test_e103_offsets_far_apart(place: Place) -> None:
         log = reopen(place.disk, place.of("t-0"), clean=clean, same_boot=False)
         assert [one.offset for one in contents(log)] == expected
         assert (log.end_offset, log.recovery.torn_size) == (2**62 + 2, 0)
-        log.keep_tail(0)
+        log.set_tail_cache_size(0)
         assert contents(log, 77)[0].offset == 2**31 + 5
         assert log.find_timestamp(2500, log.end_offset) == (2**33 + 2**31, 3000)
         log.close(clean=True)

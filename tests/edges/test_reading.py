@@ -12,7 +12,7 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log import open_readers
 from pyreplog.log.isolation import CommittedSource
-from pyreplog.log.transaction_index import AbortedTransaction
+from pyreplog.log.transaction_index import AbortedRange
 from pyreplog.record import records_of, split
 from pyreplog.system.disk import SystemDisk
 from tests.edges.support import filled, segments
@@ -51,7 +51,7 @@ def test_e085_how_much_is_read(place: Place, tail: int) -> None:
     Without that Kafka gives the beginning of a batch and says that it is incomplete; here no batch is cut, for a piece of one cannot be
     checked, and nothing is handed out unchecked."""
     log = filled(place, segment_bytes=1 << 20)
-    log.keep_tail(tail)
+    log.set_tail_cache_size(tail)
     if tail:
         log.truncate_to(0)
         for _ in range(40):
@@ -92,7 +92,7 @@ def test_e086_each_isolation_is_bounded(place: Place) -> None:
     log = play.log
     source = Live(log)
     ends = [one.next_offset for part in log.read(0, 1 << 20, log.end_offset).parts() for one in split(part)]
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     everything = [one.offset for one in contents(log)]
     for mark in range(log.end_offset + 1):
         log.set_high_watermark(mark)
@@ -114,7 +114,7 @@ def test_e086_while_the_high_watermark_moves(place: Place) -> None:
     sync(place.disk, log)
     random = Random(86)
     ends = [0, *(one.next_offset for part in log.read(0, 1 << 20, log.end_offset).parts() for one in split(part))]
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     ((_, reader),) = open_readers(place.disk, place.of("t-0")).items()
     seen: dict[str, list[int]] = {"read_uncommitted": [], "read_committed": []}
     done = dict.fromkeys(seen, 0)
@@ -274,7 +274,7 @@ def test_e087_the_high_watermark_stays_within(place: Place) -> None:
 def test_e088_reading_up_to_a_mark_in_a_new_segment(place: Place) -> None:
     """A high watermark that stands where a segment was just begun bounds reads exactly."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     while len(segments(log)) < 3:
         log.append_as_leader(batch(2), 0)
     log.set_high_watermark(segments(log)[-1].base_offset)
@@ -332,7 +332,7 @@ def test_e090_an_aborted_transaction_across_segments(place: Place) -> None:
     assert len(entries) > 2
     assert entries == [False] * (len(entries) - 1) + [True]  # its entry lies where its marker is
     for offset in range(last + 1):
-        assert log.aborted_transactions(offset, offset + 1) == [AbortedTransaction(1, 0, last, last + 1)]
+        assert log.aborted_transactions(offset, offset + 1) == [AbortedRange(1, 0, last, last + 1)]
     assert log.aborted_transactions(last + 1, last + 2) == []
     for size in (1, 300, 1 << 20):
         assert offsets_of(CommittedSource(Live(log)), size) == play.plain

@@ -128,7 +128,7 @@ def test_e061_damage_anywhere(place: Place, clean: bool) -> None:
                 content[at] ^= random.randrange(1, 256)
             place.write(name, bytes(content))
     log = reopen(place.disk, place.of("t-0"), clean=clean)
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     assert raw(log) == whole
     assert [log.find_timestamp(1000 * number + 500, 120) for number in range(60)] == times
     for offset in range(120):

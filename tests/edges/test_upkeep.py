@@ -250,7 +250,7 @@ def test_e114_names_of_folders(place: Place) -> None:
     root = root_of(place)
     root.create_log(longest, 7, ID, LogConfig())
     assert parse_directory_name(f"{longest}-7") is not None
-    stray = root.set_aside(TopicPartition(longest, 7)).rpartition("/")[2]
+    stray = root.move_to_stray(TopicPartition(longest, 7)).rpartition("/")[2]
     assert len(stray) <= 255
     parsed = parse_directory_name(stray)
     assert parsed is not None

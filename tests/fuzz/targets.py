@@ -21,20 +21,20 @@ from pyreplog._core import (
     find_timestamp,
     whole_batches,
 )
-from pyreplog.cli.resuming import Place, format_places, parse_places
+from pyreplog.cli.resuming import ImportedUpTo, format_places, parse_places
 from pyreplog.cli.rows import Fields, Lines, RowError, Style, read_rows
 from pyreplog.config import LogConfig
+from pyreplog.controller.state import decode
 from pyreplog.errors import ConfigError, CorruptError, InvalidRequestError, InvalidTimestampError, ProtocolError
+from pyreplog.log.clean_shutdown import read_farewell
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.identity import decode_uuid, parse_properties
-from pyreplog.log.incarnation import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME
 from pyreplog.log.mark import MarkState, parse_mark
 from pyreplog.log.node_list import format_nodes, parse_nodes
 from pyreplog.log.producer_snapshot import parse_producers
 from pyreplog.log.snapshot import format_state, parse_offsets, parse_state
 from pyreplog.log.transaction_index import parse_aborted
-from pyreplog.quorum.state import decode
 from pyreplog.record import compress, recompress, records_of, set_append_time, split, validate_from_client
 from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
@@ -43,8 +43,8 @@ from pyreplog.verify import Broken, node_list, resume, small_file, states, walk
 from pyreplog.wire.binary import Reader, Writer
 from pyreplog.wire.codec import decode_record, decode_value, encode_value
 from pyreplog.wire.layouts import CLASSES
-from tests.fuzz.kept import KEPT
 from tests.fuzz.mutate import seal_batch, seal_mark, seal_old, seal_snapshot, seal_state
+from tests.fuzz.regression_corpus import KEPT
 from tests.fuzz.target import Target
 from tests.fuzz.twins import TWINS, old_segments, window
 from tests.golden.units import unit
@@ -210,7 +210,7 @@ def _marks() -> list[bytes]:
 def _run_mark(data: bytes) -> object:
     found = parse_mark(data)
     assert found is None or isinstance(found[0], MarkState)
-    return None if found is None else (found[1], found[0].durability, found[0].adopted, found[0].synced_end < 0)
+    return None if found is None else (found[1], found[0].durability, found[0].may_have_gaps, found[0].synced_end < 0)
 
 
 def _run_settings(data: bytes) -> object:
@@ -400,10 +400,10 @@ _JSON: Final = [
 _PLACES: Final = [
     format_state(format_places(places))
     for places in (
-        [Place("/data/rows.ndjson", "t", 0, ("ndjson",) + (None,) * 5, 170, 7, 1_700_000_000_000_000_000, 17, 5017, done=False)],
+        [ImportedUpTo("/data/rows.ndjson", "t", 0, ("ndjson",) + (None,) * 5, 170, 7, 1_700_000_000_000_000_000, 17, 5017, done=False)],
         [
-            Place("/a b\n.csv", "t", 0, ("csv", "*", "k", None, None, None), 0, 0, -1, 0, 5017, done=True),
-            Place("/\udcff.parquet", "u", 3, ("parquet",) + (None,) * 5, 2**40, 2**32 - 1, 0, 9, 9, done=False),
+            ImportedUpTo("/a b\n.csv", "t", 0, ("csv", "*", "k", None, None, None), 0, 0, -1, 0, 5017, done=True),
+            ImportedUpTo("/\udcff.parquet", "u", 3, ("parquet",) + (None,) * 5, 2**40, 2**32 - 1, 0, 9, 9, done=False),
         ],
     )
 ]

@@ -13,15 +13,15 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from pyreplog.cli.resuming import Place, format_places
+from pyreplog.cli.resuming import ImportedUpTo, format_places
 from pyreplog.config import LogConfig
+from pyreplog.controller.state import decode, encode
 from pyreplog.log import Log, LogRoot
 from pyreplog.log.node_list import format_nodes
 from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
 from pyreplog.log.unfinished import BackupNote, write_backup_note
 from pyreplog.ports import Disk
-from pyreplog.quorum.state import decode, encode
 from pyreplog.record import BatchBuilder, xxh64
 from pyreplog.spool import BatchId, Spool
 from pyreplog.testing import SimClock, SimDisk
@@ -150,8 +150,10 @@ def summary() -> dict[str, bytes]:
 
 
 IMPORTS: Final = [
-    Place("/data/a.csv", "orders", 1, ("csv", None, "id", None, None, None), 170, 0xA5DF016B, 1_700_000_000_000_000_000, 5, 104, done=True),
-    Place("/data/b.ndjson", "orders", 1, ("ndjson",) + (None,) * 5, 90, 0x1C291CA3, 1_700_000_000_000_000_001, 17, 121, done=False),
+    ImportedUpTo(
+        "/data/a.csv", "orders", 1, ("csv", None, "id", None, None, None), 170, 0xA5DF016B, 1_700_000_000_000_000_000, 5, 104, done=True
+    ),
+    ImportedUpTo("/data/b.ndjson", "orders", 1, ("ndjson",) + (None,) * 5, 90, 0x1C291CA3, 1_700_000_000_000_000_001, 17, 121, done=False),
 ]
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from pyreplog.controller import BrokerImage, ControllerState, MetadataImage, PartitionImage, TopicImage, encode
 from pyreplog.log import LogRoot
 from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
-from pyreplog.quorum import BrokerImage, ControllerState, MetadataImage, PartitionImage, TopicImage, encode
 from pyreplog.spool.layout import MANIFEST, BatchId, batch_name
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.staged import AtTheEnd, StagedWriter

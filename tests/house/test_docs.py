@@ -18,10 +18,10 @@ from typing import get_type_hints
 import pytest
 
 import pyreplog
-from pyreplog.quorum.election import ReplicaEnd
-from pyreplog.quorum.state import decode, encode
-from pyreplog.spark.behind import Lag
+from pyreplog.controller.election import ReplicaEnd
+from pyreplog.controller.state import decode, encode
 from pyreplog.spark.options import IGNORED_OPTIONS, READ_OPTIONS
+from pyreplog.spark.query_lag import Lag
 from pyreplog.spark.sink_options import WRITE_OPTIONS
 from pyreplog.values import BackupProgress, RecoveryProgress
 from tests.house.sources import PACKAGE, ROOT

@@ -9,19 +9,19 @@ from random import Random
 import pytest
 
 from pyreplog.cli.resuming import parse_places
+from pyreplog.controller.state import decode
 from pyreplog.errors import LockedError
 from pyreplog.log import LogRoot
+from pyreplog.log.clean_shutdown import read_farewell, read_incarnation
 from pyreplog.log.identity import read_properties, read_topic_id
-from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.mark import find_mark
 from pyreplog.log.node_list import parse_nodes
 from pyreplog.log.producer_snapshot import read_snapshot
 from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import parse_state, read_offsets
 from pyreplog.log.summary import checked, decode_body, decode_key
-from pyreplog.log.transaction_index import AbortedTransaction, parse_aborted
+from pyreplog.log.transaction_index import AbortedRange, parse_aborted
 from pyreplog.log.unfinished import BackupNote, read_backup_note
-from pyreplog.quorum.state import decode
 from pyreplog.record import RecordBatch, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
@@ -106,7 +106,7 @@ def test_the_root_is_read(disk: SimDisk) -> None:
     assert producers is not None
     assert [(entry.producer_id, entry.coordinator_epoch) for entry in producers] == [(77, 12), (78, -1)]
     aborted = golden("root/orders-1/00000000000000000000.txnindex")
-    assert parse_aborted(aborted, 0, "golden") == [AbortedTransaction(77, 2, 5, 6)]
+    assert parse_aborted(aborted, 0, "golden") == [AbortedRange(77, 2, 5, 6)]
 
 
 def test_the_root_goes_on(disk: SimDisk) -> None:

@@ -13,7 +13,7 @@ OURS = (
 KAFKAS = (
     "topic", "partition", "replica", "leader", "follower", "offset", "log end offset (LEO)", "high watermark (HW)", "log start offset",
     "low watermark", "last stable offset (LSO)", "in-sync replicas (ISR)", "eligible leader replicas (ELR)", "leader epoch", "segment",
-    "record batch", "record", "controller", "quorum", "voter", "node, broker",
+    "record batch", "record", "controller", "controller", "voter", "node, broker",
 )  # fmt: skip
 """The words that the product promises to use as Kafka does."""
 

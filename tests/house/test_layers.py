@@ -71,7 +71,7 @@ def test_one_door_per_layer() -> None:
 def test_the_core_imports_only_what_lies_below(source: Path) -> None:
     """A compiled module may raise our errors, make our values and take a datetime, and knows nothing else of the package."""
     names = set(re.findall(r"^\s*(?:from|import|cimport)\s+(pyreplog[\w.]*)", source.read_text(), re.MULTILINE))
-    assert names <= {"pyreplog.errors", "pyreplog.moments", "pyreplog.values"}
+    assert names <= {"pyreplog.errors", "pyreplog.timestamps", "pyreplog.values"}
 
 
 def test_kernels_know_no_python() -> None:

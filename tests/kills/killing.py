@@ -232,9 +232,9 @@ def live(disk: Disk, path: str, tell: Tell, *, durability: str, rounds: int, app
                 for file in plan.files:
                     file.sync()
                 log.synced(plan.upto, plan.generation)
-            log.advance_high_watermark(log.counted_end)
+            log.advance_high_watermark(log.ack_offset)
             log.write_mark()
-            tell(f"acked {log.counted_end}")
+            tell(f"acked {log.ack_offset}")
             if step == appends // 2:
                 root.checkpoint_recovery_points()
                 root.checkpoint_high_watermarks()

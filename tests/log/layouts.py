@@ -135,7 +135,7 @@ def two_controllers(path: Path) -> None:
         shutil.copytree(unit(name) / "data" / "__cluster_metadata-0", path / f"c{number}" / "__cluster_metadata-0")
 
 
-def adopted(path: Path) -> None:
+def may_have_gaps(path: Path) -> None:
     """Folders of two old brokers without ids, which each got a topic id that is made of the topic's name when they were opened."""
     for name in ("a", "b"):
         (path / name).mkdir(parents=True)
@@ -229,7 +229,7 @@ LAYOUTS = {
     "a node without cluster id": Layout(one_id_missing, ["n2", "n3"], 6, "2 independent logs"),
     "brokers and a controller": Layout(controllers, ["."], 7),
     "controllers without ids": Layout(two_controllers, ["c0", "c1"], 2, "2 independent logs"),
-    "topic ids made of the name": Layout(adopted, ["a", "b"], 2, "2 independent logs"),
+    "topic ids made of the name": Layout(may_have_gaps, ["a", "b"], 2, "2 independent logs"),
     "a bare partition": Layout(bare, ["."], 1),
     "bare partitions": Layout(bare_partitions, ["."], 3),
 }

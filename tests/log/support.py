@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from pyreplog.config import LogConfig
-from pyreplog.log import Log, LogRoot, NewLog, Origin, random_uuid
+from pyreplog.log import Log, LogRoot, NewLog, RecoveryContext, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import BatchBuilder, Record, records_of, split
 from pyreplog.system import SystemDisk
@@ -98,7 +98,7 @@ def reopen(
         config,
         CLOCK,
         None,
-        Origin(clean=clean, same_boot=same_boot, recovery_point=recovery_point),
+        RecoveryContext(clean=clean, same_boot=same_boot, recovery_point=recovery_point),
     )
 
 
@@ -107,7 +107,9 @@ def reopen_in(root: LogRoot, topic: str, partition: int) -> Log:
     key = TopicPartition(topic, partition)
     old = root.logs[key]
     old.close(clean=False)
-    log = root.log_class.open(root.disk, old.directory, key, None, root.clock, None, Origin(clean=False, same_boot=not old.poisoned))
+    log = root.log_class.open(
+        root.disk, old.directory, key, None, root.clock, None, RecoveryContext(clean=False, same_boot=not old.poisoned)
+    )
     root.logs[key] = log
     return log
 

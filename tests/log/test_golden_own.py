@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from pyreplog.log.incarnation import read_farewell, read_incarnation
+from pyreplog.controller import decode, encode
+from pyreplog.log.clean_shutdown import read_farewell, read_incarnation
 from pyreplog.log.mark import read_mark
 from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import parse_state
 from pyreplog.log.summary import checked, decode_body, encode_key
-from pyreplog.quorum import decode, encode
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.staged import read_staged
 from pyreplog.testing.disk import SimDisk

@@ -23,7 +23,7 @@ def fill(place: Place, count: int = 3) -> LogRoot:
     config = LogConfig(durability="os", segment_bytes=4000, index_interval_bytes=0)
     for number in range(count):
         log = root.create_log("t", number, ID, config)
-        log.keep_tail(0)
+        log.set_tail_cache_size(0)
         log.become_leader(0)
         for _ in range(120):
             log.append_as_leader(batch(1, size=100), 0)
@@ -43,7 +43,7 @@ def test_it_holds_what_was_used_last(place: Place) -> None:
     most = 0
     for _ in range(300):
         log = random.choice(logs)
-        log.keep_tail(0)
+        log.set_tail_cache_size(0)
         offset = random.randrange(120)
         assert split(log.read(offset, 1, 120).parts()[0])[0].base_offset == offset
         most = max(most, root.index_cache.size)
@@ -63,7 +63,7 @@ def test_it_is_bounded_in_segments_too(place: Place) -> None:
     """However small their indexes, no more than so many segments are held."""
     root = fill(place, 1)
     log = root.logs[TopicPartition("t", 0)]
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     root.index_cache.count_max = 2
     for offset in range(0, 120, 3):
         log.read(offset, 1, 120)
@@ -117,7 +117,7 @@ def test_who_wants_no_tail_gets_none_of_the_room(place: Place) -> None:
     """Such a log can be put among those of its root, as one is that was opened again after an append was interrupted."""
     root = LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, ID, LogConfig(durability="os"))
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     root.logs[log.topic_partition] = log
     log.become_leader(0)
     log.append_as_leader(batch(1), 0)

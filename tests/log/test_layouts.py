@@ -11,7 +11,7 @@ import pyreplog
 from pyreplog.cli.main import main
 from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log import find_logs, open_readers
-from pyreplog.repair import survey
+from pyreplog.repair import plan_repair
 from pyreplog.spark.access import FileAccess
 from pyreplog.system import SystemDisk
 from pyreplog.verify import Level, find_partitions, look_around, verify
@@ -43,7 +43,7 @@ def test_all_take_a_layout_for_the_same(name: str, tmp_path: Path, capfd: pytest
     assert code == int(bool(layout.refusal and len(logs) == 1))
     with FileAccess(text) as access:
         if layout.refusal:
-            for ask in (lambda: open_readers(disk, text), lambda: survey(disk, text), lambda: find_partitions(disk, text)):
+            for ask in (lambda: open_readers(disk, text), lambda: plan_repair(disk, text), lambda: find_partitions(disk, text)):
                 with pytest.raises(ConfigError, match=layout.refusal):
                     ask()
             with pytest.raises(ConfigError, match=layout.refusal):
@@ -57,7 +57,7 @@ def test_all_take_a_layout_for_the_same(name: str, tmp_path: Path, capfd: pytest
                 reader.close()
             assert find_partitions(disk, text) == partitions
             assert access.partitions() == list(partitions)
-            assert [(plan.topic, plan.partition) for plan in survey(disk, text)] == list(partitions)
+            assert [(plan.topic, plan.partition) for plan in plan_repair(disk, text)] == list(partitions)
     disk.close()
 
 

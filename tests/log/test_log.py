@@ -314,7 +314,7 @@ def test_segments_roll_by_size(place: Place) -> None:
             assert stat is not None
             assert 0 < stat.size <= 1200
     assert [record.offset for record in contents(log)] == list(range(40))
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     assert [record.offset for record in contents(log, size_max=1)] == list(range(40))
     log.close(clean=True)
 
@@ -382,7 +382,7 @@ def test_a_wrong_epoch_among_many_small_batches_is_not_served(place: Place, vict
 def test_where_reading_ended_is_forgotten_when_the_log_is_cut(place: Place) -> None:
     """What is written behind the cut need not begin where the batches did that were there before."""
     log = create(place.disk, place.of("t-0"))
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     for _ in range(4):
         log.append_as_leader(batch(1, size=50), 0)
     assert len(log.read(0, 1 << 20, 2).parts()) == 1  # and would go on at offset 2
@@ -443,7 +443,7 @@ def test_reads_give_whole_batches_below_the_end(place: Place, tail: int) -> None
     """From any offset, up to any end, with any size: whole batches, in order, the first holding the offset, at least one where there is
     one; none where nothing is asked for."""
     log = create(place.disk, place.of("t-0"), SMALL)
-    log.keep_tail(tail)
+    log.set_tail_cache_size(tail)
     for number in range(14):
         log.append_as_leader(batch(3, size=50, tag=b"%d:" % number), 0)
     size = len(raw(log)) // 14
@@ -490,7 +490,7 @@ def test_a_large_batch_is_read_whole(place: Place) -> None:
     log = create(place.disk, place.of("t-0"), LogConfig(max_message_bytes=1 << 20))
     for _ in range(3):
         log.append_as_leader(batch(3000, size=100), 0)
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     cut = log.read(3500, 10, 9000)
     assert [one.base_offset for part in cut.parts() for one in split(part)] == [3000]
     log.close(clean=True)
@@ -588,14 +588,14 @@ def test_the_end_that_counts(place: Place) -> None:
         for _ in range(20):
             log.append_as_leader(batch(2, size=50), 0)
         assert (log.end_offset, log.flushed_offset) == (40, 0)
-        assert log.counted_end == (0 if durability == "sync" else 40)
+        assert log.ack_offset == (0 if durability == "sync" else 40)
         plan = log.sync_plan()
         assert plan is not None
         assert plan.upto == 40
         assert len(plan.files) > 3
         log.append_as_leader(batch(1), 0)
         sync(place.disk, log)
-        assert log.counted_end == log.flushed_offset == 41
+        assert log.ack_offset == log.flushed_offset == 41
         assert log.sync_plan() is None
         log.synced(40, log.generation)
         assert log.flushed_offset == 41
@@ -813,7 +813,7 @@ def test_a_beginning_anew_that_is_cut_short_ends_the_log() -> None:
         disk.sync_directory("")
         for number in range(12):
             log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
-        if not interrupted(partial(log.truncate_fully, 50), moment, "log/cutting.py", "log/segments.py"):
+        if not interrupted(partial(log.truncate_fully, 50), moment, "log/truncation.py", "log/segments.py"):
             break
         try:
             log.truncate_fully(50)
@@ -1317,7 +1317,7 @@ def test_a_lack_of_means_refuses_one_append_or_read(code: int, follows: bool) ->
                 append(log, b"%d" % number)
             log.advance_high_watermark(3)
             log.write_mark()
-            log.keep_tail(0)
+            log.set_tail_cache_size(0)
             log._segments.close()
             fault = disk.fail(kind, "t-0*", nth=nth, error=code)
             refused = None
@@ -1349,7 +1349,7 @@ def test_what_lies_before_a_flipped_leader_epoch_is_read(place: Place) -> None:
     """The epoch is outside the checksum. A batch that has another than the history says is damage: what lies before it is given, then it is
     raised with its offsets. The batches behind it confirm each other's offsets, and are read."""
     log = create(place.disk, place.of("t-0"))
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     for number in range(10):
         log.append_as_leader(batch(2, tag=b"%d" % number), 0)
     path = "t-0/00000000000000000000.log"

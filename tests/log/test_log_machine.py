@@ -45,7 +45,7 @@ class LogMachine(RuleBasedStateMachine):
         config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval, durability=durability)  # type: ignore[arg-type]
         self.log: Log = create(self.disk, self.directory, config)
         self.disk.sync_directory(folder)
-        self.log.keep_tail(tail)
+        self.log.set_tail_cache_size(tail)
         self.batches: list[bytes] = []
         self.synced = 0
         self.count = 0
@@ -105,7 +105,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.log.end_offset > 0)
     @rule(share=st.floats(0, 1))
     def raise_high_watermark(self, share: float) -> None:
-        self.log.advance_high_watermark(int(self.log.counted_end * share))
+        self.log.advance_high_watermark(int(self.log.ack_offset * share))
         self.log.write_mark()
 
     @rule()
@@ -120,7 +120,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.write_mark()
         self.log.close(clean=clean)
         self.log = reopen(self.disk, self.directory, clean=clean)
-        self.log.keep_tail(self.tail)
+        self.log.set_tail_cache_size(self.tail)
         assert self.log.recovery.torn_size == 0
         assert self.log.high_watermark == before[0]
         # An epoch that began at the end holds nothing, and is not remembered.
@@ -190,7 +190,7 @@ class CrashingLogMachine(LogMachine):
         assert isinstance(self.disk, SimDisk)
         self.disk = self.disk.crash(Random(seed))
         self.log = reopen(self.disk, self.directory, same_boot=False)
-        self.log.keep_tail(self.tail)
+        self.log.set_tail_cache_size(self.tail)
         found = [bytes(one.data) for one in split(raw(self.log))]
         kept = len(found)
         assert self.log.end_offset >= self.synced

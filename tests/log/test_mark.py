@@ -24,7 +24,7 @@ def make(place: Place) -> MarkFile:
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
-@pytest.mark.parametrize("flag", ["incomplete", "adopted", "poisoned", "reported", ""])
+@pytest.mark.parametrize("flag", ["incomplete", "may_have_gaps", "poisoned", "reported", ""])
 def test_it_gives_back_what_was_written(place: Place, durability: str, flag: str) -> None:
     """Every field survives."""
     state = STATE._replace(durability=durability, **({flag: True} if flag else {}))  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def test_a_state_that_was_not_written_is_forgotten() -> None:
     disk.fail("write", error=errno.ENOSPC)
     with pytest.raises(StorageError):
         mark.write_state(wanted)
-    assert (mark.state, mark.promises) == (find_mark(disk, "d")[0], 21)  # type: ignore[index]
+    assert (mark.state, mark.promised_end) == (find_mark(disk, "d")[0], 21)  # type: ignore[index]
     moment = 0
     while True:
         moment += 1
@@ -181,7 +181,7 @@ def test_a_sealed_mark_has_no_slot_that_power_loss_tore(place: Place, torn: int)
     """Whichever it was: who looks at the folder after a life in order finds nothing damaged."""
     mark = make(place)
     mark.write(20, 20, 3)
-    mark.seal()
+    mark.write_redundantly()
     mark.write(21, 21, 3)
     mark.sync()
     mark.close()
@@ -192,7 +192,7 @@ def test_a_sealed_mark_has_no_slot_that_power_loss_tore(place: Place, torn: int)
     assert found is not None
     again = MarkFile.open(place.disk, place.path, *found, synced=True)
     again.write(22, 22, 3)
-    again.seal()
+    again.write_redundantly()
     again.close()
     content = place.read("replog.mark")
     slots = [parse_slot(content[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS]
@@ -203,7 +203,7 @@ def test_a_sealed_mark_says_the_same_without_any_one_slot(place: Place) -> None:
     """After a life that ended in order no damage to one slot, nor a lost end, brings an older mark back. No write, no seal."""
     mark = make(place)
     mark.write(20, 20, 3)
-    mark.seal()
+    mark.write_redundantly()
     mark.close()
     content = place.read("replog.mark")
     assert len(content) == SLOT_POSITIONS[-1] + SLOT_SIZE
@@ -219,6 +219,6 @@ def test_a_sealed_mark_says_the_same_without_any_one_slot(place: Place) -> None:
     before = find_mark(place.disk, place.path)
     assert before is not None
     again = MarkFile.open(place.disk, place.path, *before, synced=True)
-    again.seal()
+    again.write_redundantly()
     again.close()
     assert place.read("replog.mark") == content

@@ -13,20 +13,20 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
-from pyreplog.log import Log, LogReader, Origin, open_readers
+from pyreplog.log import Log, LogReader, RecoveryContext, open_readers
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import TORN_PREFIX
 from pyreplog.log.overflow import find_parts, split_segment
-from pyreplog.log.transaction_index import AbortedTransaction, format_aborted, parse_aborted
+from pyreplog.log.transaction_index import AbortedRange, format_aborted, parse_aborted
 from pyreplog.ports import Disk
 from pyreplog.record import records_of
-from pyreplog.repair import save, survey
+from pyreplog.repair import apply_repair, plan_repair
 from pyreplog.runtime import open_log
 from pyreplog.testing.crash import crash_points, error_points
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import MUTATING
 from pyreplog.values import TopicPartition
-from pyreplog.verify import Book, Level, Look, check_partition
+from pyreplog.verify import CheckContext, Level, Report, check_partition
 from tests.log.conftest import Place
 from tests.log.support import CLOCK, batch, contents, raw, sync
 from tests.oracle.legacy import Old, message, wrapper
@@ -60,7 +60,7 @@ def opened(disk: Disk, directory: str, durability: str = "sync", recovery_point:
     """The folder opened for writing, as its only replica."""
     same_boot = not isinstance(disk, SimDisk) or disk.boot_id("") == FIRST_BOOT
     config = LogConfig(durability=durability)  # type: ignore[arg-type]
-    origin = Origin(clean=False, same_boot=same_boot, recovery_point=recovery_point, high_watermark=high_watermark)
+    origin = RecoveryContext(clean=False, same_boot=same_boot, recovery_point=recovery_point, high_watermark=high_watermark)
     return Log.open(disk, directory, TopicPartition("old", 0), config, CLOCK, None, origin)
 
 
@@ -112,8 +112,8 @@ def test_it_is_split_when_opened_for_writing(place: Place) -> None:
     again = opened(place.disk, place.of(T))
     assert raw(again)[: len(b"".join(batches))] == b"".join(batches)
     again.close(clean=True)
-    book = Book()
-    check_partition(place.disk, place.of(T), "old", 0, Look(), book)
+    book = Report()
+    check_partition(place.disk, place.of(T), "old", 0, CheckContext(), book)
     assert book.worst is Level.NOTE, book.findings
 
 
@@ -127,8 +127,8 @@ def test_the_first_batch_may_be_too_far_already(place: Place, recovery_point: in
         assert raw(log) == b"".join(batches)
         assert (log.end_offset, log.recovery.torn_size, leftovers(place)) == (FARTHER + 2, 0, [])
         log.close(clean=True)
-    book = Book()
-    check_partition(place.disk, place.of(T), "old", 0, Look(), book)
+    book = Report()
+    check_partition(place.disk, place.of(T), "old", 0, CheckContext(), book)
     assert (book.worst, book.batch_count) == (Level.NOTE, 3), book.findings
 
 
@@ -270,7 +270,7 @@ def test_what_goes_with_the_segment_goes_with_its_parts(place: Place) -> None:
     index each part's says that it is."""
     batches = stretched()
     put(place, batches)
-    entries = [AbortedTransaction(7, 0, 3, 4), AbortedTransaction(7, FAR, FAR + 3, FAR + 4), AbortedTransaction(7, FARTHER, FARTHER + 1, 0)]
+    entries = [AbortedRange(7, 0, 3, 4), AbortedRange(7, FAR, FAR + 3, FAR + 4), AbortedRange(7, FARTHER, FARTHER + 1, 0)]
     index = f"{T}/{0:020d}.txnindex"
     place.write(index, format_aborted(entries))
     place.write(f"{T}/{0:020d}.snapshot", b"as it was")
@@ -406,8 +406,8 @@ def test_scans_see_all_of_it(place: Place) -> None:
 
 def findings(place: Place) -> list[tuple[Level, int, str]]:
     """What verification says of the folder: level, byte, words."""
-    book = Book()
-    check_partition(place.disk, place.of(T), "old", 0, Look(), book)
+    book = Report()
+    check_partition(place.disk, place.of(T), "old", 0, CheckContext(), book)
     return [(one.level, one.position, one.what) for one in book.findings]
 
 
@@ -429,7 +429,7 @@ def test_verification_says_what_it_is(place: Place) -> None:
 def test_repair_saves_all_of_it(place: Place) -> None:
     """Into a new log, whose segments fit."""
     put(place, stretched())
-    save(place.disk, place.path, place.path + "-saved", survey(place.disk, place.path), clock=CLOCK, random=Random(1))
+    apply_repair(place.disk, place.path, place.path + "-saved", plan_repair(place.disk, place.path), clock=CLOCK, random=Random(1))
     (reader,) = open_readers(place.disk, place.path + "-saved").values()
     seen = [record.offset for one in reader.batches(reader.start_offset, reader.end_offset) for record in records_of(one)]
     assert seen == [at for one in stretched() for at in (int.from_bytes(one[:8], "big"), int.from_bytes(one[:8], "big") + 1)]

@@ -27,8 +27,8 @@ from pyreplog.log.layout import MARK_NAME
 from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, parse_slot
 from pyreplog.ports import Disk, Stat
 from pyreplog.record import records_of, split
+from pyreplog.system.descriptor_cache import DESCRIPTORS
 from pyreplog.system.disk import SystemDisk
-from pyreplog.system.shelf import SHELF
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
 from pyreplog.values import TopicPartition
@@ -250,7 +250,7 @@ def test_a_copy_in_the_place_of_a_file_is_read(tmp_path: Path, which: str) -> No
     root.close()
     reader = only(open_readers(disk, place.of("root")))
     assert offsets(reader) == list(range(30))
-    SHELF.clear()
+    DESCRIPTORS.clear()
     for path in (tmp_path / "root" / "events-0").glob(which):
         shutil.copy2(path, tmp_path / "copy")
         (tmp_path / "copy").rename(path)

@@ -13,7 +13,7 @@ import pytest
 from pyreplog._core import TAIL_COUNT, TailCache
 from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, StorageError
-from pyreplog.log import Log, NewLog, Origin
+from pyreplog.log import Log, NewLog, RecoveryContext
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import (
     INDEX_ENTRY_SIZE,
@@ -27,7 +27,7 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.resumption import resume_offset
 from pyreplog.record import split
-from pyreplog.repair import survey
+from pyreplog.repair import plan_repair
 from pyreplog.testing.crash import crash_points
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import MUTATING, Call
@@ -285,7 +285,7 @@ def test_a_missing_beginning_is_rot_where_there_are_gaps_too(place: Place, clean
     assert (caught.value.start, caught.value.end) == (0, int(second[-24:-4]))
     damage = [one for one in verify(place.disk, place.of(T)).findings if one.level is Level.DAMAGE]
     assert [(one.start, one.end) for one in damage] == [(0, int(second[-24:-4]))]
-    (plan,) = survey(place.disk, place.of(T))
+    (plan,) = plan_repair(place.disk, place.of(T))
     assert [(one.start, one.end) for one in plan.lost] == [(0, int(second[-24:-4]))]
 
 
@@ -469,7 +469,7 @@ def test_wrong_indexes_only_cost_time(place: Place) -> None:
         if attempt % 17 == 16:
             place.disk.remove(place.of(f"{T}/{name}"))
         log = reopen(place.disk, place.of(T), clean=attempt % 2 == 0)
-        log.keep_tail(0)
+        log.set_tail_cache_size(0)
         assert raw(log) == whole
         for offset in range(0, 60, 7):
             assert contents(log, offset)[0].offset == offset
@@ -496,7 +496,7 @@ def test_an_index_entry_beyond_the_end_hinders_no_append(place: Place) -> None:
             place.write(f"{T}/{name}", bytes(content))
             log = reopen(place.disk, place.of(T), clean=True)
             assert log.append_as_leader(batch(timestamp=2000), 0).base_offset == 3, (name, bit)
-            log.keep_tail(0)
+            log.set_tail_cache_size(0)
             assert [record.offset for record in contents(log)] == [0, 1, 2, 3]
             assert log.find_timestamp(1500, 4) == (3, 2000)
             log.close(clean=True)
@@ -517,7 +517,7 @@ def test_reading_what_is_damaged_forgets_nothing_behind_it(place: Place) -> None
     place.write(path, bytes(content))
     for _ in range(3):
         log = reopen(place.disk, place.of(T), clean=True)
-        log.keep_tail(0)
+        log.set_tail_cache_size(0)
         with pytest.raises(CorruptLogError) as caught:
             log.read(8, 1 << 20, 12)
         assert (caught.value.start, caught.value.end) == (8, 10)
@@ -540,7 +540,7 @@ def test_a_batch_that_claims_to_lie_elsewhere_does_not_end_the_log(place: Place,
     content[at : at + 8] = claimed.to_bytes(8, "big")
     place.write(path, bytes(content))
     log = reopen(place.disk, place.of(T), clean=True)
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     for offset in (8, 9):
         with pytest.raises(CorruptLogError) as caught:
             log.read(offset, 1 << 20, 12)
@@ -664,7 +664,13 @@ def test_a_checkpoint_behind_the_end_wipes_nothing(place: Place) -> None:
     whole = written(place, 5)
     place.disk.remove(place.of(f"{T}/replog.mark"))
     log = Log.open(
-        place.disk, place.of(T), TopicPartition("t", 0), None, CLOCK, None, Origin(clean=False, same_boot=True, log_start_offset=1000)
+        place.disk,
+        place.of(T),
+        TopicPartition("t", 0),
+        None,
+        CLOCK,
+        None,
+        RecoveryContext(clean=False, same_boot=True, log_start_offset=1000),
     )
     assert raw(log) == whole
     assert log.start_offset == 0
@@ -731,7 +737,7 @@ def test_a_replacement_in_each_of_its_states(place: Place, state: str, clean: bo
             place.disk.remove(place.of(f"{first}.log"))
     log = reopen(place.disk, place.of(T), clean=clean)
     assert raw(log) == whole
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     assert [contents(log, offset, log.end_offset)[0].offset for offset in range(log.end_offset)] == list(range(log.end_offset))
     assert not log.recovery.kept
     assert not [name for name in place.disk.list(place.of(T)) if name.endswith((".swap", ".cleaned"))]
@@ -798,7 +804,13 @@ def test_a_folder_of_another_topic_is_refused(place: Place) -> None:
     written(place, 2)
     with pytest.raises(ConfigError, match="topic id"):
         Log.open(
-            place.disk, place.of(T), TopicPartition("t", 0), None, CLOCK, "ZbCdEfGhIjKlMnOpQrStUw", Origin(clean=False, same_boot=True)
+            place.disk,
+            place.of(T),
+            TopicPartition("t", 0),
+            None,
+            CLOCK,
+            "ZbCdEfGhIjKlMnOpQrStUw",
+            RecoveryContext(clean=False, same_boot=True),
         )
     content = place.read(f"{T}/partition.metadata")
     place.write(f"{T}/partition.metadata", b"garbage")

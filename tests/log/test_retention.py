@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, InvalidTimestampError, OffsetOutOfRangeError, StorageError
-from pyreplog.log import Log, LogRoot, NewLog, Origin, open_readers
-from pyreplog.log.calendar import JUMP_MS, Calendar
-from pyreplog.log.graves import Graves
+from pyreplog.log import Log, LogRoot, NewLog, RecoveryContext, open_readers
+from pyreplog.log.pending_deletes import PendingDeletes
+from pyreplog.log.trusted_clock import JUMP_MS, TrustedClock
 from pyreplog.record import compress, records_of, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -46,7 +46,15 @@ class Life:
 
     def reopen(self, *, clean: bool = True) -> Log:
         self.log.close(clean=clean)
-        self.log = Log.open(self.disk, self.directory, TopicPartition("t", 0), None, self.clock, None, Origin(clean=clean, same_boot=True))  # type: ignore[arg-type]
+        self.log = Log.open(
+            self.disk,
+            self.directory,
+            TopicPartition("t", 0),
+            None,
+            self.clock,
+            None,
+            RecoveryContext(clean=clean, same_boot=True),  # type: ignore[arg-type]
+        )
         return self.log
 
     def bases(self) -> list[int]:
@@ -109,7 +117,7 @@ def test_records_without_timestamps_go_by_their_file() -> None:
     life = Life(disk, "d/t-0", retention_ms=1000)
     life.clock = clock
     life.log.clock = clock
-    life.log._calendar = Calendar(clock)
+    life.log._trusted_clock = TrustedClock(clock)
     life.append(4, timestamp=-1)
     clock.now_ms += 1000
     assert life.log.apply_retention() == 0
@@ -124,7 +132,7 @@ def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> N
     life = begin(place, retention_ms=10 * JUMP_MS)
     clock = JumpingClock(life.clock.now_ms)
     life.log.clock = clock
-    life.log._calendar = Calendar(clock)
+    life.log._trusted_clock = TrustedClock(clock)
     life.append(10)
     clock.jump_ms = 10**9
     assert [life.log.apply_retention() for _ in range(3)] == [1, 1, 1]
@@ -174,7 +182,7 @@ def test_each_of_many_goes_as_fast_as_each_of_few() -> None:
             return lambda *_: self
 
     def work(count: int) -> int:
-        graves, disk, steps = Graves(Nothing()), Nothing(), 0
+        graves, disk, steps = PendingDeletes(Nothing()), Nothing(), 0
 
         def note(frame: FrameType, event: str, argument: object) -> Any:
             nonlocal steps
@@ -186,8 +194,8 @@ def test_each_of_many_goes_as_fast_as_each_of_few() -> None:
         sys.settrace(note)
         try:
             for disk.base_offset in range(count):
-                graves.bury(disk, 1)  # type: ignore[arg-type]
-            graves.clear_due(1)
+                graves.schedule(disk, 1)  # type: ignore[arg-type]
+            graves.delete_due(1)
         finally:
             sys.settrace(before)
         assert not len(graves)
@@ -239,7 +247,7 @@ def test_the_start_is_durable_before_a_file_goes() -> None:
     disk.observer = None
     assert len(states) > 200
     for state in states:
-        log = Log.open(state, "d/t-0", TopicPartition("t", 0), None, life.clock, None, Origin(clean=False, same_boot=False))
+        log = Log.open(state, "d/t-0", TopicPartition("t", 0), None, life.clock, None, RecoveryContext(clean=False, same_boot=False))
         assert log.start_offset in {0, 6}
         assert log.end_offset == 6
         assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
@@ -265,13 +273,13 @@ def test_a_removal_finished_by_recovery_does_not_outrun_the_mark() -> None:
         killed.observer = look
 
     killed.observer = look
-    log = Log.open(killed, "d/t-0", TopicPartition("t", 0), None, life.clock, None, Origin(clean=False, same_boot=True))
+    log = Log.open(killed, "d/t-0", TopicPartition("t", 0), None, life.clock, None, RecoveryContext(clean=False, same_boot=True))
     killed.observer = None
     assert log.start_offset == 4
     assert sorted(name for name in killed.list("d/t-0") if name.endswith(".log")) == ["00000000000000000004.log"]
     assert len(states) > 100
     for state in states:
-        log = Log.open(state, "d/t-0", TopicPartition("t", 0), None, life.clock, None, Origin(clean=False, same_boot=False))
+        log = Log.open(state, "d/t-0", TopicPartition("t", 0), None, life.clock, None, RecoveryContext(clean=False, same_boot=False))
         assert log.start_offset in {0, 4}
         assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
 

@@ -13,8 +13,8 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, LockedError, StorageError
 from pyreplog.log import LogRoot, open_readers, parse_directory_name
+from pyreplog.log.clean_shutdown import read_farewell, read_incarnation
 from pyreplog.log.identity import id_for_name, parse_properties, read_properties
-from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.snapshot import read_offsets
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition

@@ -69,7 +69,7 @@ class Life:
         assert not root.damaged
         assert sorted(root.logs) == sorted(self.models)
         for key, model in self.models.items():
-            log = root.logs.asleep(key)
+            log = root.logs.peek(key)
             found = (log.start_offset, log.end_offset, log.high_watermark, log.durability)
             assert found == (model.start, model.end, model.high_watermark, model.config.durability), key
         return root
@@ -177,7 +177,7 @@ class Life:
 
     def log(self, key: TopicPartition) -> Log:
         """Awake or, if it is, asleep."""
-        return self.root.logs.asleep(key) if self.random.random() < 0.5 else self.root.logs[key]
+        return self.root.logs.peek(key) if self.random.random() < 0.5 else self.root.logs[key]
 
     def append(self, key: TopicPartition) -> None:
         """A batch, whose times may lie before those of others, or be none."""
@@ -204,7 +204,7 @@ class Life:
     def advance(self, key: TopicPartition) -> None:
         """The high watermark, as far as it may."""
         model, log = self.models[key], self.root.logs[key]
-        offset = min(log.counted_end, self.random.randint(model.high_watermark, model.end))
+        offset = min(log.ack_offset, self.random.randint(model.high_watermark, model.end))
         log.advance_high_watermark(offset)
         log.write_mark()
         model.high_watermark = max(model.high_watermark, offset)
@@ -220,7 +220,7 @@ class Life:
         """Old segments go, if the settings say so, and only committed ones."""
         model = self.models[key]
         self.log(key).apply_retention(confirmed=self.random.random() < 0.5)
-        start = self.root.logs.asleep(key).start_offset
+        start = self.root.logs.peek(key).start_offset
         assert model.start <= start <= model.high_watermark or start == model.start
         if model.config.retention_ms < 0 and model.config.retention_bytes < 0:
             assert start == model.start

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pyreplog._core import crc32c
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
-from pyreplog.log import Log, LogRoot, Sleeping
-from pyreplog.log.incarnation import read_farewell
+from pyreplog.log import Log, LogRoot, UnloadedLog
+from pyreplog.log.clean_shutdown import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, MARK_NAME, SUMMARIES_NAME
 from pyreplog.log.summary import NEVER_MS, Summary, checked, decode_body, decode_key, encode_body, encode_key, sealed
 from pyreplog.testing import SimClock
@@ -97,7 +97,7 @@ def test_a_log_that_cannot_wake_for_lack_of_means_sleeps_on(code: int) -> None:
         while True:
             at = disk.snapshot()
             root = LogRoot.open(at, "/root", clock=SimClock(), random=Random(1), lazy=True)
-            log = root.logs.asleep(KEYS[7])
+            log = root.logs.peek(KEYS[7])
             log.become_leader(9)
             at.fail(kind, f"/root/{KEYS[7]}/*", nth=nth, error=code)
             try:
@@ -107,7 +107,7 @@ def test_a_log_that_cannot_wake_for_lack_of_means_sleeps_on(code: int) -> None:
                 assert error.errno == code
             at.clear_faults()
             refused += 1
-            assert isinstance(log, Sleeping)
+            assert isinstance(log, UnloadedLog)
             assert (log.failure, root.damaged, opened(root)) == (None, {}, 0)
             assert log.append_as_leader(batch(1), 9).base_offset == 7
             assert log.epochs.entries[-1] == EpochEntry(9, 7)
@@ -146,9 +146,9 @@ def test_a_log_of_which_everything_was_deleted_wakes(place: Place) -> None:
     with_rest.close()
     for seed in range(2, 5):
         root = open_root(place, seed)
-        asleep = root.logs.asleep(KEYS[7], None)
-        assert isinstance(asleep, Sleeping)
-        told = asleep.epochs.entries
+        peek = root.logs.peek(KEYS[7], None)
+        assert isinstance(peek, UnloadedLog)
+        told = peek.epochs.entries
         log = root.logs[KEYS[7]]
         assert (log.start_offset, log.end_offset, log.epochs.entries) == (7, 7, told)
         assert list(told) == [(3, 7)]
@@ -188,7 +188,7 @@ def test_a_log_whose_mark_was_lost_with_its_end_is_damaged(place: Place) -> None
     file.close()
     root = open_root(place, 2)
     with pytest.raises(CorruptError, match=r"ends before what its mark promises.*offsets 6 to 6 are damaged"):
-        root.logs.asleep(KEYS[7]).append_as_leader(batch(1), 3)
+        root.logs.peek(KEYS[7]).append_as_leader(batch(1), 3)
     root.close()
     for seed in (3, 4):
         root = open_root(place, seed, lazy=False)
@@ -396,8 +396,8 @@ def test_who_goes_on_with_one_that_turned_out_damaged_hears_why(place: Place) ->
     place.disk.remove(place.of(f"root/t-9/{MARK_NAME}"))
     place.disk.remove(place.of("root/t-9/partition.metadata"))
     root = open_root(place, 4)
-    log = root.logs.asleep(KEYS[9], LogConfig())
-    assert isinstance(log, Sleeping)
+    log = root.logs.peek(KEYS[9], LogConfig())
+    assert isinstance(log, UnloadedLog)
     with pytest.raises(CorruptError):
         log.delete_records(1)
     for use in (lambda: log.become_leader(7), lambda: log.delete_records(1), lambda: log.directory):
@@ -547,7 +547,7 @@ for life in range(3):
         log.advance_high_watermark(log.end_offset)
         most = max(most, len(os.listdir("/proc/self/fd")))
     for log in root.logs.values():
-        log.keep_tail(0)
+        log.set_tail_cache_size(0)
         assert log.read(0, 100, log.end_offset).size > 0
         most = max(most, len(os.listdir("/proc/self/fd")))
     root.close()

@@ -24,7 +24,7 @@ from pyreplog.log.producer_snapshot import format_producers, parse_producers
 from pyreplog.log.producer_state import producer_batches
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.segment import Segment
-from pyreplog.log.transaction_index import AbortedTransaction, TransactionIndex, format_aborted, parse_aborted
+from pyreplog.log.transaction_index import AbortedRange, TransactionIndex, format_aborted, parse_aborted
 from pyreplog.record import BatchBuilder, Record, records_of
 from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk
@@ -151,7 +151,7 @@ def test_indexes_and_snapshots_are_had_again_from_the_batches(name: str) -> None
             continue  # what was before the first batch is gone
         segments = segments_of(folder)
         table = ProducerTable()
-        aborted: dict[int, list[AbortedTransaction]] = {segment.base_offset: [] for segment in segments}
+        aborted: dict[int, list[AbortedRange]] = {segment.base_offset: [] for segment in segments}
         due = list(snapshots)
 
         def check(offset: int, due: list[int] = due, table: ProducerTable = table, folder: Path = folder) -> None:
@@ -170,7 +170,7 @@ def test_indexes_and_snapshots_are_had_again_from_the_batches(name: str) -> None
                 check(one.base_offset)
                 done = table.note(one, one.base_offset)
                 if done is not None and done.aborted:
-                    entry = AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset)
+                    entry = AbortedRange(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset)
                     aborted[segment.base_offset].append(entry)
         check(2**63 - 1)
         for segment in segments:
@@ -345,7 +345,7 @@ def test_empty_and_unknown_control_batches(place: Place) -> None:
 
 def test_index_entries_are_kafkas() -> None:
     """Golden vector A8, both ways."""
-    entry = AbortedTransaction(77, 100, 201, 202)
+    entry = AbortedRange(77, 100, 201, 202)
     content = bytes.fromhex("0000000000000000004d000000000000006400000000000000c900000000000000ca")
     assert format_aborted([entry]) == content
     assert parse_aborted(content, 100, "x") == [entry]
@@ -355,7 +355,7 @@ def test_index_entries_are_kafkas() -> None:
 def test_a_transaction_index_is_what_recovery_found_and_is_synced_open_or_not(place: Place) -> None:
     """Where nothing was aborted no entry is left to come back; and files may have been closed since they were written."""
     index = TransactionIndex(place.disk, place.path, 100)
-    index.append(AbortedTransaction(1, 100, 110, 100))
+    index.append(AbortedRange(1, 100, 110, 100))
     index.write()
     index.close()
     assert len(index.files()) == 1
@@ -374,19 +374,19 @@ def test_index_file(place: Place) -> None:
     assert index.files() == []
     assert place.disk.stat(index.path) is None
     for last in (110, 120, 130):
-        index.append(AbortedTransaction(1, 101, last, last + 1))
+        index.append(AbortedRange(1, 101, last, last + 1))
     index.write()
     index.close()
     index = TransactionIndex(place.disk, place.path, 100)
     with pytest.raises(ValueError, match="after 130"):
-        index.append(AbortedTransaction(1, 101, 130, 131))
+        index.append(AbortedRange(1, 101, 130, 131))
     index.truncate(120)
-    index.append(AbortedTransaction(2, 111, 125, 126))
+    index.append(AbortedRange(2, 111, 125, 126))
     index.write()
     index.close()
     assert [entry.last_offset for entry in TransactionIndex(place.disk, place.path, 100).entries] == [110, 125]
     with pytest.raises(ValueError):
-        parse_aborted(format_aborted([AbortedTransaction(1, 90, 99, 100)]), 100, "x")
+        parse_aborted(format_aborted([AbortedRange(1, 90, 99, 100)]), 100, "x")
     with pytest.raises(ValueError):
         parse_aborted(b"\x00\x01" + bytes(32), 0, "x")
 

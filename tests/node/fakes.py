@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from pyreplog.controller import PartitionKey
 from pyreplog.log import Log
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Hosted, Timers
+from pyreplog.node.hosting import HostedPartition, Timers
 from pyreplog.ports import Address, Disk, Transport
-from pyreplog.quorum import PartitionKey
 from pyreplog.replica import Effect, Event, Replica
 from pyreplog.testing import SimDisk
 from pyreplog.values import TopicPartition
@@ -80,14 +80,14 @@ class Desk:
         disk: Disk = SimDisk()
         self.effects = Effects("me", cast("Transport", self.transport), disk, self.timers, 100)
         self.effects.now_ns = 1000 * MS
-        self.hosted: dict[PartitionKey, Hosted] = {}
+        self.hosted: dict[PartitionKey, HostedPartition] = {}
         self.replicas: dict[int, FakeReplica] = {}
 
-    def host(self, number: int) -> Hosted:
+    def host(self, number: int) -> HostedPartition:
         """A partition of topic id ``id``."""
         replica = self.replicas[number] = FakeReplica()
         key = ("id", number)
-        hosted = self.hosted[key] = Hosted(key, TopicPartition("t", number), cast("Log", None), replica)
+        hosted = self.hosted[key] = HostedPartition(key, TopicPartition("t", number), cast("Log", None), replica)
         return hosted
 
     def wait(self, ms: int) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyreplog.node.follow import Following
-from pyreplog.node.hosting import Hosted, Standing
-from pyreplog.quorum import BrokerImage
+from pyreplog.controller import BrokerImage
+from pyreplog.node.hosting import ClusterView, HostedPartition
+from pyreplog.node.replica_fetcher import ReplicaFetcher
 from pyreplog.replica import Effect, Event, Fetch, FetchAnswered
 from pyreplog.wire import (
     ErrorCode,
@@ -24,15 +24,15 @@ class Follower(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.standing = Standing()
+        self.standing = ClusterView()
         self.standing.broker_epoch = 5
         for leader in (7, 8):
             self.standing.image.brokers[leader] = BrokerImage(leader, 1, "i", f"node-{leader}", False, False, ())
-        self.following = Following(self.effects, self.standing, 1, 500, 100)
+        self.following = ReplicaFetcher(self.effects, self.standing, 1, 500, 100)
         self.effects.on_fetch = self.following.want
         self.effects.on_stop_fetching = self.following.forget
 
-    def want(self, hosted: Hosted, offset: int, leader: int = 7) -> FetchPartition:
+    def want(self, hosted: HostedPartition, offset: int, leader: int = 7) -> FetchPartition:
         """The partition's replica wants to fetch from there."""
         request = FetchPartition(hosted.partition, 3, offset)
         self.following.want(hosted, Fetch(leader, request))

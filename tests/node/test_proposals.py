@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyreplog.node.hosting import Standing
+from pyreplog.node.hosting import ClusterView
 from pyreplog.node.proposals import TIMEOUT_NS, Proposals
 from pyreplog.replica import AlterPartition, AlterPartitionAnswered
 from pyreplog.wire import (
@@ -23,7 +23,7 @@ class Proposing(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        standing = Standing()
+        standing = ClusterView()
         standing.broker_epoch = 5
         self.proposals = Proposals(self.effects, standing, 1, "controller")
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pyreplog.client import Producer
-from pyreplog.client.calls import Calls
+from pyreplog.client.calls import RequestTracker
 from pyreplog.ports import Received
 from pyreplog.record import BatchBuilder
 from pyreplog.system import LocalNetwork
@@ -181,7 +181,7 @@ def test_numbers_are_of_31_bits() -> None:
     node.listen("node")
     clock = SimClock()
     clock.advance_to((2**31 - 2) * 1000)
-    calls = Calls(network.endpoint(), clock, "client", 1000)
+    calls = RequestTracker(network.endpoint(), clock, "client", 1000)
     for _ in range(2):
         calls.send("node", MetadataRequest([]), lambda answer: None)
         calls.tell("node", MetadataRequest([]))

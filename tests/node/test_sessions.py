@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from pyreplog.node.sessions import FollowerSessions
+from pyreplog.node.sessions import LeaderFetchSessions
 from pyreplog.replica import FollowerFetch, Reply
 from pyreplog.wire import (
     ErrorCode,
@@ -25,7 +25,7 @@ class Leader(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sessions = FollowerSessions(self.effects, self.hosted, Random(1))
+        self.sessions = LeaderFetchSessions(self.effects, self.hosted, Random(1))
         self.number = 0
         for number in range(2):
             self.host(number)

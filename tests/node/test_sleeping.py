@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyreplog.log import Log, LogRoot
-from pyreplog.log.sleeping import Sleeping
+from pyreplog.log.unloaded import UnloadedLog
 from pyreplog.record import split
 from pyreplog.testing import SimDisk, TopicOptions, Totals, World
 from pyreplog.values import TopicPartition
@@ -394,5 +394,5 @@ def test_no_invariant_breaks_where_everything_sleeps() -> None:
 def _log(world: World, node_id: int, number: int) -> Log:
     found = world.log_of(node_id, (key_of(world)[0], number))
     assert found is not None
-    assert not isinstance(found, Sleeping)
+    assert not isinstance(found, UnloadedLog)
     return found

@@ -65,13 +65,13 @@ class PlainLeader:
     def __post_init__(self) -> None:
         self._isr_at_start = list(self.committed)
 
-    def candidate(self, now: int, end: int, counted_end: int) -> int:
+    def candidate(self, now: int, end: int, ack_offset: int) -> int:
         """The high watermark now."""
         minimum = min(self.min_insync, len(self.replicas))
         if len(self.committed) < minimum:
             return self.high_watermark
         maximal = set(self.committed) | set(self.proposed or [])
-        ends = [counted_end]
+        ends = [ack_offset]
         for follower in self.replicas[1:]:
             caught_up = self.end(follower) == end or now - self.last_caught_up(follower) <= self.lag_max
             epoch = self.history[follower][-1].broker_epoch if self.history.get(follower) else None

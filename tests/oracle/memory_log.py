@@ -140,7 +140,7 @@ class MemoryLog:
         self.fail_next: BaseException | None = None
 
     @property
-    def counted_end(self) -> int:
+    def ack_offset(self) -> int:
         return self.flushed_offset if self.durability == "sync" else self.end_offset
 
     def set_incomplete(self, value: bool) -> None:

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, RecordBatch, find_too_large, murmur2, stamp
 from pyreplog.errors import ConfigError
-from pyreplog.moments import TIMESTAMP_MAX
+from pyreplog.timestamps import TIMESTAMP_MAX
 from pyreplog.values import RecordMetadata, TimestampType
 from tests.golden import vectors
 from tests.oracle import batch as oracle

@@ -17,8 +17,8 @@ from pyreplog._core import (
     RecordBatch,
     SegmentEnd,
     SentBatch,
+    TailBudget,
     TailCache,
-    TailRoom,
     TimeIndex,
     crc32c,
 )
@@ -280,15 +280,15 @@ def test_who_is_asked_about_a_clients_batch() -> None:
     ones = [made(1, 0, 1, size=size) for size in range(5)]
     seen: list[Buffer] = []
 
-    def is_sound(batch: Buffer) -> bool:
+    def is_valid(batch: Buffer) -> bool:
         seen.append(batch)
         return batch is not ones[3]
 
     pairs = list(zip(ones, (False, True, False, False, False), strict=True))
-    assert len(end.append_own(pairs, 7, 3, 1 << 20, tail, producers, is_sound)) == 3
+    assert len(end.append_own(pairs, 7, 3, 1 << 20, tail, producers, is_valid)) == 3
     assert [ones.index(one) for one in seen] == [0, 2, 3]  # type: ignore[arg-type]
     assert ones[3:] == [made(1, 0, 1, size=size) for size in (3, 4)]
-    assert end.append_own(pairs[3:], 10, 3, 1 << 20, tail, producers, is_sound) == []
+    assert end.append_own(pairs[3:], 10, 3, 1 << 20, tail, producers, is_valid) == []
 
 
 def test_a_refused_group_is_as_it_came() -> None:
@@ -516,7 +516,7 @@ def test_what_finds_no_memory_is_not_kept(shares: bool) -> None:
     memory = pytest.importorskip("_testcapi")
     refused = 0
     for nth in range(8):
-        tail = TailCache(1000, TailRoom(10_000) if shares else None)
+        tail = TailCache(1000, TailBudget(10_000) if shares else None)
         data = memoryview(bytes(100))
         for number in range(600):  # the list of them grows, and is cut, at some of them
             before, size = len(tail), tail.size

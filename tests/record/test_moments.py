@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from pyreplog._core import BatchBuilder, RecordBatch
 from pyreplog.arrow import timestamp_ms
-from pyreplog.client import Outcome
+from pyreplog.client import BatchResult
 from pyreplog.errors import ConfigError
-from pyreplog.moments import record_ms
 from pyreplog.record import Gathering, Record
+from pyreplog.timestamps import record_ms
 from pyreplog.values import TimestampType
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_wherever_a_record_comes_in() -> None:
     """One by one, many, gathered, made by hand; the records have a number, and so have those who ask for it."""
     stamps: list[int] = []
     builder = BatchBuilder()
-    outcome = Outcome(None, "t", 0, stamps)
+    outcome = BatchResult(None, "t", 0, stamps)
     builder.begin(outcome, stamps, 1 << 20)
     assert builder.gather(b"1", None, (), AT) is not None
     gathering = Gathering(builder, None, lambda *_: None)
@@ -68,7 +68,7 @@ def test_wherever_a_record_comes_in() -> None:
     assert [record.timestamp for record in batch.records()] == [AT_MS, AT_MS, AT_MS, AT_MS + 1, 7]
     for kind in (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME):
         assert Record(b"v", timestamp=AT, timestamp_type=kind).timestamp == AT_MS
-    shared = Outcome(None, "t", 0, [AT, 7])
+    shared = BatchResult(None, "t", 0, [AT, 7])
     shared.succeed(0, 0)
     assert [shared.metadata(index).timestamp for index in (0, 1)] == [AT_MS, 7]
 
@@ -78,7 +78,7 @@ def test_refused(given: Any, error: type[Exception], words: str) -> None:
     """In words that help, and nothing is added."""
     builder = BatchBuilder()
     stamps: list[int] = []
-    builder.begin(Outcome(None, "t", 0, stamps), stamps, 1 << 20)
+    builder.begin(BatchResult(None, "t", 0, stamps), stamps, 1 << 20)
     for use in (
         lambda: builder.append(b"v", None, (), given),
         lambda: builder.gather(b"v", None, (), given),

@@ -16,7 +16,7 @@ from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot, open_readers, write_topic_id
 from pyreplog.log.identity import id_for_name
 from pyreplog.record import Record, records_of
-from pyreplog.repair import PartitionPlan, save, survey
+from pyreplog.repair import PartitionPlan, apply_repair, plan_repair
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Level, Window, batch_at, verify
@@ -74,8 +74,8 @@ def found_in(disk: SimDisk, path: str, topic: str) -> Found:
 def repaired(disk: SimDisk) -> list[PartitionPlan]:
     """The plans, carried out; the result is sound, and the source as it was."""
     before = {path: disk.open(path).read_at(0, 1 << 20).tobytes() for path in files(disk, "data")}
-    plans = survey(disk, "data")
-    save(disk, "data", NEW, plans, clock=CLOCK, random=Random(3))
+    plans = plan_repair(disk, "data")
+    apply_repair(disk, "data", NEW, plans, clock=CLOCK, random=Random(3))
     book = verify(disk, NEW)
     assert book.worst is Level.NOTE, book.findings
     assert {path: disk.open(path).read_at(0, 1 << 20).tobytes() for path in files(disk, "data")} == before
@@ -153,12 +153,12 @@ def test_damage_costs_one_message(name: str, where: str) -> None:
 def test_zeros_behind_the_last_message_are_passed_over() -> None:
     """Room that a broker reserved, or what a power cut left: looked through as fast as it is read, not as what may begin anywhere."""
     disk = disk_of("magic1-none-0")
-    sound = survey(disk, "data")
+    sound = plan_repair(disk, "data")
     file = disk.open(f"data/magic1-none-0/{0:020}.log", write=True)
     file.write_at(file.size(), [bytes(16 << 20)])
     file.close()
     start = time.process_time()
-    (plan,) = survey(disk, "data")
+    (plan,) = plan_repair(disk, "data")
     assert time.process_time() - start < 3
     assert (plan.pieces, plan.lost) == (sound[0].pieces, [])
 
@@ -260,6 +260,6 @@ def test_nobody_takes_what_is_not_finished_for_a_partition(call: str) -> None:
     disk = disk_of("magicmix-none-0")
     disk.fail(call, f"{NEW}/magic*", times=1)
     with pytest.raises(StorageError):
-        save(disk, "data", NEW, survey(disk, "data"), clock=CLOCK, random=Random(3))
+        apply_repair(disk, "data", NEW, plan_repair(disk, "data"), clock=CLOCK, random=Random(3))
     disk.clear_faults()
     assert not open_readers(disk, NEW)

@@ -11,7 +11,7 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError
 from pyreplog.log import Log, LogRoot, open_readers
-from pyreplog.repair import PartitionPlan, save, survey
+from pyreplog.repair import PartitionPlan, apply_repair, plan_repair
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Level, verify
@@ -32,8 +32,8 @@ def led(disk: SimDisk, epoch: int) -> tuple[LogRoot, Log]:
 def repaired(disk: SimDisk, source: str = ROOT) -> tuple[PartitionPlan, dict[TopicPartition, Content | str]]:
     """The plan for the one partition, carried out: what a reader finds in the new folder, which is sound. The source is as it was."""
     before = {path: disk.open(path).read_at(0, 1 << 20).tobytes() for path in files(disk, source)}
-    (plan,) = survey(disk, source)
-    save(disk, source, NEW, [plan], clock=CLOCK, random=Random(3))
+    (plan,) = plan_repair(disk, source)
+    apply_repair(disk, source, NEW, [plan], clock=CLOCK, random=Random(3))
     book = verify(disk, NEW)
     assert book.worst is Level.NOTE, book.findings
     assert {path: disk.open(path).read_at(0, 1 << 20).tobytes() for path in files(disk, source)} == before
@@ -166,8 +166,8 @@ def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int,
     disk.flip(path, disk.open(path).size() // 10 * damaged + 14, 4)
     if not history:
         disk.remove(f"{ROOT}/t-0/leader-epoch-checkpoint")
-    (plan,) = survey(disk, ROOT)
-    save(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+    (plan,) = plan_repair(disk, ROOT)
+    apply_repair(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
     assert plan.lost == []
     (reader,) = open_readers(disk, NEW).values()
     kept = [(one.base_offset, one.leader_epoch) for one in reader.batches(reader.start_offset, reader.end_offset)]
@@ -206,8 +206,8 @@ def test_a_negative_leader_epoch_keeps_nothing_else_from_being_saved(epoch: int,
     file.close()
     disk.remove(f"{ROOT}/t-0/replog.mark")
     disk.remove(f"{ROOT}/t-0/leader-epoch-checkpoint")
-    (plan,) = survey(disk, ROOT)
-    save(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+    (plan,) = plan_repair(disk, ROOT)
+    apply_repair(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
     assert [one.start for one in plan.lost] == lost
     (reader,) = open_readers(disk, NEW).values()
     kept = [(one.base_offset, one.leader_epoch) for one in reader.batches(0, reader.end_offset)]
@@ -237,8 +237,8 @@ def test_a_leader_epoch_that_rose_at_the_end_of_a_segment_costs_nothing(deleted:
         damaged.flip(f"{ROOT}/t-0/{base:020}.log", size // 5 * 4 + 14, 4)
         if not history:
             damaged.remove(f"{ROOT}/t-0/leader-epoch-checkpoint")
-        (plan,) = survey(damaged, ROOT)
-        save(damaged, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+        (plan,) = plan_repair(damaged, ROOT)
+        apply_repair(damaged, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
         # Between two epochs nobody can say which of them it had.
         sure = history or base + 10 != 20
         assert plan.lost == ([] if sure else [(18, 20, "leader epoch 1027 does not belong here")])
@@ -264,8 +264,8 @@ def test_a_deleted_batch_keeps_no_leader_epoch_that_falls_behind_it(lost: bool) 
     path = f"{ROOT}/t-0/{0:020}.log"
     if lost:
         disk.flip(path, disk.open(path).size() // 4 + 15, 8)
-    (plan,) = survey(disk, ROOT)
-    save(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+    (plan,) = plan_repair(disk, ROOT)
+    apply_repair(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
     assert plan.lost == []
     (reader,) = open_readers(disk, NEW).values()
     assert [(one.base_offset, one.leader_epoch) for one in reader.batches(4, 8)] == [(4, 5), (6, 5)]
@@ -421,7 +421,7 @@ def test_damage_in_a_replacement_is_damage() -> None:
     disk = half_replaced([10], originals=False)
     disk.flip(f"{ROOT}/t-0/{10:020}.log.swap", 70)
     assert verify(disk, ROOT).worst is Level.DAMAGE
-    (plan,) = survey(disk, ROOT)
+    (plan,) = plan_repair(disk, ROOT)
     assert [(one.start, one.end) for one in plan.lost] == [(10, 12)]
 
 
@@ -535,10 +535,10 @@ def test_what_another_leader_wrote_is_not_borrowed(history: bool) -> None:
     size = disk.open(path).size() // 5
     for number in (1, 3):
         disk.flip(path, number * size + 100)
-    (plan,) = survey(disk, "cluster")
+    (plan,) = plan_repair(disk, "cluster")
     assert [(one.start, one.end) for one in plan.borrowed] == [(2, 4)]
     assert [(one.start, one.end) for one in plan.lost] == [(6, 8)]
-    save(disk, "cluster", NEW, [plan], clock=CLOCK, random=Random(3))
+    apply_repair(disk, "cluster", NEW, [plan], clock=CLOCK, random=Random(3))
     (reader,) = open_readers(disk, NEW).values()
     assert [(one.base_offset, one.leader_epoch) for one in reader.batches(0, 10)] == [(0, 1), (2, 1), (4, 1), (8, 3)]
     reader.close()
@@ -548,11 +548,11 @@ def test_never_in_place_and_never_over_something() -> None:
     """The target is new or empty, and apart from the source."""
     sound = golden("own")
     disk = sound.disk.snapshot()
-    plans = survey(disk, ROOT)
+    plans = plan_repair(disk, ROOT)
     disk.make_directory("taken/x")
     for target in (ROOT, f"{ROOT}/new", "taken"):
         with pytest.raises(ConfigError):
-            save(disk, ROOT, target, plans, clock=CLOCK, random=Random(3))
+            apply_repair(disk, ROOT, target, plans, clock=CLOCK, random=Random(3))
 
 
 @pytest.mark.parametrize("name", ["txn", "idempotent"])

@@ -13,7 +13,7 @@ from pyreplog.log import Log, NewLog
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import TopicPartition
 from tests.oracle.memory_log import MemoryLog
-from tests.replica.bench import Bench
+from tests.replica.replica_harness import Bench
 
 TOPIC_ID = "0123456789abcdefABCDEw"
 

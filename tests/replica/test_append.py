@@ -16,8 +16,8 @@ from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import TopicPartition
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
-from tests.replica.bench import CLIENT, MS, Bench, led
 from tests.replica.conftest import TOPIC_ID, MakeBench, Patchable
+from tests.replica.replica_harness import CLIENT, MS, Bench, led
 
 AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 

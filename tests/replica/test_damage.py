@@ -9,8 +9,8 @@ import pytest
 from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.replica import ConsumerFetch, Damaged, Effect, ListOffsets, Reply
 from pyreplog.wire import EpochEndOffset, ErrorCode, ListOffsetsPartition
-from tests.replica.bench import CLIENT, Bench
 from tests.replica.conftest import MakeBench
+from tests.replica.replica_harness import CLIENT, Bench
 from tests.replica.test_readers import at
 
 

@@ -12,9 +12,9 @@ import pytest
 from pyreplog.errors import StorageError
 from pyreplog.replica import ConsumerFetch, DeleteRecords
 from pyreplog.wire import ErrorCode, FetchPartition
-from tests.replica.bench import Bench
-from tests.replica.bench import led as led_with
 from tests.replica.conftest import MakeBench
+from tests.replica.replica_harness import Bench
+from tests.replica.replica_harness import led as led_with
 
 led = partial(led_with, records=3)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyreplog.wire import FetchPartition
-from tests.replica.bench import MS
 from tests.replica.conftest import MakeBench
+from tests.replica.replica_harness import MS
 
 
 def test_golden_walk(make_bench: MakeBench) -> None:

@@ -13,7 +13,7 @@ from pyreplog.replica import AlterPartitionAnswered, BrokersApplied, BrokerStatu
 from pyreplog.wire import ErrorCode
 from tests.oracle.high_watermark import PlainLeader, Seen
 from tests.oracle.memory_log import MemoryLog
-from tests.replica.bench import MS, Bench, request
+from tests.replica.replica_harness import MS, Bench, request
 
 FOLLOWERS = st.sampled_from([2, 3])
 
@@ -49,7 +49,7 @@ class HighWatermark(RuleBasedStateMachine):
         pending = seat.pending
         self.plain.proposed = [s.broker_id for s in pending.data.new_isr_with_epochs] if pending else None
         log = self.bench.logs[1]
-        self.plain.candidate(self.bench.now, log.end_offset, log.counted_end)
+        self.plain.candidate(self.bench.now, log.end_offset, log.ack_offset)
 
     @rule(count=st.integers(1, 3), acks=st.sampled_from([0, 1, -1]))
     def append(self, count: int, acks: int) -> None:
@@ -138,7 +138,7 @@ class HighWatermark(RuleBasedStateMachine):
         assert log.high_watermark == self.plain.high_watermark
         assert log.high_watermark >= self.seen_high_watermark
         if log.high_watermark > self.seen_high_watermark:
-            ends = [log.counted_end] + [self.plain.end(b) for b in self.bench.isr if b != 1]
+            ends = [log.ack_offset] + [self.plain.end(b) for b in self.bench.isr if b != 1]
             assert log.high_watermark <= min(ends), "beyond what the controller's in-sync set has"
             assert log.mark[1] == log.high_watermark
         self.seen_high_watermark = log.high_watermark

@@ -7,8 +7,8 @@ import pytest
 from pyreplog.replica import Produce
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
-from tests.replica.bench import CLIENT, Bench
 from tests.replica.conftest import MakeBench
+from tests.replica.replica_harness import CLIENT, Bench
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyreplog.config import NodeConfig
 from pyreplog.replica import AlterPartitionAnswered, BrokersApplied, BrokerStatus, FollowerFetch
 from pyreplog.wire import ErrorCode
-from tests.replica.bench import MS, Bench, led, request
 from tests.replica.conftest import MakeBench
+from tests.replica.replica_harness import MS, Bench, led, request
 
 LAG = NodeConfig().replica_lag_time_max_ms
 

@@ -10,7 +10,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
-from pyreplog.log import LogRoot, Sleeping
+from pyreplog.log import LogRoot, UnloadedLog
 from pyreplog.replica import (
     AlterPartitionAnswered,
     BrokersApplied,
@@ -35,8 +35,8 @@ from pyreplog.values import TopicPartition
 from pyreplog.wire import ErrorCode, ListOffsetsPartition, OffsetForLeaderPartition, PartitionData
 from tests.oracle.memory_log import MemoryLog
 from tests.replica.batches import batch
-from tests.replica.bench import Bench, request
 from tests.replica.conftest import TOPIC_ID, MakeBench
+from tests.replica.replica_harness import Bench, request
 
 
 def test_metadata_moves_the_roles(make_bench: MakeBench) -> None:
@@ -170,7 +170,7 @@ def test_a_leader_whose_log_cannot_wake_to_show_more_tries_again_later() -> None
     root.create_log("t", 0, TOPIC_ID, LogConfig(durability="os")).append_as_leader(bytearray(batch([b"a"])), 0)
     root.close()
     root = opened()
-    log = root.logs.asleep(key, LogConfig(durability="os"))
+    log = root.logs.peek(key, LogConfig(durability="os"))
     bench = Bench({1: log})
     bench.leader_epoch = 3
     disk.fail("open", "*t-0/*", times=None, error=errno.EMFILE)
@@ -179,12 +179,12 @@ def test_a_leader_whose_log_cannot_wake_to_show_more_tries_again_later() -> None
         bench.now = bench.wakes.pop(1)
         bench.step(1, Tick())
     assert (bench.offline, bench.replicas[1].role, log.high_watermark) == ([], "leader", 0)
-    assert isinstance(log, Sleeping)
+    assert isinstance(log, UnloadedLog)
     disk.clear_faults()
     bench.now = bench.wakes.pop(1)
     bench.step(1, Tick())
     assert (log.high_watermark, log.epochs.latest) == (1, bench.leader_epoch)
-    assert not isinstance(log, Sleeping)
+    assert not isinstance(log, UnloadedLog)
     root.close()
 
 

@@ -18,8 +18,8 @@ from pyreplog.wire import (
 )
 from tests.oracle.memory_log import parse
 from tests.replica.batches import batch
-from tests.replica.bench import CLIENT, led
 from tests.replica.conftest import MakeBench
+from tests.replica.replica_harness import CLIENT, led
 
 
 def at(offset: int, *, epoch: int = -1, last: int = -1, size: int = 1 << 20) -> FetchPartition:

@@ -14,8 +14,8 @@ from pyreplog.replica import FetchAnswered, Follower, FollowerFetch
 from pyreplog.wire import EpochEndOffset, ErrorCode, PartitionData
 from tests.oracle.memory_log import MemoryLog
 from tests.replica.batches import batch
-from tests.replica.bench import MS, Bench, request
 from tests.replica.conftest import MakeBench
+from tests.replica.replica_harness import MS, Bench, request
 
 
 def fill(log: Any, *runs: tuple[int, int], tag: bytes = b"") -> None:

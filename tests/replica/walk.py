@@ -34,7 +34,7 @@ from pyreplog.wire import (
     PartitionProduceResponse,
 )
 from tests.oracle.memory_log import MemoryLog
-from tests.replica.bench import CLIENT, Bench
+from tests.replica.replica_harness import CLIENT, Bench
 
 COUNT = 3
 ACTIONS = (
@@ -312,7 +312,7 @@ class Walk(Bench):
             self.expect(offset in self.exposed, "S14", f"offset {offset} was acknowledged, but is below no leader's high watermark")
         committed = [self.logs[b] for b in self.isr]
         for log in committed:
-            end = log.counted_end
+            end = log.ack_offset
             for offset, data in self.exposed.items():
                 if offset < log.start_offset:
                     continue

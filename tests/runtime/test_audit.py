@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what else is op
 LIVES = """
 import os, shutil, sys
 import pyreplog
-from pyreplog.repair import survey
+from pyreplog.repair import plan_repair
 from pyreplog.system import SystemDisk
 from pyreplog.verify import verify
 
@@ -74,7 +74,7 @@ def damaged(root):
                     pass
             verify(disk, copy)
             try:
-                survey(disk, copy)
+                plan_repair(disk, copy)
             except pyreplog.PyreplogError:
                 pass
             shutil.rmtree(copy)

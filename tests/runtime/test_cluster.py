@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import pyreplog
-from pyreplog.client import Pending
+from pyreplog.client import Completion
 from pyreplog.errors import KafkaStorageError, MessageTooLargeError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.record import partition_for_key
@@ -855,7 +855,7 @@ def test_a_record_that_another_thread_took(cluster: pyreplog.Cluster, create: Ca
         enter = consumer._driver.enter
         driver = consumer._driver
 
-        def settles(self, pending: Pending, timeout: float) -> bool:
+        def settles(self, pending: Completion, timeout: float) -> bool:
             patience.append(timeout)
             producer.send(topic, b"%d" % len(patience)).result(10)
             settled = self.driver.settles(pending, timeout)

@@ -12,9 +12,9 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import ClosedError, OutcomeUnknownError
+from pyreplog.runtime.at_exit import remembered
 from pyreplog.runtime.driver import Driver
-from pyreplog.runtime.exits import remembered
-from tests.runtime.strikes import Strike, Struck, struck
+from tests.runtime.interrupt_injection import Strike, Struck, struck
 
 PATIENCE_S = 30.0
 

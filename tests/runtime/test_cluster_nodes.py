@@ -15,8 +15,8 @@ import pytest
 import pyreplog
 from pyreplog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from pyreplog.node import Node
-from pyreplog.runtime.member import ClusterNode
-from tests.runtime.still import still
+from pyreplog.runtime.cluster_node import ClusterNode
+from tests.runtime.frozen_driver import still
 
 
 def test_nodes_stop_in_order_under_load(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

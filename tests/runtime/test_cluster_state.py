@@ -19,7 +19,7 @@ from pyreplog.ports import Disk, File
 from pyreplog.system import SystemDisk
 from pyreplog.testing import BreakableCluster
 from pyreplog.values import TopicPartition
-from tests.runtime.still import still
+from tests.runtime.frozen_driver import still
 
 PATIENCE_S = 30.0
 STATE = "replog.controller"

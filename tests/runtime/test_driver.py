@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from pyreplog.client import Pending
+from pyreplog.client import Completion
 from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.runtime.background import Background
-from pyreplog.runtime.driver import TIMER_CHECK, Driver, Seat
+from pyreplog.runtime.driver import TIMER_CHECK, DrivenMachine, Driver
 from pyreplog.runtime.retry import INTERVAL_NS, Retry
 from pyreplog.system import SystemClock
 from pyreplog.system.held import HeldSyncs
 from pyreplog.testing import SimClock
-from tests.runtime.polled import Polled
-from tests.runtime.still import still
+from tests.runtime.frozen_driver import still
+from tests.runtime.polling import Polled
 
 PATIENT_S = 60.0
 
 
-def seat_of(driver: Driver, machine: Polled) -> Seat:
+def seat_of(driver: Driver, machine: Polled) -> DrivenMachine:
     """``machine`` in ``driver``, with nothing to do yet."""
     seat = driver.add(machine, driver.network.endpoint(), lambda error: None)
     driver.network.ready.clear()
@@ -67,7 +67,7 @@ def test_who_waits_leaves_in_time_where_there_is_always_something_to_do() -> Non
     machine = Busy()
     seat = seat_of(driver, machine)
     driver.network.enter(seat.transport)
-    assert not driver.settles(Pending(driver), 0.1)
+    assert not driver.settles(Completion(driver), 0.1)
     assert 100 <= machine.count <= 100 + TIMER_CHECK
     assert driver.network.ready  # for whoever drives next
 
@@ -90,7 +90,7 @@ def test_a_second_interrupt_while_the_first_is_seen_to(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(HeldSyncs, "rescue", rescue_late)
     with pytest.raises(KeyboardInterrupt):
-        driver.wait_for(Pending(driver), 1.0)
+        driver.wait_for(Completion(driver), 1.0)
     assert HeldSyncs.rescue is rescue
     assert seat.busy
     driver._work()
@@ -107,7 +107,7 @@ def test_stopped_between_the_steps_of_a_wait(timeout: float | None) -> None:
 
     def wait() -> None:
         try:
-            driver.wait_for(Pending(driver), timeout)
+            driver.wait_for(Completion(driver), timeout)
         except ClosedError as error:
             told.append(error)
 
@@ -146,7 +146,7 @@ def sent_after_a_wait() -> tuple[Driver, Polled]:
     machine = Polled()
     seat = seat_of(driver, machine)
     with pytest.raises(TimeoutError):
-        driver.wait_for(Pending(driver), 0.0)
+        driver.wait_for(Completion(driver), 0.0)
     driver.enter(seat)
     return driver, machine
 
@@ -165,7 +165,7 @@ def test_who_awaits_is_not_left_to_who_waited_before() -> None:
     driver, machine = sent_after_a_wait()
 
     async def ask() -> None:
-        driver.future_of(Pending(driver))
+        driver.future_of(Completion(driver))
 
     asyncio.run(ask())
     driver._work()
@@ -227,17 +227,17 @@ def test_what_is_due_is_somebodys() -> None:
     cut short."""
     driver = Driver(SystemClock(), "test")
     background = driver._background
-    driver._pass_on()
+    driver._hand_over()
     assert not background.is_armed
     driver._background_until_ns, driver._due_ns = 2000, 1000
-    driver._pass_on()
+    driver._hand_over()
     assert background.is_armed
     background.is_armed = False
     driver._due_ns = 2000
-    driver._pass_on()
+    driver._hand_over()
     assert not background.is_armed
     driver._is_cut_short = True
-    driver._pass_on()
+    driver._hand_over()
     assert background.is_armed
 
 
@@ -258,7 +258,7 @@ def test_a_turn_that_comes_too_late_is_passed_on() -> None:
     next_one = threading.Lock()
     next_one.acquire()
 
-    class Settled(Pending):
+    class Settled(Completion):
         def remove_waiter(self, release: object) -> None:
             driver._waiting.clear()  # handed the drive
             driver._waiting.append(next_one)

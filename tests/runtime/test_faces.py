@@ -13,7 +13,7 @@ import pytest
 
 import pyreplog
 from pyreplog import TopicPartition
-from pyreplog.client import Outcome
+from pyreplog.client import BatchResult
 from pyreplog.testing import SimDisk
 
 
@@ -147,8 +147,8 @@ def test_acks_tell_of_the_first_error(tmp_path: Path) -> None:
         acks = log.append_many([b"a", b"b"], wait=False)
         assert acks.exception(10) is None
         assert len(acks.result()) == 2
-    outcome = Outcome(None, "t", 0)
-    settled = Outcome(None, "t", 0)
+    outcome = BatchResult(None, "t", 0)
+    settled = BatchResult(None, "t", 0)
     settled.succeed(0, 0)
     error = pyreplog.StorageError(28, "no room")
     outcome.fail(error)

@@ -17,11 +17,11 @@ import pytest
 import pyreplog
 from pyreplog.ports import File
 from pyreplog.runtime.background import Background
-from pyreplog.runtime.follow import PAUSE_MAX_S, PAUSE_MIN_S, DiskNews, WriterNews, _wait, follow
+from pyreplog.runtime.follow import PAUSE_MAX_S, PAUSE_MIN_S, FileWatchSignal, WriterSignal, _wait, follow
 from pyreplog.system import SystemDisk
-from pyreplog.system.shelf import SHELF
+from pyreplog.system.descriptor_cache import DESCRIPTORS
 from pyreplog.testing import SimDisk
-from tests.runtime.unread import Unread
+from tests.runtime.unread_results import Unread
 
 FOREVER = 60.0
 
@@ -306,7 +306,7 @@ def test_a_file_that_gave_its_descriptor_up_may_come_back_as_another_logs(tmp_pa
     with pyreplog.open_log(path, "r") as reader:
         records = iter(reader)
         assert next(records).value == b"o" * 3000
-        SHELF.clear()
+        DESCRIPTORS.clear()
         os.link(former, tmp_path / "number")
         path.rename(tmp_path / "gone")
         new = write(b"n")
@@ -395,15 +395,15 @@ def test_another_process_follows(tmp_path: Path) -> None:
 
 def test_offsets_without_records_are_passed() -> None:
     """What a leader's marks, or compaction, leave behind is nothing new; and the news are given back."""
-    forgotten: list[WriterNews] = []
-    news = WriterNews(forgotten.append)
+    forgotten: list[WriterSignal] = []
+    news = WriterSignal(forgotten.append)
     assert list(follow(Unread(news), 0, 0.0)) == []
     assert forgotten == [news]
 
 
 def test_who_is_not_told_looks_less_and_less_often() -> None:
     """From a millisecond up to a bound; and soon again once something came."""
-    news = DiskNews(BlindDisk(), [])
+    news = FileWatchSignal(BlindDisk(), [])
     pauses = [news.pause() for _ in range(10)]
     assert pauses[:3] == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S]
     assert pauses[-1] == PAUSE_MAX_S

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import pyreplog
+from pyreplog.controller import describe
 from pyreplog.log import Log
-from pyreplog.quorum import describe
 
 PATIENCE_S = 20.0
 ODD_MS = 666

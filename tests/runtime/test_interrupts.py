@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 
 import pyreplog
-from pyreplog.client import Outcome, Pending
+from pyreplog.client import BatchResult, Completion
+from pyreplog.controller import local_controller
 from pyreplog.errors import OutcomeUnknownError
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import LogRoot, producer_snapshot
-from pyreplog.quorum import authority
 from pyreplog.runtime.driver import Driver
-from pyreplog.system.held import HeldSyncs, _Group
+from pyreplog.system.held import HeldSyncs, _SyncBatch
 from pyreplog.system.syncs import SyncPool
 from pyreplog.wire import ListOffsetsRequest
-from tests.runtime.still import still
-from tests.runtime.strikes import Strike, struck
+from tests.runtime.frozen_driver import still
+from tests.runtime.interrupt_injection import Strike, struck
 
 PATIENCE_S = 30.0
 
@@ -256,7 +256,7 @@ def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(cluster:
         raise Struck
 
     with monkeypatch.context() as patched:
-        patched.setattr(authority, "store", strike)
+        patched.setattr(local_controller, "store", strike)
         with pytest.raises(Struck):
             cluster.nodes[0].kill()
     cluster.nodes[0].restart(PATIENCE_S)
@@ -299,7 +299,7 @@ def test_no_interrupt_leaves_a_sync_behind(cluster: pyreplog.Cluster, create: Ca
     create(durability="sync")
     ways = (SyncPool.begin, SyncPool.lend, SyncPool.end_lent, HeldSyncs.begin, HeldSyncs.start, HeldSyncs.finish, Driver._sync)
     # Of what is compiled too: there nothing strikes but where it calls something that is not, or waits.
-    places = {way.__code__ for way in (*ways, _Group.begin, _Group.end) if hasattr(way, "__code__")}
+    places = {way.__code__ for way in (*ways, _SyncBatch.begin, _SyncBatch.end) if hasattr(way, "__code__")}
     struck: list[str] = []
     with cluster.producer() as producer:
         producer.send("events", b"first").result(PATIENCE_S)
@@ -392,10 +392,10 @@ def test_an_interrupt_just_before_an_acknowledgement_leaves_nobody_waiting(
 ) -> None:
     """A producer's batch is its own until it is settled: what an interrupted turn was about to settle has an unknown outcome."""
     create()
-    succeed = Outcome.succeed
-    struck: list[Outcome] = []
+    succeed = BatchResult.succeed
+    struck: list[BatchResult] = []
 
-    def strike(outcome: Outcome, *given: int) -> None:
+    def strike(outcome: BatchResult, *given: int) -> None:
         if not struck and threading.current_thread() is threading.main_thread():
             struck.append(outcome)
             raise KeyboardInterrupt
@@ -404,7 +404,7 @@ def test_an_interrupt_just_before_an_acknowledgement_leaves_nobody_waiting(
     with cluster.producer() as producer:
         producer.send("events", b"before").result(PATIENCE_S)
         with monkeypatch.context() as patches:
-            patches.setattr(Outcome, "succeed", strike)
+            patches.setattr(BatchResult, "succeed", strike)
             for _ in range(1000):  # until this thread drives at that moment
                 ack = producer.send("events", b"v")
                 with contextlib.suppress(KeyboardInterrupt):
@@ -417,11 +417,13 @@ def test_an_interrupt_just_before_an_acknowledgement_leaves_nobody_waiting(
 def test_an_interrupt_while_waiters_are_told_forgets_none() -> None:
     """Whoever waits for something that is settled hears of it, whichever of them a signal handler comes in front of."""
     for moment in range(3):
-        pending = Pending()
+        pending = Completion()
         told: list[int] = []
         struck: list[int] = []
 
-        def wait(number: int, pending: Pending = pending, told: list[int] = told, struck: list[int] = struck, moment: int = moment) -> None:
+        def wait(
+            number: int, pending: Completion = pending, told: list[int] = told, struck: list[int] = struck, moment: int = moment
+        ) -> None:
             def release() -> None:
                 if number == moment and not struck:
                     struck.append(number)
@@ -540,7 +542,7 @@ def replace(cluster: pyreplog.Cluster, seat: Any) -> None:
         cluster._driver._mend()
 
 
-@pytest.mark.parametrize("way", ["send", "send_many", "offer", "partitions"])
+@pytest.mark.parametrize("way", ["send", "send_many", "try_append_nowait", "partitions"])
 def test_who_sends_while_a_producer_is_replaced(cluster: pyreplog.Cluster, create: Callable[..., str], way: str) -> None:
     """Another thread's record goes by the machine before, and its outcome is unknown then, or by the one after: no error of its own."""
     create()
@@ -554,7 +556,7 @@ def test_who_sends_while_a_producer_is_replaced(cluster: pyreplog.Cluster, creat
                     told.append(producer.send_many("events", [b"x"])[0])
                 elif way == "partitions":
                     told.append(producer.partitions("events"))
-                elif way == "offer":
+                elif way == "try_append_nowait":
                     told.append(producer._offer("events", b"x", None, None, (), None) or producer.send("events", b"x"))
                 else:
                     told.append(producer.send("events", b"x"))
@@ -751,8 +753,10 @@ def test_nodes_that_are_away_are_not_waited_for(cluster: pyreplog.Cluster) -> No
     for node in cluster.nodes:
         node.pause()
     session_s = cluster._config.session_timeout_ms / 1000
-    authority = cluster._authority.authority
-    assert cluster._driver.wait_until(lambda: not any(broker.active for broker in authority.image.brokers.values()), session_s + PATIENCE_S)
+    local_controller = cluster._authority.authority
+    assert cluster._driver.wait_until(
+        lambda: not any(broker.active for broker in local_controller.image.brokers.values()), session_s + PATIENCE_S
+    )
     assert cluster._driver.alone(cluster._counts)
     with pytest.raises(pyreplog.BrokerNotAvailableError):
         cluster.admin.create_topic("events")
@@ -851,7 +855,7 @@ def test_a_refusal_that_a_handler_raises_is_not_the_disks(
 ) -> None:
     """Struck where a disk that is full is worked around, or told, it reaches the caller as it is; and the next call succeeds."""
     create(segment_bytes="2000")
-    module, name = (producer_snapshot, "begin_file") if where == "snapshot" else (authority, "store")
+    module, name = (producer_snapshot, "begin_file") if where == "snapshot" else (local_controller, "store")
     with cluster.producer() as producer, handled(pyreplog.StorageError(errno.ENOSPC, "of the handler's", "x")) as ring:
         strike, _ = struck_once(ring, getattr(module, name))
 
@@ -880,7 +884,7 @@ def test_a_value_error_of_a_handlers_is_not_lost_where_a_waiter_gives_up() -> No
 
         def __call__(self) -> None: ...
 
-    error, pending = ValueError("of the handler's"), Pending()
+    error, pending = ValueError("of the handler's"), Completion()
     pending.add_waiter(Ringing())
     with handled(error), pytest.raises(ValueError, match="of the handler's") as caught:
         pending.remove_waiter(lambda: None)

@@ -17,14 +17,14 @@ import pyreplog
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import SyncPlan
 from pyreplog.log.segments import Segments
+from pyreplog.runtime.at_exit import forget, remember, remembered
 from pyreplog.runtime.background import Background
-from pyreplog.runtime.exits import forget, remember, remembered
+from pyreplog.runtime.group_commit import GroupCommit
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.syncer import Syncer
 from pyreplog.runtime.views import ReaderView
 from pyreplog.testing import SimDisk
+from tests.runtime.interrupt_injection import Struck, interrupted
 from tests.runtime.slow import SlowDisk
-from tests.runtime.strikes import Struck, interrupted
 from tests.runtime.test_log_faults import no_descriptor, opened
 from tests.seed import EVERY, FIRST, SEED, tell
 
@@ -80,13 +80,13 @@ def test_what_is_gathered_while_a_sync_fails_is_told(monkeypatch: pytest.MonkeyP
     log.append(b"durable")
     alone(log)
     gathered: list[pyreplog.Ack] = []
-    sync = Syncer._sync
+    sync = GroupCommit._sync
 
-    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+    def during(self: GroupCommit, of: PartitionLog, plan: SyncPlan) -> None:
         gathered.append(log.append_nowait(b"gathered"))
         sync(self, of, plan)
 
-    monkeypatch.setattr(Syncer, "_sync", during)
+    monkeypatch.setattr(GroupCommit, "_sync", during)
     disk.fail("sync", "*.log", times=None)
     with pytest.raises(pyreplog.UnsyncedError):
         log.append(b"lost?")
@@ -121,7 +121,7 @@ def test_the_background_thread_tells_of_a_poisoned_log() -> None:
     ack = log.append_nowait(b"gathered")
     assert log._writer is not None
     log._writer.log.poison(pyreplog.StorageError(errno.EIO, "told to", "x"))
-    assert log._writer._tend() is None
+    assert log._writer._background_step() is None
     assert ack.done()
     log.close()
 
@@ -177,7 +177,7 @@ def test_what_was_written_before_an_interruption_is_settled_after_it(monkeypatch
     acks = log.append_many([b"a", b"b"], wait=False)
     cut_short(log, monkeypatch)
     with writer.lock:
-        writer._enter()
+        writer._prepare_change()
     assert (writer._room.size, len(writer._room._batches)) == (0, 0)
     assert log.stats().flushed_offset == 2
     assert [place.offset for place in acks.result(PATIENCE_S)] == [0, 1]
@@ -192,7 +192,7 @@ def test_nothing_is_offered_to_a_log_that_is_to_be_opened_again(monkeypatch: pyt
     writer = log._writer
     assert writer is not None
     before = writer.log
-    assert writer.offer(b"x", None, (), None) is None
+    assert writer.try_append_nowait(b"x", None, (), None) is None
     assert writer.log is before
     assert log.append(b"x") == 0
     log.close()
@@ -258,7 +258,7 @@ def test_a_close_without_descriptors_settles_what_was_written(monkeypatch: pytes
     ack = log.append_nowait(b"x")
     assert log._writer is not None
     with log._writer.lock:
-        log._writer._enter()
+        log._writer._prepare_change()
     monkeypatch.setattr(PartitionLog, "sync_plan", no_descriptor)
     monkeypatch.setattr(PartitionLog, "_sync_blocking", no_descriptor)
     with pytest.raises(pyreplog.StorageError, match="Too many"):
@@ -298,7 +298,7 @@ def test_a_close_that_syncs_at_last_acknowledges(monkeypatch: pytest.MonkeyPatch
     log = opened(disk)
     alone(log)
     acks = log.append_many([b"a", b"b"], wait=False)
-    monkeypatch.setattr(Syncer, "wait", no_descriptor)
+    monkeypatch.setattr(GroupCommit, "wait", no_descriptor)
     with pytest.raises(pyreplog.StorageError, match="Too many"):
         log.close()
     assert [ack.offset for ack in acks] == [0, 1]
@@ -330,16 +330,16 @@ def test_who_waits_for_a_sync_while_the_log_is_opened_again(monkeypatch: pytest.
     """The files that a thread is about to sync are closed by one that opens the partition again: its record is there, and counts."""
     log = opened(SimDisk())
     alone(log)
-    sync = Syncer._sync
+    sync = GroupCommit._sync
     once = [True]
 
-    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+    def during(self: GroupCommit, of: PartitionLog, plan: SyncPlan) -> None:
         if once.pop() if once else False:
             cut_short(log, monkeypatch)
             log.append_many([b"next"], wait=False)
         sync(self, of, plan)
 
-    monkeypatch.setattr(Syncer, "_sync", during)
+    monkeypatch.setattr(GroupCommit, "_sync", during)
     assert log.append(b"first") == 0
     assert log.append(b"last") == 2
     assert [record.value for record in log] == [b"first", b"next", b"last"]
@@ -350,22 +350,22 @@ def test_who_waits_for_a_sync_opens_a_log_again_whose_opening_was_cut_short(monk
     """... by a second Ctrl-C: that is nothing that the others could not do."""
     log = opened(SimDisk())
     alone(log)
-    sync = Syncer._sync
+    sync = GroupCommit._sync
     once = [True]
 
     def strike(*_: object) -> None:
         raise Struck
 
-    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+    def during(self: GroupCommit, of: PartitionLog, plan: SyncPlan) -> None:
         if once.pop() if once else False:
             cut_short(log, monkeypatch)
             with monkeypatch.context() as second:
-                second.setattr(PartitionLog, "keep_tail", strike)
+                second.setattr(PartitionLog, "set_tail_cache_size", strike)
                 with pytest.raises(Struck):
                     log.append(b"interrupted, too")
         sync(self, of, plan)
 
-    monkeypatch.setattr(Syncer, "_sync", during)
+    monkeypatch.setattr(GroupCommit, "_sync", during)
     assert log.append(b"first") == 0
     assert log.append(b"last") == 1
     assert [record.value for record in log] == [b"first", b"last"]
@@ -377,10 +377,10 @@ def test_who_waits_for_a_sync_hears_that_the_log_cannot_be_opened_again(monkeypa
     disk = SimDisk()
     log = opened(disk)
     alone(log)
-    sync = Syncer._sync
+    sync = GroupCommit._sync
     once = [True]
 
-    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+    def during(self: GroupCommit, of: PartitionLog, plan: SyncPlan) -> None:
         if once.pop() if once else False:
             cut_short(log, monkeypatch)
             disk.fail("open", "*", times=None, error=errno.EMFILE)
@@ -388,7 +388,7 @@ def test_who_waits_for_a_sync_hears_that_the_log_cannot_be_opened_again(monkeypa
                 log.append(b"refused")
         sync(self, of, plan)
 
-    monkeypatch.setattr(Syncer, "_sync", during)
+    monkeypatch.setattr(GroupCommit, "_sync", during)
     thread, ended = in_thread(lambda: log.append(b"first"))
     thread.join(PATIENCE_S)
     assert [type(error) for error in ended] == [pyreplog.UnsyncedError]
@@ -446,16 +446,16 @@ def test_a_sync_that_fails_when_the_log_was_opened_again(monkeypatch: pytest.Mon
     log = opened(disk, durability="os")
     alone(log)
     log.append(b"first")
-    sync = Syncer._sync
+    sync = GroupCommit._sync
 
-    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+    def during(self: GroupCommit, of: PartitionLog, plan: SyncPlan) -> None:
         monkeypatch.undo()
         cut_short(log, monkeypatch)
         log.append(b"opens it again")
         disk.fail("sync", "*.log")
         sync(self, of, plan)
 
-    monkeypatch.setattr(Syncer, "_sync", during)
+    monkeypatch.setattr(GroupCommit, "_sync", during)
     with pytest.raises(pyreplog.PyreplogError):
         log.flush()
     assert log._writer is not None
@@ -478,7 +478,7 @@ def test_a_log_that_cannot_be_opened_again_is_not_tried_without_end(monkeypatch:
     assert writer is not None
     writer._chores.retain_soon()
     disk.fail("open", "*", times=None, error=errno.EMFILE)
-    assert writer._tend() == 0.5
+    assert writer._background_step() == 0.5
     disk.clear_faults()
     assert log.append(b"x") == 0
     log.close()
@@ -490,7 +490,7 @@ def test_who_waits_is_not_told_of_a_log_that_is_whole_again(waits: str, monkeypa
     log = opened(SimDisk(), config={"segment.bytes": 1024})
     alone(log)
     told: list[Any] = []
-    wait = Syncer.wait
+    wait = GroupCommit.wait
 
     def struck(*_: object) -> None:
         monkeypatch.setattr(Segments, "append", append)
@@ -500,8 +500,8 @@ def test_who_waits_is_not_told_of_a_log_that_is_whole_again(waits: str, monkeypa
         with pytest.raises(KeyboardInterrupt):
             log.append(b"c" * 900)
 
-    def first_another(self: Syncer, offset: int, timeout: float | None = None) -> None:
-        monkeypatch.setattr(Syncer, "wait", wait)
+    def first_another(self: GroupCommit, offset: int, timeout: float | None = None) -> None:
+        monkeypatch.setattr(GroupCommit, "wait", wait)
         roll()
         wait(self, offset, timeout)
 
@@ -512,7 +512,7 @@ def test_who_waits_is_not_told_of_a_log_that_is_whole_again(waits: str, monkeypa
         roll()
         told += [ack.offset for ack in acks.result(PATIENCE_S)]
     else:
-        monkeypatch.setattr(Syncer, "wait", first_another)
+        monkeypatch.setattr(GroupCommit, "wait", first_another)
         told.append(log.append(b"a" * 900))
     assert told == [0]
     assert [record.value for record in log.read()] == [b"a" * 900]
@@ -578,7 +578,7 @@ def test_a_log_whose_close_was_cut_short_is_closed_when_opened_again(error: type
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Syncer, "wait", strike)
+        patch.setattr(GroupCommit, "wait", strike)
         with pytest.raises(error):
             log.close()
     assert log._writer in remembered()
@@ -614,7 +614,7 @@ def test_a_close_that_is_cut_short_ends_who_follows(monkeypatch: pytest.MonkeyPa
         raise Struck
 
     with monkeypatch.context() as patch:
-        patch.setattr(Syncer, "wait", strike)
+        patch.setattr(GroupCommit, "wait", strike)
         with pytest.raises(Struck):
             log.close()
     thread.join(PATIENCE_S)
@@ -650,13 +650,13 @@ def test_closing_within_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal handler that closes the log while its thread does."""
     log = opened(SimDisk())
     log.append(b"x")
-    wait = Syncer.wait
+    wait = GroupCommit.wait
 
-    def handler(self: Syncer, offset: int, timeout: float | None = None) -> None:
+    def handler(self: GroupCommit, offset: int, timeout: float | None = None) -> None:
         log.close()
         wait(self, offset, timeout)
 
-    monkeypatch.setattr(Syncer, "wait", handler)
+    monkeypatch.setattr(GroupCommit, "wait", handler)
     thread, ended = in_thread(log.close)
     thread.join(PATIENCE_S)
     assert ended == [None]
@@ -834,10 +834,10 @@ def test_an_append_within_a_sync_of_the_same_thread_does_not_wait_for_itself(mon
     """Its record is written, and the outer one's thread is in the middle of the sync: whether it gets there is not known yet."""
     log = opened(SimDisk())
     alone(log)
-    sync = Syncer._sync
+    sync = GroupCommit._sync
     errors: list[BaseException | None] = []
 
-    def handler(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+    def handler(self: GroupCommit, of: PartitionLog, plan: SyncPlan) -> None:
         if not errors:
             with pytest.raises(pyreplog.UnsyncedError) as caught:
                 log.append(b"inner")
@@ -845,7 +845,7 @@ def test_an_append_within_a_sync_of_the_same_thread_does_not_wait_for_itself(mon
             errors.append(caught.value.__cause__)
         sync(self, of, plan)
 
-    monkeypatch.setattr(Syncer, "_sync", handler)
+    monkeypatch.setattr(GroupCommit, "_sync", handler)
     thread, ended = in_thread(lambda: log.append(b"outer"))
     thread.join(PATIENCE_S)
     assert ended == [0]

@@ -20,10 +20,10 @@ import pytest
 import pyreplog
 from pyreplog.log.segments import Segments
 from pyreplog.runtime.encoder import Encoder
-from pyreplog.runtime.syncer import Syncer
+from pyreplog.runtime.group_commit import GroupCommit
 from pyreplog.testing import SimDisk
+from tests.runtime.interrupt_injection import Struck, interrupted
 from tests.runtime.slow import FOREVER, SlowDisk
-from tests.runtime.strikes import Struck, interrupted
 from tests.seed import EVERY, FIRST, tell
 
 PATH = "/events"
@@ -140,7 +140,7 @@ def test_a_kill_loses_nothing(durability: str) -> None:
 
 def test_acknowledging_before_the_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bug: were acknowledgements given before the sync, the same test would see records lost."""
-    monkeypatch.setattr(Syncer, "wait", lambda self, offset, timeout=None: None)
+    monkeypatch.setattr(GroupCommit, "wait", lambda self, offset, timeout=None: None)
     monkeypatch.setattr(pyreplog.runtime.writer.LogWriter, "wait_for", lambda self, pending, timeout: pending.succeed(0, 0))
     assert losses("sync", power=True) > 0
 
@@ -341,14 +341,14 @@ def test_a_sync_that_cannot_begin_is_tried_again_soon(monkeypatch: pytest.Monkey
     writer = log._writer
     assert writer is not None
     writer._background.stop()
-    writer._tend()  # what is due when a log is opened
+    writer._background_step()  # what is due when a log is opened
     acks = log.append_many([b"x"], wait=False)
     with monkeypatch.context() as patch:
         patch.setattr("pyreplog.log.Log.sync_plan", no_descriptor)
-        pause = writer._tend()
+        pause = writer._background_step()
     assert pause is not None
     assert 0 < pause <= 0.5
-    writer._tend()
+    writer._background_step()
     assert acks.done()
     log.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pyreplog
-from pyreplog.runtime.chores import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
+from pyreplog.runtime.maintenance import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.testing import SimClock, SimDisk
 from tests.log.support import bytes_of

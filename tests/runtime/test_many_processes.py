@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pyreplog
-from tests.runtime.onlooker import LAST
+from tests.runtime.recovery_listener import LAST
 
 READERS = 4
 THREADS = 16
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 def start_reader(folder: Path, out: Path) -> subprocess.Popen[str]:
     """One that has begun to follow."""
-    command = [sys.executable, "-m", "tests.runtime.onlooker", str(folder), str(out)]
+    command = [sys.executable, "-m", "tests.runtime.recovery_listener", str(folder), str(out)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -14,7 +14,7 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import ThreadCalls
 from pyreplog.system import SystemDisk, held
 
 Refuse = Callable[[int], None]
@@ -154,7 +154,7 @@ def test_a_cluster_works_and_is_closed_without_one(tmp_path: Path, refuse: Refus
     cluster = pyreplog.Cluster(tmp_path / "data", nodes=3)
     cluster.admin.create_topic("t", partitions=2)
     refuse(1)
-    monkeypatch.setattr(held._Group, "begin", lambda group: False)
+    monkeypatch.setattr(held._SyncBatch, "begin", lambda group: False)
     producer = cluster.producer()
     assert producer.send("t", b"x", partition=0).result(timeout=10).offset == 0
     producer.send("t", b"y", partition=1)
@@ -179,7 +179,7 @@ def test_awaiting_what_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
             refuse(2)
             ends = await asyncio.gather(*(log.end_offset for _ in range(8)))
             assert ends == [0] * 8
-        calls = Calls("test")
+        calls = ThreadCalls("test")
         done: list[int] = []
         refuse(1)
         for number in range(2):

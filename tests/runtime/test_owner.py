@@ -20,19 +20,19 @@ import pyarrow as pa
 import pytest
 
 import pyreplog
-from pyreplog.client import Pending
+from pyreplog.client import Completion
 from pyreplog.errors import LockedError, SpoolRefusedError, StorageError
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, MARK_NAME
 from pyreplog.record import RecordBatch
-from pyreplog.runtime import apply_unowned
-from pyreplog.runtime import lookout as lookouts
-from pyreplog.runtime import owner as owners
-from pyreplog.runtime.owner import SpoolOwner
+from pyreplog.runtime import apply_offline
+from pyreplog.runtime import spool_applier as owners
+from pyreplog.runtime import spool_watcher as lookouts
 from pyreplog.runtime.relay import WINDOW_SIZE, ClusterAppender
+from pyreplog.runtime.spool_applier import SpoolApplier
 from pyreplog.spool import BatchId, Spool, producer_of
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
-from tests.runtime.still import still
+from tests.runtime.frozen_driver import still
 from tests.spool.support import stage
 
 ID = BatchId("query", 0)
@@ -91,9 +91,9 @@ def test_a_batch_that_waits_keeps_its_producer(tmp_path: Path, monkeypatch: pyte
     publish(tmp_path, "t")
     rooms = [5, 5, 1000, 1000]
     told: list[frozenset[int]] = []
-    owner = SpoolOwner(Spool(SystemDisk(), str(tmp_path)), lambda: Full(rooms.pop(0)), SystemClock(), told.append)
+    spool_applier = SpoolApplier(Spool(SystemDisk(), str(tmp_path)), lambda: Full(rooms.pop(0)), SystemClock(), told.append)
     for _ in range(4):
-        owner._work()
+        spool_applier._work()
         now[0] += owners.RETRY_S
     assert told == [{producer_of(ID)[0]}, {producer_of(ID)[0]}, set()]
     assert rooms == [1000]
@@ -116,21 +116,21 @@ def test_a_damaged_batch_is_told_of_once(tmp_path: Path, monkeypatch: pytest.Mon
         tries.append(now[0] - 1000)
         return Full(1000)
 
-    owner = SpoolOwner(spool, make, SystemClock())
+    spool_applier = SpoolApplier(spool, make, SystemClock())
     for _ in range(200 * 5):
-        owner._work()
+        spool_applier._work()
         now[0] += 0.2
     assert [round(at) for at in tries] == [0, 1, 3, 7, 15, 31, 63, 123, 183]
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert f"remove {tmp_path}/replog.spool.query.0.begun" in caplog.text
     other = BatchId("other", 0)
     publish(tmp_path, "t", other)
-    owner._work()
+    spool_applier._work()
     assert spool.answered(other)
     assert not spool.answered(ID)
     rotten.write_bytes(whole)
     now[0] += owners.RETRY_MAX_S
-    owner._work()
+    spool_applier._work()
     assert spool.answered(ID)
 
 
@@ -145,13 +145,13 @@ def test_no_thread_where_nobody_ever_staged_anything(
 
     with pyreplog.open_log(tmp_path / "t") as log:
         log.append(b"own")
-        lookout = log._lookout
-        assert lookout is not None
-        assert lookout._look() == lookouts.INTERVAL_S
-        assert lookout.owner is None
+        spool_watcher = log._lookout
+        assert spool_watcher is not None
+        assert spool_watcher._look() == lookouts.INTERVAL_S
+        assert spool_watcher.owner is None
         monkeypatch.setattr(threading.Thread, "start", refuse)
         spool = publish(tmp_path / "t", "t")
-        assert lookout._look() == lookout._look() == lookouts.RETRY_S
+        assert spool_watcher._look() == spool_watcher._look() == lookouts.RETRY_S
         assert [record.levelname for record in caplog.records] == ["ERROR"]
         assert "no thread can be started" in caplog.text
         assert not spool.answered(ID)
@@ -160,7 +160,7 @@ def test_no_thread_where_nobody_ever_staged_anything(
     with pyreplog.open_log(tmp_path / "late", disk=SystemDisk()) as log:
         assert log._writer is not None
         publish(tmp_path / "late", "late")
-        late = lookouts.Lookout(SystemDisk(), str(tmp_path / "late"), SystemClock(), log._writer)
+        late = lookouts.SpoolWatcher(SystemDisk(), str(tmp_path / "late"), SystemClock(), log._writer)
         late.stop()
         assert late._look() is None
         assert late.owner is not None
@@ -211,16 +211,16 @@ def test_nobody_has_it_open(tmp_path: Path) -> None:
     folder.mkdir()
     publish(folder, "events")
     with pyreplog.open_log(folder / ".." / "events", disk=SystemDisk()), pytest.raises(LockedError):  # a disk of its own: takes no spool
-        apply_unowned(SystemDisk(), str(folder), SystemClock())
-    apply_unowned(SystemDisk(), str(folder), SystemClock())
+        apply_offline(SystemDisk(), str(folder), SystemClock())
+    apply_offline(SystemDisk(), str(folder), SystemClock())
     assert values(folder) == ROWS
     assert (folder / CLEAN_SHUTDOWN_NAME).exists(), "nobody has to look through it again"
     publish(folder, "more", BatchId("query", 1))
-    apply_unowned(SystemDisk(), str(folder), SystemClock())
+    apply_offline(SystemDisk(), str(folder), SystemClock())
     assert values(folder, "more") == ROWS
 
 
-@pytest.mark.parametrize("owner", ["log", "nobody", "cluster"])
+@pytest.mark.parametrize("spool_applier", ["log", "nobody", "cluster"])
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
@@ -229,10 +229,10 @@ def test_nobody_has_it_open(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_log_would_refuse_is_refused_before_it_is_begun(
-    tmp_path: Path, owner: str, config: dict[str, object], reason: str
+    tmp_path: Path, spool_applier: str, config: dict[str, object], reason: str
 ) -> None:
     """Records out of the bounds of time, a batch that another codec makes too large: once it was begun, it could never be finished."""
-    if owner == "cluster":
+    if spool_applier == "cluster":
         with pyreplog.Cluster(tmp_path, nodes=1) as cluster:
             cluster.admin.create_topic("t", config=config)
     else:
@@ -240,12 +240,12 @@ def test_what_the_log_would_refuse_is_refused_before_it_is_begun(
     spool = Spool(SystemDisk(), str(tmp_path))
     batches = [("t", 0, [b"small"]), ("t", 0, [Random(1).randbytes(920)])]
     spool.publish(ID, [stage(spool, ID, *batches)])
-    if owner == "nobody":
-        apply_unowned(SystemDisk(), str(tmp_path), SystemClock())
+    if spool_applier == "nobody":
+        apply_offline(SystemDisk(), str(tmp_path), SystemClock())
     with contextlib.ExitStack() as stack:
-        if owner == "log":
+        if spool_applier == "log":
             stack.enter_context(pyreplog.open_log(tmp_path, topic="t"))
-        elif owner == "cluster":
+        elif spool_applier == "cluster":
             stack.enter_context(pyreplog.Cluster(tmp_path))
         with pytest.raises(SpoolRefusedError, match=reason):
             until(lambda: spool.answered(ID) or any(waiting.begun for waiting in spool.waiting()))
@@ -285,7 +285,7 @@ def test_who_has_a_folder_to_itself_shows_all_of_it(tmp_path: Path) -> None:
         log.append(b"b")
     mark.write_bytes(before)
     (tmp_path / CLEAN_SHUTDOWN_NAME).unlink()
-    apply_unowned(SystemDisk(), str(tmp_path), SystemClock())
+    apply_offline(SystemDisk(), str(tmp_path), SystemClock())
     assert values(tmp_path) == [b"a", b"b"]
 
 
@@ -300,10 +300,10 @@ class FakeRelay:
         """More on its way."""
         self.size += len(data)
 
-    def below(self, size: int) -> Pending:
+    def below(self, size: int) -> Completion:
         """Settled at once where some may be on its way."""
         self.asked.append(size)
-        pending = Pending()
+        pending = Completion()
         if size:
             pending.settle()
         return pending
@@ -313,7 +313,7 @@ def relaying(relay: FakeRelay, stopping: Callable[[], bool]) -> ClusterAppender:
     """To a cluster that has topics of two partitions."""
     looks: list[float] = []
 
-    def settles(pending: Pending, timeout: float) -> bool:
+    def settles(pending: Completion, timeout: float) -> bool:
         looks.append(timeout)
         assert len(looks) < 100, "it looks whether it is to end"
         return False
@@ -349,7 +349,7 @@ def test_a_partition_that_a_cluster_does_not_have() -> None:
 KILLED = """
 import os, signal, sys
 import pyreplog
-from pyreplog.runtime import owner, relay
+from pyreplog.runtime import spool_applier, relay
 kind, path, after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 count = 0
 def counted(append):
@@ -360,7 +360,7 @@ def counted(append):
         if count == after:
             os.kill(os.getpid(), signal.SIGKILL)
     return inner
-owner.WriterAppender.append = counted(owner.WriterAppender.append)
+spool_applier.WriterAppender.append = counted(spool_applier.WriterAppender.append)
 relay.ClusterAppender.append = counted(relay.ClusterAppender.append)
 log = pyreplog.Cluster(path) if kind == "cluster" else pyreplog.open_log(path)
 signal.pause()

@@ -15,7 +15,7 @@ lock._SETLK = 0                            # fcntl.lockf: a POSIX lock, which do
 lock._flock = lambda fd, path: None        # and nothing is held besides
 """
 FORK_CHILD_WRITES = """
-import pyreplog.system.process as process, pyreplog.runtime.exits as exits
+import pyreplog.system.process as process, pyreplog.runtime.at_exit as exits
 process.Process.left = property(lambda self: False, lambda self, value: None)
 exits.remember = lambda item: None
 import pyreplog.runtime.log as log_module

@@ -1,5 +1,5 @@
 """Everything that happens to files under a data folder was asked of the Disk port: seen from outside by strace, call for call and file for
-file. What is excepted, and why: :func:`tests.runtime.asked.around`."""
+file. What is excepted, and why: :func:`tests.runtime.syscall_audit.around`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.asked import around, watched
+from tests.runtime.syscall_audit import around, watched
 
 LOG = """
 import sys
@@ -127,7 +127,7 @@ run(0, "verify", saved)
 SPOOL = """
 import sys
 import pyreplog
-from pyreplog.runtime import apply_unowned
+from pyreplog.runtime import apply_offline
 from pyreplog.spool import BatchId, Spool
 from pyreplog.system import SystemClock, SystemDisk
 from tests.spool.support import stage
@@ -146,7 +146,7 @@ for number in range(4):
     assert spool.publish(batch, staged)
     if number == 3:
         assert spool.withdraw(batch)
-    apply_unowned(disk, root, SystemClock())
+    apply_offline(disk, root, SystemClock())
 assert spool.answered(BatchId("query", 0))
 spool.sweep(1 << 50)
 disk.close()

@@ -89,7 +89,7 @@ def test_row_29_fork(tmp_path: Path, moment: str) -> None:
 
 FORK_PENDING = """
 import asyncio, os, signal, sys, threading, pyreplog, pyreplog.runtime.views
-from pyreplog.runtime.syncer import Syncer
+from pyreplog.runtime.group_commit import GroupCommit
 folder, pyreplog.runtime.views.READ_SIZE = sys.argv[1], 100     # a batch at a time
 log = pyreplog.open_log(folder, config={"segment.bytes": 1024})
 log.append_many([b"x" * 200, b"y" * 200])
@@ -97,12 +97,12 @@ log.append_many([b"x" * 200, b"y" * 200])
 reader = pyreplog.open_log(folder, "r")
 iterator, follower = reader.read(), reader.follow()
 next(iterator), next(follower)
-sync, entered, go = Syncer._sync, threading.Event(), threading.Event()
+sync, entered, go = GroupCommit._sync, threading.Event(), threading.Event()
 def slow(*arguments):
     entered.set()
     go.wait()
     sync(*arguments)
-Syncer._sync = slow
+GroupCommit._sync = slow
 written = log.append_nowait(b"written")      # the background thread syncs it
 assert entered.wait(20)
 many = log.append_many([b"many"], wait=False)

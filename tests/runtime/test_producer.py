@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import pyreplog
-from pyreplog.client import Outcome, ProducerConfig
-from tests.runtime.still import still
+from pyreplog.client import BatchResult, ProducerConfig
+from tests.runtime.frozen_driver import still
 
 
 @pytest.mark.parametrize("way", ["send", "send_many"])
@@ -48,7 +48,7 @@ def test_a_flush_has_one_time_for_all(cluster: pyreplog.Cluster, monkeypatch: py
         now = [0.0]
         given: list[float] = []
 
-        def settles(outcome: Outcome, timeout: float) -> bool:
+        def settles(outcome: BatchResult, timeout: float) -> bool:
             given.append(timeout)
             now[0] += 4.0
             return True
@@ -56,7 +56,7 @@ def test_a_flush_has_one_time_for_all(cluster: pyreplog.Cluster, monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setattr("pyreplog.runtime.producer.time.monotonic", lambda: now[0])
             patch.setattr(producer, "_driver", SimpleNamespace(settles=settles))
-            patch.setattr(producer, "_unsettled", lambda: [Outcome(None, "events", 0)] * 4)
+            patch.setattr(producer, "_unsettled", lambda: [BatchResult(None, "events", 0)] * 4)
             producer.flush(10.0)
         assert given == [10.0, 6.0, 2.0, 0.0]
 

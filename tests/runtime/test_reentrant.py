@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import pyreplog
-from pyreplog.client import Pending
+from pyreplog.client import Completion
 from pyreplog.errors import ClosedError, ReentrantCallError
 from pyreplog.runtime.driver import Driver
 from pyreplog.system import SystemClock
-from tests.runtime.polled import Polled
-from tests.runtime.still import still
+from tests.runtime.frozen_driver import still
+from tests.runtime.polling import Polled
 
 PATIENCE_S = 30.0
 
@@ -200,10 +200,10 @@ def test_who_uses_a_machine_does_not_wait_for_its_turn() -> None:
     with seat.lock:
         driver.enter(seat)
         with pytest.raises(ReentrantCallError, match="the cluster 'test' is used within another use"):
-            driver.wait_for(Pending(driver), None)
+            driver.wait_for(Completion(driver), None)
     assert machine.count == 0
     with pytest.raises(TimeoutError):
-        driver.wait_for(Pending(driver), 0.0)
+        driver.wait_for(Completion(driver), 0.0)
     assert machine.count == 1
 
 
@@ -211,9 +211,9 @@ def test_who_uses_a_machine_does_not_wait_for_its_turn() -> None:
 def test_who_uses_a_machine_does_not_wait_for_another_driver(way: str) -> None:
     """Who drives may be waiting for that very machine."""
     driver, machine = Driver(SystemClock(), "test"), Polled()
-    other, drives = Pending(driver), threading.Event()
+    other, drives = Completion(driver), threading.Event()
     waits: dict[str, Callable[[], object]] = {
-        "wait": lambda: driver.wait_for(Pending(driver), None),
+        "wait": lambda: driver.wait_for(Completion(driver), None),
         "alone": lambda: driver.alone(lambda: None),
     }
 
@@ -241,7 +241,7 @@ def test_who_is_alone_neither_waits_nor_is_alone_again() -> None:
     driver = Driver(SystemClock(), "test")
     with still(driver):
         with pytest.raises(ReentrantCallError):
-            driver.wait_for(Pending(driver), None)
+            driver.wait_for(Completion(driver), None)
         with pytest.raises(ReentrantCallError):
             driver.alone(lambda: None)
     assert driver.alone(lambda: True)

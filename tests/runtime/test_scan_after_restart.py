@@ -13,8 +13,8 @@ import pytest
 
 import pyreplog
 from pyreplog.log import LogReader
+from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.runtime.driver import Driver
-from pyreplog.runtime.member import ClusterNode
 
 PATIENCE_S = 30.0
 

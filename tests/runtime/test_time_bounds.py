@@ -19,9 +19,9 @@ import pyreplog
 from pyreplog import aio
 from pyreplog.config import LogConfig
 from pyreplog.log import LogRoot
-from pyreplog.moments import TIMESTAMP_MAX
 from pyreplog.record import crc32c
 from pyreplog.testing import SimDisk
+from pyreplog.timestamps import TIMESTAMP_MAX
 from tests.log.support import batch, write_times
 
 NOW = 1_700_000_000_000

@@ -12,7 +12,7 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
-from pyreplog.client import Failures, Outcome
+from pyreplog.client import BatchResult, Failures
 from pyreplog.testing import SimDisk
 
 
@@ -135,7 +135,7 @@ def test_a_log_that_nobody_asks(said: Callable[[], list[str]]) -> None:
 def test_very_many_failures_are_counted() -> None:
     """One by one only so many are remembered; of those that were asked for none is counted."""
     failures = Failures()
-    outcomes = [Outcome(None, "t", 0) for _ in range(500)]
+    outcomes = [BatchResult(None, "t", 0) for _ in range(500)]
     for number, outcome in enumerate(outcomes):
         outcome.asked = number % 2 == 1
         failures.note(outcome, 2)

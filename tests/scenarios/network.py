@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.ports import Address, Connected, Disconnected, Received, TransportEvent
-from pyreplog.quorum import CONTROLLER_ADDRESS
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
     AlterPartitionRequest,

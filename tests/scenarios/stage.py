@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from pyreplog.config import NodeConfig
+from pyreplog.controller import CONTROLLER_ADDRESS, ControllerServer, LocalController, PartitionDecision, PartitionImage, PartitionKey
 from pyreplog.log import Log, LogRoot
-from pyreplog.node import Hosted, Node
-from pyreplog.quorum import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, PartitionImage, PartitionKey, Settlement
+from pyreplog.node import HostedPartition, Node
 from pyreplog.record import BatchBuilder, split
 from pyreplog.replica import Fetch, Leader
 from pyreplog.testing import SimClock, SimDisk
@@ -108,7 +108,7 @@ class Broker:
         self.node = self.root = self.transport = None
 
     @property
-    def hosted(self) -> Hosted | None:
+    def hosted(self) -> HostedPartition | None:
         """The partition, while it is hosted."""
         return None if self.node is None else self.node.hosted.get(self.stage.key)
 
@@ -146,7 +146,7 @@ class Stage:
         self.config = NodeConfig(replica_lag_time_max_ms=10_000, session_timeout_ms=9_000, heartbeat_interval_ms=500)
         self.brokers: dict[str, Broker] = {}
         self.controller_disk = SimDisk(Random(0), clock=self.clock)
-        self.endpoint: AuthorityEndpoint | None = None
+        self.endpoint: ControllerServer | None = None
         self.cluster_id = ""
         self.key: PartitionKey = ("", 0)
         self.client = HandTransport(self.network)
@@ -223,9 +223,9 @@ class Stage:
 
     def start_controller(self) -> None:
         """From its file."""
-        authority = Authority.open(self.controller_disk, "controller", self.config, Random(7), now_ns=self.clock.monotonic_ns())
+        authority = LocalController.open(self.controller_disk, "controller", self.config, Random(7), now_ns=self.clock.monotonic_ns())
         self.cluster_id = authority.cluster_id
-        self.endpoint = AuthorityEndpoint(authority, HandTransport(self.network), self.clock)
+        self.endpoint = ControllerServer(authority, HandTransport(self.network), self.clock)
 
     def stop_controller(self) -> None:
         """It dies; its file stays."""
@@ -256,7 +256,7 @@ class Stage:
         partition = self.partition
         leader = self.brokers[letter].node_id
         isr = partition.isr if leader in partition.isr else (*partition.isr, leader)
-        self.controller._change(self.key, partition, Settlement(isr, partition.elr, leader))
+        self.controller._change(self.key, partition, PartitionDecision(isr, partition.elr, leader))
         self.publish()
 
     def leave_set(self, letter: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyreplog.config import NodeConfig
+from pyreplog.controller import PartitionImage, PartitionKey
 from pyreplog.log import Log
-from pyreplog.quorum import PartitionImage, PartitionKey
 from pyreplog.replica import Replica
 from pyreplog.testing import FaultRates, NetworkOptions, TopicOptions, World, WorldOptions
 from pyreplog.values import TopicPartition

@@ -20,8 +20,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from pyreplog.config import LogConfig, NodeConfig
-from pyreplog.quorum import BrokerImage, Controller, MetadataImage, PartitionImage, TopicImage
-from pyreplog.quorum.controller import _Session
+from pyreplog.controller import BrokerImage, Controller, MetadataImage, PartitionImage, TopicImage
+from pyreplog.controller.controller import _BrokerSession
 from pyreplog.replica import (
     AlterPartition,
     AlterPartitionAnswered,
@@ -377,7 +377,8 @@ class Explorer:
         self.topic.partitions = {0: picture.partition}
         controller.suspects = {KEY: dict(state.suspects)} if state.suspects else {}
         controller._sessions = {
-            one: _Session(NOW, registered=registered, alive=alive) for one, (registered, alive) in zip(NODES, state.sessions, strict=True)
+            one: _BrokerSession(NOW, registered=registered, alive=alive)
+            for one, (registered, alive) in zip(NODES, state.sessions, strict=True)
         }
         controller._waiting = {}
         controller._records = []
@@ -522,7 +523,7 @@ class Explorer:
     @staticmethod
     def _holds(state: State, node_id: int, end: int) -> bool:
         node = state.nodes[node_id - 1]
-        return node.epoch != node_id or node.replica.log.counted_end >= end
+        return node.epoch != node_id or node.replica.log.ack_offset >= end
 
     def _check_members(self, state: State) -> None:
         """S2: whoever may be elected has everything that was committed."""
@@ -586,7 +587,7 @@ def _fingerprint(node: Node) -> bytes:
             tuple(seat.committed),
             tuple(seat.maximal),
             seat.start_of_epoch,
-            seat.frozen_end,
+            seat.hw_frozen_at,
             None if pending is None else (pending.token, tuple(one.broker_id for one in pending.data.new_isr_with_epochs)),
             tuple((one.broker_id, one.leo, one.broker_epoch, one.parked is not None) for one in seat.remotes),
             len(seat.waiters),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreplog.quorum import Controller
+from pyreplog.controller import Controller
 from pyreplog.replica import Replica
 from pyreplog.testing.variants import AckBeforeFsync, CommittedIsrOnly, ElrKept, NoMinimum, NonDurableFollower
 from tests.sim.explore import Bounds, Explorer, ViolationError

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.log.layout import join
-from pyreplog.quorum import CONTROLLER_ADDRESS
 from pyreplog.record import split
 from pyreplog.replica import ConsumerFetch
 from pyreplog.testing import TopicOptions, World

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pyreplog.log import Log, Origin
+from pyreplog.controller import Controller
+from pyreplog.log import Log, RecoveryContext
 from pyreplog.log.mark import find_mark
 from pyreplog.ports import Disk
-from pyreplog.quorum import Controller
 from pyreplog.testing import InvariantBroken, SimDisk, TopicOptions, World
 from pyreplog.wire import NO_LEADER, BrokerRegistrationRequest, PartitionEnd
 from tests.sim.cluster import NAME, acknowledged, all_die, calm, finish, in_sync, key_of, log_of, partition, until
@@ -106,7 +106,7 @@ class Forgetful(Log):
     def open(cls, *about: Any) -> Log:
         """With the flag washed off where only the process died."""
         log = super().open(*about)
-        if any(one.same_boot for one in about if isinstance(one, Origin)) and log.incomplete:
+        if any(one.same_boot for one in about if isinstance(one, RecoveryContext)) and log.incomplete:
             log.set_incomplete(False)
         return log
 
@@ -262,7 +262,7 @@ def test_an_empty_replacement_disk(topic: TopicOptions) -> None:
 
 def test_without_the_look_at_what_is_missing_records_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same schedule with a controller that takes a missing copy for an empty, complete one."""
-    original = Controller._take_stock
+    original = Controller._reconcile_replicas
 
     def trusting(self: Controller, request: BrokerRegistrationRequest, *rest: Any, **more: Any) -> None:
         """Every copy is there."""
@@ -271,7 +271,7 @@ def test_without_the_look_at_what_is_missing_records_are_lost(monkeypatch: pytes
         request.partition_ends = [*request.partition_ends, *(PartitionEnd(*key, -1, 0) for key in missing)]
         original(self, request, *rest, **more)
 
-    monkeypatch.setattr(Controller, "_take_stock", trusting)
+    monkeypatch.setattr(Controller, "_reconcile_replicas", trusting)
     with pytest.raises((InvariantBroken, AssertionError)):
         test_an_empty_replacement_disk(SYNC)
 

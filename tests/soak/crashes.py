@@ -12,8 +12,8 @@ import sys
 import time
 from typing import Final, NamedTuple
 
-from tests.crash.every import REFUSALS, WORKLOADS, count_calls, count_points, crash, refuse, refuse_recovery
-from tests.soak.deck import Deck
+from tests.crash.all_crash_points import REFUSALS, WORKLOADS, count_calls, count_points, crash, refuse, refuse_recovery
+from tests.soak.share_of_run import Deck
 
 CALLS: Final = {"crash": 8, "refuse": 6, "recover": 3}
 """Of a piece, about: a second's work, and running the workload up to them is little beside it."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.flips.flipping import Account, cut_all, extent, flip_all
 from tests.flips.golden import KAFKA, OWN, golden
-from tests.soak.deck import Deck
+from tests.soak.share_of_run import Deck
 
 NAMES: Final = (*OWN, *KAFKA)
 PARTS: Final = 64

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.crash.every import DAMAGES, WORKLOADS, count_points, crash, refuse, refuse_recovery
+from tests.crash.all_crash_points import DAMAGES, WORKLOADS, count_points, crash, refuse, refuse_recovery
 from tests.flips import flipping
 from tests.flips.flipping import Account, cut_all, flip_all
 from tests.flips.golden import golden
@@ -17,10 +17,10 @@ from tests.fuzz.targets import TARGETS
 from tests.kills.run import dealt
 from tests.soak import run
 from tests.soak.crashes import pieces, whole
-from tests.soak.deck import Deck
 from tests.soak.flips import NAMES, PARTS
 from tests.soak.flips import pieces as flip_pieces
 from tests.soak.flips import whole as flips_whole
+from tests.soak.share_of_run import Deck
 
 
 class Ticks:

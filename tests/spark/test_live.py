@@ -17,7 +17,7 @@ import pyreplog
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError
 from pyreplog.log import LogRoot
-from pyreplog.spark import live
+from pyreplog.spark import planned_range
 from pyreplog.spark.access import FileAccess
 from pyreplog.spark.batch import ReplogReader, plan_tasks
 from pyreplog.spark.options import parse_read_options
@@ -197,7 +197,7 @@ def test_a_log_that_was_cut(tmp_path: Path) -> None:
 
 def test_damage_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes that stay wrong are reported as such, after another look."""
-    monkeypatch.setattr(live, "PAUSE_S", 0.0)
+    monkeypatch.setattr(planned_range, "PAUSE_S", 0.0)
     with pyreplog.open_log(tmp_path / "events", durability="os") as log:
         fill(log, 0, 100)
     reader, (task,) = planned(tmp_path / "events", failOnDataLoss=False)
@@ -242,7 +242,7 @@ def test_a_view_that_is_out_of_date(tmp_path: Path) -> None:
         assert chosen is not None
         chosen.release()
         shutil.rmtree(chosen.directory)
-        source = live.LiveRange(access, wanted, fail_on_data_loss=True, warn=lambda text: None)
+        source = planned_range.PlannedRange(access, wanted, fail_on_data_loss=True, warn=lambda text: None)
         assert source.read(0, 1 << 20).nbytes
 
 

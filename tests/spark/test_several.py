@@ -22,7 +22,7 @@ from pyreplog.spark import lag, map_arrow
 from pyreplog.spark.batch import plan_tasks
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.places import LogPartition, fixed_part
-from pyreplog.spark.progress import Progress
+from pyreplog.spark.progress import StreamProgress
 from pyreplog.spark.schema import COLUMNS, LOG, Field, project
 from pyreplog.spark.several import SeveralAccess, matching
 from pyreplog.spark.stream import LIMITS, ReplogStreamReader
@@ -400,10 +400,10 @@ def test_progress_of_several_logs_is_canonical(ends: dict[TopicPartition, int], 
         if kind != "none" and (kind == "all" or random.random() < 0.5)
     }
     clusters = {place.log: "c" for place in ends if isinstance(place, LogPartition) and random.random() < 0.5}
-    made = Progress(ends, dict(list(ends.items())[:2]), ids, clusters, several=True)
+    made = StreamProgress(ends, dict(list(ends.items())[:2]), ids, clusters, several=True)
     text = json.dumps(made.to_json())
-    assert Progress.from_json(json.loads(text)) == made
-    turned = Progress(dict(reversed(ends.items())), made.starts, ids, clusters, several=True)
+    assert StreamProgress.from_json(json.loads(text)) == made
+    turned = StreamProgress(dict(reversed(ends.items())), made.starts, ids, clusters, several=True)
     assert json.dumps(turned.to_json()) == text
 
 
@@ -422,7 +422,7 @@ def test_progress_of_several_logs_is_canonical(ends: dict[TopicPartition, int], 
 def test_other_offsets_are_refused(logs: object) -> None:
     """Damaged JSON of several logs is a typed error."""
     with pytest.raises(ConfigError, match="the checkpoint holds the offset"):
-        Progress.from_json({"v": 2, "logs": logs})
+        StreamProgress.from_json({"v": 2, "logs": logs})
 
 
 def test_partitions_of_several_logs_are_values() -> None:

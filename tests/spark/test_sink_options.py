@@ -16,7 +16,7 @@ import pyreplog
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError, SpoolRefusedError, StorageError, UnknownTopicError
 from pyreplog.log import LogRoot
-from pyreplog.runtime.owner import RootAppender, apply_waiting
+from pyreplog.runtime.spool_applier import RootAppender, apply_waiting
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch, commit_nothing
 from pyreplog.spark.sink_options import WRITE_OPTIONS, WriteOptions, check_columns, parse_write_options

@@ -17,7 +17,7 @@ import pyreplog
 from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
 from pyreplog.spark import lag
 from pyreplog.spark.options import parse_read_options
-from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
+from pyreplog.spark.progress import StreamProgress, limit_bytes, limit_offsets
 from pyreplog.spark.schema import COLUMNS, Field
 from pyreplog.spark.stream import ReplogStreamReader
 from pyreplog.values import TopicPartition
@@ -96,21 +96,23 @@ def test_progress_is_canonical(ends: dict[TopicPartition, int], starts: dict[Top
     ids = {partition: random.choice("xy") for partition in ends if kind == "two" and random.random() > 0.2}
     if kind == "one":
         ids = dict.fromkeys(ends, "x")
-    made = Progress(ends, starts, ids)
+    made = StreamProgress(ends, starts, ids)
     text = json.dumps(made.to_json())
-    assert Progress.from_json(json.loads(text)) == made
+    assert StreamProgress.from_json(json.loads(text)) == made
     shuffled = list(ends)
     random.shuffle(shuffled)
-    again = Progress({partition: ends[partition] for partition in shuffled}, dict(reversed(starts.items())), dict(reversed(ids.items())))
+    again = StreamProgress(
+        {partition: ends[partition] for partition in shuffled}, dict(reversed(starts.items())), dict(reversed(ids.items()))
+    )
     assert json.dumps(again.to_json()) == text
-    assert json.dumps(Progress.from_json(json.loads(text)).to_json()) == text
+    assert json.dumps(StreamProgress.from_json(json.loads(text)).to_json()) == text
 
 
 @pytest.mark.parametrize("value", [{}, {"v": 2, "t": {}}, {"t": {"0": 5}}, [1], {"orders": {"0": 5}}])
 def test_other_offsets_are_refused(value: object) -> None:
     """A checkpoint of Spark's Kafka source, or of a later version, is said to be one."""
     with pytest.raises(ConfigError, match="which is not one of replog's"):
-        Progress.from_json(value)
+        StreamProgress.from_json(value)
 
 
 spans = st.dictionaries(partitions, st.tuples(st.integers(0, 50), st.integers(0, 1000)), min_size=1, max_size=8)
@@ -561,7 +563,7 @@ class Query:
 def test_lag_of_several_sources() -> None:
     """Logs are added up, other sources passed over; without one of ours it is an error, before the first trigger nothing is known."""
     a, b = TopicPartition("a", 0), TopicPartition("b", 3)
-    ours = (Progress({a: 5, b: 9}).to_json(), Progress({a: 7, b: 9, TopicPartition("b", 4): 2}).to_json())
+    ours = (StreamProgress({a: 5, b: 9}).to_json(), StreamProgress({a: 7, b: 9, TopicPartition("b", 4): 2}).to_json())
     behind = lag(Query(ours, ({"x": 1}, {"x": 2}), (5, None), ours))
     assert behind is not None
     assert behind.partitions == {a: 4, b: 0, TopicPartition("b", 4): 4}

@@ -19,8 +19,8 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError, StorageError
 from pyreplog.log import LogRoot, read_state, write_state
 from pyreplog.record import BatchBuilder, RowEncoder, records_of, split
-from pyreplog.runtime import owner
-from pyreplog.runtime.owner import RootAppender, apply_waiting, settle_root
+from pyreplog.runtime import spool_applier
+from pyreplog.runtime.spool_applier import RootAppender, apply_waiting, settle_root
 from pyreplog.spool import BatchId, Spool, StagedFile
 from pyreplog.testing import SimClock, SimDisk, crash_points, error_points
 from pyreplog.testing.faults import Call
@@ -155,7 +155,7 @@ def test_power_loss_and_kill_at_every_call() -> None:
 
 def test_kill_in_the_other_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where the first attempt was in several tasks, and syncs are begun while the owner still appends."""
-    monkeypatch.setattr(owner, "EARLY_SYNC_SIZE", 200)
+    monkeypatch.setattr(spool_applier, "EARLY_SYNC_SIZE", 200)
     crash_points(workload("sync", attempt=1), recovery("sync"), seed=2, damages=1, every=3)
 
 
@@ -292,7 +292,7 @@ def test_a_batch_that_does_not_get_in_holds_up_its_query() -> None:
 
 def test_errors_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call fails once or for ever, with each error; what is left goes on as after a crash. Early syncs among them."""
-    monkeypatch.setattr(owner, "EARLY_SYNC_SIZE", 200)
+    monkeypatch.setattr(spool_applier, "EARLY_SYNC_SIZE", 200)
     error_points(workload("sync"), recovery("sync"), seed=3, damages=1, every=11, first=5)
 
 

@@ -11,7 +11,7 @@ from pyreplog.log import write_state
 from pyreplog.spool import Applied, BatchId, Fingerprint, Manifest, Spool, StagedFile, Waiting, apply, fingerprint_of
 from pyreplog.testing import SimDisk
 from pyreplog.values import TopicPartition
-from pyreplog.verify.findings import Book
+from pyreplog.verify.findings import Report
 from pyreplog.verify.spool import check_spool
 from tests.spool.support import encoded
 from tests.spool.test_spool import Kept
@@ -116,11 +116,11 @@ def test_applied_is_read_as_it_was_written() -> None:
         write_state(disk, path, Applied(7, fingerprint=Fingerprint(2, 5)).to_values() | change)
         with pytest.raises(CorruptError):
             Spool(disk, "/log").applied(QUERY)
-        book = Book(None)
+        book = Report(None)
         check_spool(disk, "/log", disk.list("/log"), book)
         assert [finding.path for finding in book.findings] == [path]
     write_state(disk, path, Applied(7, fingerprint=Fingerprint(2, 5)).to_values())
-    book = Book(None)
+    book = Report(None)
     check_spool(disk, "/log", disk.list("/log"), book)
     assert not book.findings
 

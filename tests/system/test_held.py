@@ -170,7 +170,7 @@ def test_who_is_woken_leaves_the_rest_to_a_thread(rig: Rig) -> None:
 def test_cut_short_anywhere_a_thread_sees_to_it(rig: Rig) -> None:
     """After beginning, and before: rescued twice, too, and by the next start."""
     token = rig.submit(0)
-    rig.held._group = group = held_module._Group()
+    rig.held._group = group = held_module._SyncBatch()
     rig.disks[0]._syncs.lend(group.loans)  # and here somebody was interrupted
     added = rig.submit(0)
     rig.held.rescue()

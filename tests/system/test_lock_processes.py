@@ -22,7 +22,7 @@ from pyreplog.errors import LockedError, StorageError
 from pyreplog.system import SystemDisk
 from pyreplog.system import lock as lock_module
 from pyreplog.system.lock import SystemLock, hold_file, take_lock
-from tests.runtime.strikes import interrupted
+from tests.runtime.interrupt_injection import interrupted
 from tests.system.test_system_disk import environment
 
 HOLD = """

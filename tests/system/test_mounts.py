@@ -16,7 +16,7 @@ import pyreplog
 from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot
-from pyreplog.log.incarnation import read_incarnation
+from pyreplog.log.clean_shutdown import read_incarnation
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.values import TopicPartition

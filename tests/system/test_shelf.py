@@ -21,8 +21,8 @@ from pyreplog.errors import ClosedError, OffsetOutOfRangeError, StorageError
 from pyreplog.log import LogRoot, open_readers, random_uuid
 from pyreplog.record import split
 from pyreplog.system import SystemDisk
+from pyreplog.system.descriptor_cache import DESCRIPTORS, DESCRIPTORS_MAX
 from pyreplog.system.file import SystemFile
-from pyreplog.system.shelf import DESCRIPTORS_MAX, SHELF
 from tests.log.support import CLOCK, batch
 from tests.system.syncing import PATIENCE_S, syncs_by
 
@@ -30,9 +30,9 @@ from tests.system.syncing import PATIENCE_S, syncs_by
 @pytest.fixture(params=[2, 8])
 def few(request: pytest.FixtureRequest) -> Iterator[int]:
     """A shelf of two, or of eight."""
-    SHELF.size_max = request.param
+    DESCRIPTORS.size_max = request.param
     yield request.param
-    SHELF.size_max = DESCRIPTORS_MAX
+    DESCRIPTORS.size_max = DESCRIPTORS_MAX
 
 
 def held() -> int:
@@ -42,7 +42,7 @@ def held() -> int:
 def test_files_give_their_descriptors_up_and_take_them_again(tmp_path: Path, few: int) -> None:
     """Far more files than descriptors: each is read, written, measured and cut as if it had its own."""
     disk = SystemDisk()
-    SHELF.clear()
+    DESCRIPTORS.clear()
     before = held()
     files = []
     for number in range(100):
@@ -99,7 +99,7 @@ def test_a_failed_sync_is_remembered(tmp_path: Path, few: int) -> None:
     file.write_at(0, [b"x"])
     with syncs_by(lambda fd: errno.EIO), pytest.raises(StorageError):
         file.sync()
-    SHELF.clear()
+    DESCRIPTORS.clear()
     with pytest.raises(StorageError):
         file.sync()
 
@@ -114,7 +114,7 @@ def test_segments_that_go_while_they_are_synced(tmp_path: Path) -> None:
             if left and log.high_watermark == 20:
                 left.clear()
                 log.delete_records(18)
-                SHELF.clear()
+                DESCRIPTORS.clear()
             return 0
 
         with syncs_by(delete_first):
@@ -142,7 +142,7 @@ def test_a_segment_that_began_anew_under_its_name(tmp_path: Path) -> None:
     (reader,) = open_readers(disk, str(tmp_path / "root")).values()
     assert reader.segments()[-1][0] == 6
     assert split(reader.read(6, 1))[0].base_offset == 6
-    SHELF.clear()
+    DESCRIPTORS.clear()
     with open(f"{log.directory}/00000000000000000006.log", "rb"):  # so that no other file gets its inode
         log.truncate_fully(6)
         for _ in range(3):
@@ -163,7 +163,7 @@ def test_another_file_in_its_place_is_refused(tmp_path: Path, few: int) -> None:
     (tmp_path / "a").write_bytes(b"old")
     (tmp_path / "b").write_bytes(b"old")
     replaced, removed = disk.open(str(tmp_path / "a"), write=True), disk.open(str(tmp_path / "b"))
-    SHELF.clear()
+    DESCRIPTORS.clear()
     (tmp_path / "new").write_bytes(b"new")
     os.replace(tmp_path / "new", tmp_path / "a")
     os.unlink(tmp_path / "b")
@@ -239,9 +239,9 @@ def test_a_child_of_fork_opens_nothing_of_its_parent(tmp_path: Path) -> None:
         import os, sys
         from pyreplog.errors import ForkedError
         from pyreplog.system import SystemDisk
-        from pyreplog.system.shelf import SHELF
+        from pyreplog.system.descriptor_cache import DESCRIPTORS
         file = SystemDisk().create(sys.argv[1] + "/a")
-        SHELF.clear()
+        DESCRIPTORS.clear()
         child = os.fork()
         if child == 0:
             try:
@@ -258,7 +258,7 @@ def test_a_child_of_fork_opens_nothing_of_its_parent(tmp_path: Path) -> None:
 
 def test_the_limit_of_the_process_is_known() -> None:
     """Some descriptors are left to others."""
-    from pyreplog.system.shelf import RESERVED, hard_limit  # noqa: PLC0415  (only here)
+    from pyreplog.system.descriptor_cache import RESERVED, hard_limit  # noqa: PLC0415  (only here)
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert hard_limit() in (soft - RESERVED, soft // 2, 1 << 30)

@@ -16,7 +16,7 @@ import pytest
 from pyreplog._core import _platform
 from pyreplog.errors import ForkedError, StorageError
 from pyreplog.ports import Disk, SyncDone
-from pyreplog.runtime.early_syncs import EarlySyncs
+from pyreplog.runtime.background_syncs import BackgroundSyncs
 from pyreplog.system import HeldSyncs, SystemDisk
 from pyreplog.system import file as file_module
 from pyreplog.system import held as held_module
@@ -80,7 +80,7 @@ def pooled(file: SystemFile) -> None:
 def early(file: SystemFile) -> None:
     """As files are synced that are still written."""
     disk = SystemDisk()
-    syncs = EarlySyncs(disk)
+    syncs = BackgroundSyncs(disk)
     syncs.begin([file])
     for ended in syncs.rest():
         for done in ended:
@@ -114,7 +114,7 @@ def adopted(file: SystemFile) -> None:
 
 def shelved(file: SystemFile) -> None:
     """Before it gives its descriptor up."""
-    if not file.park(sync=True):
+    if not file.release_descriptor(sync=True):
         raise StorageError(file.descriptor.sync_error, "not given up", file.path)
 
 
@@ -263,7 +263,7 @@ def test_a_group_that_is_dropped_keeps_its_files_open(kernel: Kernel, written: W
     file = written("file")
     number, handle = file.descriptor.fd, file.descriptor.handle
     kernel.lose(number)
-    group = held_module._Group()
+    group = held_module._SyncBatch()
     group.files[0] = handle
     assert held_module._begin(group.handle, group.files, 1) == 0
     assert kernel.told.acquire(timeout=PATIENCE_S)
@@ -286,7 +286,7 @@ def test_a_failure_is_the_file_s_not_the_descriptor_s(kernel: Kernel, written: W
     kernel.lose(old.fd)
     one = Beside(way, file)
     assert kernel.told.acquire(timeout=PATIENCE_S)
-    assert file.park(sync=False)
+    assert file.release_descriptor(sync=False)
     before = users(file)  # of another descriptor now
     assert file.descriptor is not old
     other = Beside(direct, file)
@@ -294,7 +294,7 @@ def test_a_failure_is_the_file_s_not_the_descriptor_s(kernel: Kernel, written: W
         pass
     kernel.go.set()
     assert [one.errno, other.errno] == [errno.EIO, errno.EIO]
-    assert not file.park(sync=False)
+    assert not file.release_descriptor(sync=False)
 
 
 def test_no_interrupt_loses_a_failure(kernel: Kernel, written: Written) -> None:

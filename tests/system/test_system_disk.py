@@ -28,8 +28,8 @@ from pyreplog.system import disk as disk_module
 from pyreplog.system import file as file_module
 from pyreplog.system import lock as lock_module
 from pyreplog.system import syncs as syncs_module
+from pyreplog.system.descriptor_cache import DESCRIPTORS
 from pyreplog.system.file import Descriptor, SystemFile
-from pyreplog.system.shelf import SHELF
 from tests.system.syncing import syncs_by
 
 
@@ -268,7 +268,7 @@ class TestFullDisk:
             with contextlib.suppress(OSError):
                 while True:
                     others.append(os.open("/dev/null", os.O_RDONLY))
-            SHELF.clear()
+            DESCRIPTORS.clear()
             with contextlib.suppress(OSError):
                 while True:
                     others.append(os.open("/dev/null", os.O_RDONLY))

@@ -14,7 +14,7 @@ import pyreplog
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError, StorageError
 from pyreplog.log import LogRoot, open_readers
-from pyreplog.repair import survey
+from pyreplog.repair import plan_repair
 from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Finding, Level, verify
@@ -172,7 +172,7 @@ def test_what_power_loss_brings_back_of_removed_segments_is_no_damage() -> None:
         bases = [int(name[:20]) for name in left.list("data/t-0") if name.endswith(".log")]
         gaps += bases != list(range(bases[0], 60, 10))
         assert [one for one in verify(left, "data").findings if one.level is Level.DAMAGE] == [], seed
-        (plan,) = survey(left, "data")
+        (plan,) = plan_repair(left, "data")
         assert (plan.lost, plan.start_offset, plan.end_offset) == ([], 45, 60)
         assert [piece.next_offset for piece in plan.pieces[:-1]] == [piece.base_offset for piece in plan.pieces[1:]]
         (reader,) = open_readers(left, "data").values()

@@ -19,11 +19,11 @@ from pyreplog.log import LogRoot
 from pyreplog.log.mark import MarkFile, MarkState
 from pyreplog.ports import File
 from pyreplog.record import BatchBuilder
-from pyreplog.repair import survey
+from pyreplog.repair import plan_repair
 from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
-from pyreplog.verify import Book, Level, records_of, verify
+from pyreplog.verify import Level, Report, records_of, verify
 from pyreplog.verify.records import Malformed
 from pyreplog.verify.states import MARK, Slot, mark_slots
 from tests.flips.golden import ROOT, TOPIC_ID, files, golden, served
@@ -35,7 +35,7 @@ from tests.verify.support import flip
 SOUND_UNITS = [name for name in (*UNITS, "old-format-2.8.2") if name not in {"crash-4.1.0/torn", "cluster-4.1.0/n1-diverged"}]
 
 
-def found(book: Book, level: Level) -> list[str]:
+def found(book: Report, level: Level) -> list[str]:
     """What a book holds of one level, as ``file: text``."""
     return [f"{finding.path.rpartition('/')[2]}: {finding.what}" for finding in book.findings if finding.level is level]
 
@@ -631,7 +631,7 @@ def test_a_mark_that_lost_its_end_vouches_for_nothing() -> None:
     disk.flip(log_path, disk.open(log_path).size() - 5)
     book = verify(disk, ROOT)
     assert [(one.start, one.end) for one in book.findings if one.level is Level.DAMAGE] == [(10, 12)]
-    (plan,) = survey(disk, ROOT)
+    (plan,) = plan_repair(disk, ROOT)
     assert [(one.start, one.end) for one in plan.lost] == [(10, 12)]
     root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
     assert isinstance(root.damaged[TopicPartition("t", 0)], CorruptLogError)

@@ -5,7 +5,7 @@
 #ifndef REPLOG_BATCH_H
 #define REPLOG_BATCH_H
 
-/* The last millisecond of the year 9999: TIMESTAMP_MAX of pyreplog/moments.py, which says why. */
+/* The last millisecond of the year 9999: TIMESTAMP_MAX of pyreplog/timestamps.py, which says why. */
 #define TIMESTAMP_MAX INT64_C(253402300799999)
 
 #include <stdbool.h>

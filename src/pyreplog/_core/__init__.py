@@ -1,6 +1,6 @@
 """The one door to the compiled core. Import from here, never from the modules behind it: the layer check sees only this file."""
 
-from pyreplog.compiled import advice_on
+from pyreplog.mypyc_build import advice_on
 
 try:
     from pyreplog._core import _platform as _platform
@@ -28,8 +28,8 @@ try:
         ProducerEntry,
         SegmentEnd,
         SentBatch,
+        TailBudget,
         TailCache,
-        TailRoom,
     )
 except ImportError as _error:
     _why = advice_on(
@@ -65,7 +65,7 @@ __all__ = [
     "SegmentScanner",
     "SentBatch",
     "TailCache",
-    "TailRoom",
+    "TailBudget",
     "TimeIndex",
     "TimeSearch",
     "crc32c",

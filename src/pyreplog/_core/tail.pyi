@@ -42,7 +42,7 @@ class LogSlice:
     def __len__(self) -> int: ...
 
 @final
-class TailRoom:
+class TailBudget:
     """The memory that several tails may take together. Where it is full, those that were not appended to for longest are emptied. Belongs
     to the owner of their logs."""
 
@@ -63,7 +63,7 @@ class TailCache:
     ``room``: what it shares with others; each may take as much as the others leave.
     """
 
-    def __init__(self, size_max: int, room: TailRoom | None = None) -> None: ...
+    def __init__(self, size_max: int, room: TailBudget | None = None) -> None: ...
     @property
     def size_max(self) -> int:
         """As it was made."""
@@ -206,9 +206,9 @@ class SegmentEnd:
         size_max: int,
         tail: TailCache,
         producers: _Producers,
-        is_sound: Callable[[Buffer], bool],
+        is_valid: Callable[[Buffer], bool],
     ) -> list[tuple[int, int, int, int, int, bool]]:
-        """What a leader is given: of ``batches``, each with whether our own encoder made it or ``is_sound`` is to be asked, those from the
+        """What a leader is given: of ``batches``, each with whether our own encoder made it or ``is_valid`` is to be asked, those from the
         first on that can be appended as they are, given offsets and epoch in place, and appended as :meth:`append_next` does. Where they
         went, in the order of :class:`~pyreplog.log.Appended`.
 

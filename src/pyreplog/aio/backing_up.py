@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import ThreadCalls
 from pyreplog.config import Permissions
 from pyreplog.errors import ClosedError
 from pyreplog.runtime import backup as make_backup
@@ -35,7 +35,7 @@ async def backup(
         if progress is not None:
             progress(news)
 
-    calls = Calls("a backup")
+    calls = ThreadCalls("a backup")
     try:
         return await calls.write(partial(make_backup, source, target, progress=tell, permissions=permissions))
     except BaseException:

@@ -14,7 +14,7 @@ from pyreplog.errors import ClosedError, ForkedError, NoThreadError
 from pyreplog.interruptions import is_no_thread
 from pyreplog.mutex import new_mutex
 
-__all__ = ["Calls", "Gift"]
+__all__ = ["ThreadCalls", "OwnedResult"]
 
 READERS_MAX: Final = 4
 
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Gift(Generic[T]):
+class OwnedResult(Generic[T]):
     """A call in a thread, whose result is released if the waiting coroutine was cancelled.
 
     The later of the two releases it: the thread when the call ends, or the coroutine when it is
@@ -53,7 +53,7 @@ class Gift(Generic[T]):
             return partial(self._release, self._made[0]) if self._made else None
 
 
-class _Crew:
+class _LazyExecutor:
     """Threads that start when first needed.
 
     If no thread can be started, a call is refused for good. A ThreadPoolExecutor alone would keep
@@ -89,7 +89,7 @@ class _Crew:
         self._pool.shutdown(wait=False)
 
 
-class Calls:
+class ThreadCalls:
     """The threads of one log, cluster or client.
 
     * One thread writes, so that writes keep their order.
@@ -103,9 +103,9 @@ class Calls:
     """
 
     def __init__(self, name: str) -> None:
-        self._writing = _Crew(1, f"pyreplog writing {name}")
-        self._reading = _Crew(READERS_MAX, f"pyreplog reading {name}")
-        self._flushing = _Crew(READERS_MAX, f"pyreplog flushing {name}")
+        self._writing = _LazyExecutor(1, f"pyreplog writing {name}")
+        self._reading = _LazyExecutor(READERS_MAX, f"pyreplog reading {name}")
+        self._flushing = _LazyExecutor(READERS_MAX, f"pyreplog flushing {name}")
         self._name = name
         self._pid = os.getpid()
         self._stopped = False
@@ -147,7 +147,7 @@ class Calls:
 
         Any thread may release it.
         """
-        gift = Gift(call, release)
+        gift = OwnedResult(call, release)
         # None until it is assigned: a signal handler may raise when a thread has the call already
         future: asyncio.Future[T] | None = None
         try:
@@ -157,7 +157,7 @@ class Calls:
             self.drop(future, gift)
             raise
 
-    def drop(self, future: asyncio.Future[T] | None, gift: Gift[T]) -> None:
+    def drop(self, future: asyncio.Future[T] | None, gift: OwnedResult[T]) -> None:
         """Drop the result of ``gift``, because the waiting caller was cancelled.
 
         ``future`` is the gift's future, if the caller got one.
@@ -200,7 +200,7 @@ class Calls:
         if self._stopped:
             raise ClosedError(f"{self._name!r} is closed")
 
-    def _submit(self, crew: _Crew, call: Callable[[], T]) -> asyncio.Future[T]:
+    def _submit(self, crew: _LazyExecutor, call: Callable[[], T]) -> asyncio.Future[T]:
         self.check()
         return asyncio.wrap_future(crew.submit(call))
 

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.records import Steps
-from pyreplog.client import Acks, Pending
+from pyreplog.client import Acks, Completion
 from pyreplog.config import LogConfig, check_seconds, whole
 from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.interruptions import is_interruption
@@ -33,7 +33,7 @@ T = TypeVar("T")
 Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
 
 
-class _Line:
+class _TopicQueue:
     """The coroutines that wait for the first metadata of one topic, in the order of their calls."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _Line:
         self.count = 0
 
 
-class _Patience:
+class _Deadline:
     """The time limit of a whole call, shared by all its steps."""
 
     def __init__(self, timeout: float | None) -> None:
@@ -70,11 +70,11 @@ class Producer:
     Made by ``cluster.producer()``: ``async with`` it. See :class:`pyreplog.Producer`.
     """
 
-    def __init__(self, producer: runtime.Producer, calls: Calls) -> None:
+    def __init__(self, producer: runtime.Producer, calls: ThreadCalls) -> None:
         """Use ``cluster.producer()`` to make one."""
         self._producer = producer
         self._calls = calls
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _TopicQueue] = {}
         """The coroutines that wait for a topic's first metadata, by topic."""
         self._closing: asyncio.Future[None] | None = None
 
@@ -127,7 +127,7 @@ class Producer:
         if topic not in self._lines and self._producer._knows(topic):
             return await self._calls.write(send)
         since_ns = self._producer._driver.monotonic_ns()
-        line = self._lines.setdefault(topic, _Line())
+        line = self._lines.setdefault(topic, _TopicQueue())
         line.count += 1
         try:
             async with line.turn:
@@ -157,7 +157,7 @@ class Producer:
 
         Raises TimeoutError after ``timeout`` seconds.
         """
-        patience = _Patience(timeout)
+        patience = _Deadline(timeout)
         was_closed = self._closing is not None
         try:
             try:
@@ -180,13 +180,13 @@ class Producer:
 
     async def close(self, timeout: float | None = None) -> None:
         """Flush, see :meth:`flush`, then close. A second call is harmless."""
-        patience = _Patience(timeout)
+        patience = _Deadline(timeout)
         if self._closing is None:
             is_waited_for = self._lines or self._calls.waiting_count
             self._closing = asyncio.ensure_future(self._end_behind_all(patience)) if is_waited_for else self._end(timeout)
         await asyncio.shield(self._closing)
 
-    async def _end_behind_all(self, patience: _Patience) -> None:
+    async def _end_behind_all(self, patience: _Deadline) -> None:
         try:
             async with patience.bound():
                 await self._behind_all()
@@ -228,7 +228,7 @@ class Consumer:
     left early has consumed only the records that it yielded. For one coroutine at a time.
     """
 
-    def __init__(self, consumer: runtime.Consumer, calls: Calls) -> None:
+    def __init__(self, consumer: runtime.Consumer, calls: ThreadCalls) -> None:
         """Use ``cluster.consumer(...)`` to make one."""
         self._consumer = consumer
         self._calls = calls
@@ -284,7 +284,7 @@ class Consumer:
                 return False
         return True
 
-    async def _wait(self, pending: Pending, patience: float | None) -> bool:
+    async def _wait(self, pending: Completion, patience: float | None) -> bool:
         """Return whether ``pending`` is settled within ``patience`` seconds; forget it otherwise."""
         settled = False
         try:
@@ -298,7 +298,7 @@ class Consumer:
                 self._calls.dispatch(partial(self._consumer._forget, pending))
         return settled
 
-    def _take(self, count_max: int | None, ends: Ends | None) -> Pending | None:
+    def _take(self, count_max: int | None, ends: Ends | None) -> Completion | None:
         """Take records in a thread, and keep them first, in case the caller was cancelled."""
         with self._taking:
             records, pending = self._consumer._take(count_max, ends)
@@ -509,7 +509,7 @@ class Consumer:
 class Admin:
     """Makes and describes topics. It is ``cluster.admin``. See :class:`pyreplog.Admin`."""
 
-    def __init__(self, admin: runtime.Admin, calls: Calls) -> None:
+    def __init__(self, admin: runtime.Admin, calls: ThreadCalls) -> None:
         """Use ``cluster.admin`` to get one."""
         self._admin = admin
         self._calls = calls

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, SupportsIndex, TypedDict, Unpack, overload
 
 from pyreplog import runtime
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.clients import Admin, Consumer, Producer, Subject
 from pyreplog.aio.opening import Opening
 from pyreplog.arrow import Scan
@@ -125,25 +125,25 @@ class Cluster:
         self._name = os.path.basename(runtime.folder_of(path))
         self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it, wait)
         self._closing: asyncio.Future[None] | None = None
-        self._opened: tuple[runtime.Cluster, Calls] | None = None
+        self._opened: tuple[runtime.Cluster, ThreadCalls] | None = None
         self._nodes: Sequence[ClusterNode] = ()
 
     def _stand_for(self, cluster: runtime.Cluster) -> None:
         """Wrap a cluster that is open already, and that its owner closes."""
         self._begin_with(cluster.path, lambda: cluster)
-        self._begin(cluster, Calls(self._name))
+        self._begin(cluster, ThreadCalls(self._name))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
             "a Cluster cannot be copied or pickled: one process opens it, and any number may read it with Cluster(path, mode='r')"
         )
 
-    def _begin(self, cluster: runtime.Cluster, calls: Calls) -> Cluster:
+    def _begin(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Cluster:
         self._opened = cluster, calls
         self._nodes = self._make_nodes(cluster, calls)
         return self
 
-    def _make_nodes(self, cluster: runtime.Cluster, calls: Calls) -> Sequence[ClusterNode]:
+    def _make_nodes(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Sequence[ClusterNode]:
         return runtime.Nodes(ClusterNode(node, calls) for node in cluster.nodes)
 
     def __await__(self) -> Generator[Any, None, Cluster]:
@@ -156,7 +156,7 @@ class Cluster:
         return self._opened[0]
 
     @property
-    def _calls(self) -> Calls:
+    def _calls(self) -> ThreadCalls:
         if self._opened is None:
             raise ClosedError("the cluster is not open yet: await it, or enter it with `async with`")
         return self._opened[1]
@@ -261,7 +261,7 @@ class Cluster:
 class ClusterNode:
     """One node of a cluster. See :class:`pyreplog.ClusterNode`."""
 
-    def __init__(self, node: runtime.ClusterNode, calls: Calls) -> None:
+    def __init__(self, node: runtime.ClusterNode, calls: ThreadCalls) -> None:
         """Use ``cluster.nodes`` to get one."""
         self._node = node
         self._calls = calls

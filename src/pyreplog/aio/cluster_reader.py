@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, SupportsIndex, TypedDict, Unpack, cast, overload
 
 from pyreplog import runtime
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.clients import Admin, Producer, Subject
 from pyreplog.aio.cluster import Cluster, ClusterNode
 from pyreplog.aio.follow import CHUNK_COUNT, LoopNews
@@ -70,7 +70,7 @@ class ClusterReader(Cluster):
 
         self._begin_with(path, open_it)
 
-    def _make_nodes(self, cluster: runtime.Cluster, calls: Calls) -> Sequence[ClusterNode]:
+    def _make_nodes(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Sequence[ClusterNode]:
         return ()
 
     @property
@@ -142,7 +142,7 @@ class ReaderConsumer:
     Cancelling a call loses no record.
     """
 
-    def __init__(self, consumer: runtime.ReaderConsumer, calls: Calls) -> None:
+    def __init__(self, consumer: runtime.ReaderConsumer, calls: ThreadCalls) -> None:
         """Use ``cluster.consumer(...)`` to make one."""
         self._consumer = consumer
         self._calls = calls

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import ThreadCalls
 from pyreplog.errors import ClosedError
 from pyreplog.record import Record
-from pyreplog.runtime import DiskNews, Followed, News
+from pyreplog.runtime import ChangeSignal, FileWatchSignal, Followed
 
 __all__ = ["CHUNK_COUNT", "LoopNews", "follow", "in_chunks"]
 
@@ -19,7 +19,7 @@ CHUNK_COUNT: Final = 100
 """
 
 
-async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncGenerator[list[Record], None]:
+async def in_chunks(calls: ThreadCalls, records: Iterator[Record]) -> AsyncGenerator[list[Record], None]:
     """Yield ``records`` in lists that a thread reads. The records before an error come before it."""
     while True:
         chunk: list[Record] = []
@@ -36,7 +36,7 @@ async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncGenerator[l
 class LoopNews:
     """Change notifications (``news``) for one coroutine of the running loop."""
 
-    def __init__(self, news: News, release: Callable[[], None] | None = None) -> None:
+    def __init__(self, news: ChangeSignal, release: Callable[[], None] | None = None) -> None:
         """``release`` ends the notifications; None: ``news.close``."""
         self._news = news
         self._release = news.close if release is None else release
@@ -44,7 +44,7 @@ class LoopNews:
         self._event = asyncio.Event()
         self._fd = -1
         news.told = self._tell
-        if isinstance(news, DiskNews) and news.watch is not None:
+        if isinstance(news, FileWatchSignal) and news.watch is not None:
             self._fd = news.watch.fileno()
             self._loop.add_reader(self._fd, self._ready)
 
@@ -55,7 +55,7 @@ class LoopNews:
             pass
 
     def _ready(self) -> None:
-        if isinstance(self._news, DiskNews) and self._news.watch is not None:
+        if isinstance(self._news, FileWatchSignal) and self._news.watch is not None:
             self._news.watch.clear()
         self._event.set()
 
@@ -65,7 +65,7 @@ class LoopNews:
 
     async def wait(self, timeout: float | None) -> None:
         """Return at the next notification, and after at most ``timeout`` seconds."""
-        if isinstance(self._news, DiskNews):
+        if isinstance(self._news, FileWatchSignal):
             pause = self._news.pause()
             timeout = pause if timeout is None else min(timeout, pause)
         try:
@@ -83,7 +83,7 @@ class LoopNews:
 
 
 async def follow(
-    calls: Calls, view: Followed, start: int, timeout: float | None, is_closed: Callable[[], bool]
+    calls: ThreadCalls, view: Followed, start: int, timeout: float | None, is_closed: Callable[[], bool]
 ) -> AsyncGenerator[list[Record], None]:
     """Yield the records of :meth:`pyreplog.Log.follow` in lists.
 
@@ -110,7 +110,7 @@ async def follow(
                 if left is not None and left <= 0:
                     return
                 await news.wait(left)
-            if isinstance(plain, DiskNews):
+            if isinstance(plain, FileWatchSignal):
                 plain.came()
     except ClosedError:
         if not is_closed():

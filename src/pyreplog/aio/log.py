@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Literal, NoReturn, ParamSpec, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.follow import follow, in_chunks
 from pyreplog.aio.opening import Opening
 from pyreplog.aio.records import Records
@@ -110,7 +110,7 @@ class Log:
     stops the waiting, not the append: the record is appended once, and may still be acknowledged.
     """
 
-    def __init__(self, opened: _Opened, calls: Calls) -> None:
+    def __init__(self, opened: _Opened, calls: ThreadCalls) -> None:
         """Use :func:`open_log` to make one."""
         self._log = log = opened.log
         self._config = opened.config
@@ -172,7 +172,7 @@ class Log:
         writer = self._writing()
         # Queue behind appends that wait for a thread, so that appends keep the order of their
         # calls.
-        ack = None if self._calls.waiting_count else writer.offer(value, key, headers, timestamp)
+        ack = None if self._calls.waiting_count else writer.try_append_nowait(value, key, headers, timestamp)
         if ack is not None:
             return ack
         return await self._append_later(writer.append_nowait, value, key=key, headers=headers, timestamp=timestamp)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pyreplog.aio.calls import Calls, Gift
+from pyreplog.aio.calls import OwnedResult, ThreadCalls
 from pyreplog.errors import LockedError, PyreplogError
 from pyreplog.runtime import LockWait
 
@@ -17,7 +17,7 @@ __all__ = ["Opening"]
 _log = logging.getLogger("pyreplog")
 
 
-class Closeable(Protocol):
+class BlockingResource(Protocol):
     """An object that blocks while it closes."""
 
     def close(self) -> None:
@@ -25,7 +25,7 @@ class Closeable(Protocol):
         ...
 
 
-class Face(Protocol):
+class AsyncFace(Protocol):
     """The asyncio API of such an object."""
 
     async def close(self) -> None:
@@ -33,7 +33,7 @@ class Face(Protocol):
         ...
 
 
-F = TypeVar("F", bound=Face)
+F = TypeVar("F", bound=AsyncFace)
 
 
 class Opening(Generic[F]):
@@ -46,8 +46,8 @@ class Opening(Generic[F]):
     def __init__(
         self,
         name: str,
-        face: Callable[[Any, Calls], F],
-        open_it: Callable[[], Closeable],
+        face: Callable[[Any, ThreadCalls], F],
+        open_it: Callable[[], BlockingResource],
         wait: Callable[[], LockWait] | None = None,
     ) -> None:
         """``face`` gets the object that ``open_it`` made. ``wait``: how long ``open_it`` is
@@ -80,7 +80,7 @@ class Opening(Generic[F]):
 
     async def _run(self) -> F:
         wait = None if self._wait is None else self._wait()
-        calls = Calls(self._name)
+        calls = ThreadCalls(self._name)
         try:
             while True:
                 try:
@@ -98,9 +98,9 @@ class Opening(Generic[F]):
             calls.stop()
             raise
 
-    async def _attempt(self, calls: Calls) -> F:
-        gift: Gift[Closeable] = Gift(self._open, _close)
-        future: asyncio.Future[Closeable] | None = None  # as in Calls.acquire
+    async def _attempt(self, calls: ThreadCalls) -> F:
+        gift: OwnedResult[BlockingResource] = OwnedResult(self._open, _close)
+        future: asyncio.Future[BlockingResource] | None = None  # as in Calls.acquire
         try:
             future = calls.begin(gift)
             return self._face(await asyncio.shield(future), calls)
@@ -109,7 +109,7 @@ class Opening(Generic[F]):
             raise
 
 
-def _close(opened: Closeable) -> None:
+def _close(opened: BlockingResource) -> None:
     """Close an object that was opened for a cancelled caller."""
     try:
         opened.close()

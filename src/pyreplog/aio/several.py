@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from pyreplog import runtime
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import ThreadCalls
 from pyreplog.arrow import Scan
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import CorruptLogError
@@ -35,7 +35,7 @@ async def scan(
 
     The importer of the stream reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``.
     """
-    calls = Calls("several logs")
+    calls = ThreadCalls("several logs")
     try:
         return await calls.read(
             runtime.scan,

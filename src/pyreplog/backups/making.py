@@ -17,6 +17,8 @@ from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from pyreplog.backups.places import Place, find_places
+from pyreplog.controller import STATE_FILE, ControllerState, MetadataImage, decode, encode, store
+from pyreplog.controller import read_state as read_controller
 from pyreplog.errors import ConfigError, CorruptError, LockedError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import (
@@ -28,7 +30,7 @@ from pyreplog.log import (
     BackupNote,
     Duplicate,
     LogReader,
-    PartitionCopy,
+    ReplicaView,
     RootView,
     check_extends,
     directory_name,
@@ -49,11 +51,9 @@ from pyreplog.log import (
     write_backup_note,
 )
 from pyreplog.mutex import new_mutex
-from pyreplog.ports import Chance, Disk, Lock
-from pyreplog.quorum import STATE_FILE, ControllerState, MetadataImage, decode, encode, store
-from pyreplog.quorum import read_state as read_controller
+from pyreplog.ports import Disk, Lock, RandomBytes
 from pyreplog.values import BackupProgress, BackupReport, TopicPartition
-from pyreplog.verify import Book, Level, check_controller, check_root, total_size
+from pyreplog.verify import Level, Report, check_controller, check_root, total_size
 
 Progress = Callable[[BackupProgress], None]
 
@@ -71,7 +71,7 @@ _NOT_OURS: Final = frozenset({LOCK_FILE, LOCK_NAME, f"{BACKUP_NAME}.tmp", "lost+
 """What an empty folder may hold: locks of a run that ended before its first note, and what a file system makes."""
 
 
-def make(disk: Disk, source: str, target: str, *, random: Chance, progress: Progress | None = None) -> BackupReport:
+def make(disk: Disk, source: str, target: str, *, random: RandomBytes, progress: Progress | None = None) -> BackupReport:
     """Copy what readers see of the folder ``source`` into the folder ``target``, durably, and verify it. REQUIRES absolute paths.
 
     ``target`` is new, empty, or an earlier backup of ``source``. ``random``: for the ids of what is set aside. Raises
@@ -86,15 +86,15 @@ class _Replica(NamedTuple):
     """One folder of a partition: its copy as a reader sees it, and where it belongs in the backup."""
 
     place: Place
-    copy: PartitionCopy
+    copy: ReplicaView
 
 
 class _Origin(NamedTuple):
     """A replica, the replica whose records are copied in its place, and the offset at which the copy ends."""
 
     place: Place
-    copy: PartitionCopy
-    origin: PartitionCopy
+    copy: ReplicaView
+    origin: ReplicaView
     end_offset: int
 
 
@@ -104,7 +104,7 @@ _Act = Callable[[TopicPartition, Sequence[_Replica]], None]
 class _Run:
     """One run. Use once."""
 
-    def __init__(self, disk: Disk, source: str, target: str, random: Chance, progress: Progress | None) -> None:
+    def __init__(self, disk: Disk, source: str, target: str, random: RandomBytes, progress: Progress | None) -> None:
         self._disk, self._source, self._target, self._random = disk, source, target, random
         self._tell = progress
         self._telling = new_mutex()
@@ -149,7 +149,7 @@ class _Run:
     def _check_cluster(self) -> None:
         """Refuse the folder of a cluster whose controller's state is missing or damaged, before anything is copied."""
         disk, source = self._disk, self._source
-        book = Book(None)
+        book = Report(None)
         roots = [place.source for place in self._places]
         inside = join(source, "")
         for home in dict.fromkeys([source, *(root.rpartition("/")[0] for root in roots if root.rpartition("/")[0].startswith(inside))]):
@@ -336,7 +336,7 @@ class _Run:
         try:
             for place in places:
                 folder = join(place.source, directory_name(*key))
-                copy = PartitionCopy(self._disk, folder, key, RootView(self._disk, place.source))
+                copy = ReplicaView(self._disk, folder, key, RootView(self._disk, place.source))
                 replicas.append(_Replica(place, copy))
             of_topic: dict[str, list[_Replica]] = {}
             for replica in replicas:
@@ -451,7 +451,7 @@ class _Run:
         disk, target = self._disk, self._target
         size = total_size(disk, target)
         self._begin_stage("verified", size)
-        book = Book(self._add)
+        book = Report(self._add)
         for place in self._places:
             check_root(disk, place.target, book)
         check_controller(disk, target, disk.list(target), [place.target for place in self._places], book)
@@ -503,7 +503,7 @@ class _Run:
                 self._tell(BackupProgress(self._stage, self._done, self._total))
 
 
-def _reaches(copy: PartitionCopy, best: PartitionCopy, end: int) -> bool:
+def _reaches(copy: ReplicaView, best: ReplicaView, end: int) -> bool:
     """Whether ``copy`` holds all that ``best`` has below ``end``."""
     if best.epochs.agrees_up_to(copy.epochs) < end:
         return False

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log import (
     DEPTH_MAX,
@@ -21,7 +22,6 @@ from pyreplog.log import (
     read_nodes,
 )
 from pyreplog.ports import Disk
-from pyreplog.quorum import STATE_FILE
 from pyreplog.values import TopicPartition
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress, add_text
-from pyreplog.cli.output import Progress, counted, in_options, json_line, printable, say, tell
+from pyreplog.cli.output import ProgressBar, counted, in_options, json_line, printable, say, tell
 from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, is_gzip, read_rows, style_of
 from pyreplog.cli.source import check_sources
 from pyreplog.cli.unpacked import Unpacked
-from pyreplog.cli.writing import Target, append_whole, check_first, makes_log, open_target
+from pyreplog.cli.writing import RowTarget, append_whole, check_first, makes_log, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import PyreplogError
 
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         lock_timeout=arguments.lock_timeout,
         progress=arguments.progress,
     ) as target:
-        progress = Progress("appended", forced=arguments.progress)
+        progress = ProgressBar("appended", forced=arguments.progress)
         try:
             for batch in batches:
                 append_whole(target, batch)
@@ -115,7 +115,7 @@ def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
             stream.close()
 
 
-def report(target: Target, *, as_json: bool) -> None:
+def report(target: RowTarget, *, as_json: bool) -> None:
     """Print how many records went where."""
     if as_json:
         ranges = [{"partition": partition, "start": start, "end": end} for partition, (start, end) in sorted(target.ranges.items())]

@@ -14,7 +14,7 @@ import os
 from typing import Final
 
 from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_permissions, add_progress, place
-from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
+from pyreplog.cli.output import ProgressBar, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.runtime import backup
 from pyreplog.values import BackupProgress
@@ -61,14 +61,14 @@ class _Shown:
         self._forced = forced
         self._stage = ""
         self._done = 0
-        self._progress: Progress | None = None
+        self._progress: ProgressBar | None = None
 
     def tell(self, news: BackupProgress) -> None:
         """More is done."""
         if self._progress is None or news.stage != self._stage:
             self.close()
             self._stage, self._done = news.stage, 0
-            self._progress = Progress(news.stage, total=news.total_size, forced=self._forced, sized=True)
+            self._progress = ProgressBar(news.stage, total=news.total_size, forced=self._forced, sized=True)
         self._progress.add(news.done_size - self._done)
         self._done = news.done_size
 

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_OK, Parser, add_progress
-from pyreplog.cli.output import Progress, amount, json_line, printable, say
+from pyreplog.cli.output import ProgressBar, amount, json_line, printable, say
 from pyreplog.errors import ConfigError
 from pyreplog.runtime import Log, open_log
 
@@ -77,7 +77,7 @@ def _measure(folder: str, seconds: int, *, forced: bool) -> list[Row]:
     synced = max(count // 20, 5)
     singles = max(min(synced, 500), 5)
     say(f"measuring with {count} batches of {_BATCH} records of {_VALUE_SIZE} bytes ...")
-    progress = Progress("measured", total=2 * (_ROUNDS * count + synced + singles + count), forced=forced, noun="batches")
+    progress = ProgressBar("measured", total=2 * (_ROUNDS * count + synced + singles + count), forced=forced, noun="batches")
     try:
         return [
             *_unsynced(folder, block, values, count, progress),
@@ -88,7 +88,7 @@ def _measure(folder: str, seconds: int, *, forced: bool) -> list[Row]:
         progress.close()
 
 
-def _unsynced(folder: str, block: bytes, values: list[bytes], count: int, progress: Progress) -> list[Row]:
+def _unsynced(folder: str, block: bytes, values: list[bytes], count: int, progress: ProgressBar) -> list[Row]:
     raw = best = 0.0
     for number in range(_ROUNDS):
         raw = max(raw, _raw(folder, block, count, progress, sync=False))
@@ -100,7 +100,7 @@ def _unsynced(folder: str, block: bytes, values: list[bytes], count: int, progre
     ]
 
 
-def _synced(folder: str, block: bytes, values: list[bytes], synced: int, singles: int, progress: Progress) -> list[Row]:
+def _synced(folder: str, block: bytes, values: list[bytes], synced: int, singles: int, progress: ProgressBar) -> list[Row]:
     raw = _raw(folder, block, synced, progress, sync=True)
     with open_log(os.path.join(folder, "sync"), durability="sync") as log:
         best = _per_second(lambda: _append(log, values, synced, progress), synced)
@@ -114,7 +114,7 @@ def _synced(folder: str, block: bytes, values: list[bytes], synced: int, singles
     ]
 
 
-def _read(folder: str, count: int, progress: Progress) -> list[Row]:
+def _read(folder: str, count: int, progress: ProgressBar) -> list[Row]:
     with open_log(os.path.join(folder, "os-0"), mode="r") as log:
         total = log.end_offset
         scanned = _per_second(lambda: sum(batch.row_count for batch in log.scan().batches()), total)
@@ -137,7 +137,7 @@ def _calls(folder: str, block: bytes, seconds: int) -> int:
     return int(min(max(rate * seconds / 8, 50), 4000))
 
 
-def _raw(folder: str, block: bytes, count: int, progress: Progress | None, *, sync: bool) -> float:
+def _raw(folder: str, block: bytes, count: int, progress: ProgressBar | None, *, sync: bool) -> float:
     """Blocks per second written to a new file."""
     path = os.path.join(folder, "raw")
     file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -164,12 +164,12 @@ def _sync(file: int) -> None:
         fcntl.fcntl(file, full)
 
 
-def _append(log: Log, values: list[bytes], count: int, progress: Progress) -> None:
+def _append(log: Log, values: list[bytes], count: int, progress: ProgressBar) -> None:
     for _ in _told(count, progress):
         log.append_many(values)
 
 
-def _told(count: int, progress: Progress | None) -> Iterator[int]:
+def _told(count: int, progress: ProgressBar | None) -> Iterator[int]:
     """The numbers below ``count``; each time some of them are done, ``progress`` is told."""
     for start in range(0, count, _TOLD):
         end = min(start + _TOLD, count)

@@ -29,7 +29,7 @@ from pyreplog.cli.options import (
     is_reversed,
     number,
 )
-from pyreplog.cli.output import Progress, json_line, printable, record_fields, say
+from pyreplog.cli.output import ProgressBar, json_line, printable, record_fields, say
 from pyreplog.cli.reading import include_above, readers, source_of, tell_above
 from pyreplog.cli.several import Named, SeveralLogs, readers_of_several
 from pyreplog.config import INT64_MAX
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found)
         if arguments.count is not None:
             total = min(total, arguments.count)
-        progress = Progress("read", total=total, forced=arguments.progress, beside=True)
+        progress = ProgressBar("read", total=total, forced=arguments.progress, beside=True)
         if found and arguments.start > (end := max(reader.end_offset for reader in found)):
             say(f"replog cat: nothing is there yet at offset {arguments.start}: readers see what lies below {end}")
         left = INT64_MAX if arguments.count is None else arguments.count

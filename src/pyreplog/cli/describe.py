@@ -8,7 +8,7 @@ import argparse
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_selection
-from pyreplog.cli.output import Progress, amount, counted, json_line, printable
+from pyreplog.cli.output import ProgressBar, amount, counted, json_line, printable
 from pyreplog.cli.reading import readers
 from pyreplog.log import LogReader
 
@@ -29,7 +29,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print one paragraph, or one JSON object, per partition."""
     with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
-        progress = Progress("described", total=len(found), forced=arguments.progress, noun="partitions", beside=True)
+        progress = ProgressBar("described", total=len(found), forced=arguments.progress, noun="partitions", beside=True)
         try:
             for reader in found.values():
                 facts = facts_of(reader)

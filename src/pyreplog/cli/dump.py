@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress, place
-from pyreplog.cli.output import Progress, json_line, printable, put_bytes
+from pyreplog.cli.output import ProgressBar, json_line, printable, put_bytes
 from pyreplog.cli.picture import picture_of_batch, picture_of_mark
 from pyreplog.cli.reading import check_path
 from pyreplog.config import meant
@@ -22,8 +22,8 @@ from pyreplog.verify import (
     CODEC_NAMES,
     CONTROL_NAMES,
     SIZE_MAX,
-    Batch,
     Broken,
+    CheckedBatch,
     Malformed,
     PlainRecord,
     TooLarge,
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     damaged = False
     files = 0
     total = os.path.getsize(path) if os.path.isfile(path) else total_size(disk, path)
-    progress = Progress("dumped", total=total, forced=arguments.progress, sized=True, beside=True)
+    progress = ProgressBar("dumped", total=total, forced=arguments.progress, sized=True, beside=True)
     try:
         for file in _files(disk, path):
             files += 1
@@ -181,7 +181,7 @@ def _segment(disk: SystemDisk, path: str, *, records: bool, picture: bool, tell:
         file.close()
 
 
-def _batch(batch: Batch) -> Row:
+def _batch(batch: CheckedBatch) -> Row:
     row: Row = {
         "position": batch.position,
         "size": batch.size,
@@ -214,7 +214,7 @@ def _batch(batch: Batch) -> Row:
     return row
 
 
-def _records(batch: Batch) -> Iterator[Row]:
+def _records(batch: CheckedBatch) -> Iterator[Row]:
     try:
         if batch.magic < 2:
             found: Iterable[PlainRecord] = old_records_of(batch.data)
@@ -229,7 +229,7 @@ def _records(batch: Batch) -> Iterator[Row]:
         yield {"position": batch.position, "note": f"the records of this batch: {error}"}
 
 
-def _record(batch: Batch, record: PlainRecord) -> Row:
+def _record(batch: CheckedBatch, record: PlainRecord) -> Row:
     row: Row = {"offset": record.offset, "timestamp": batch.max_timestamp if batch.is_log_append_time else record.timestamp}
     if batch.is_control:
         kind = control_type(record)

@@ -28,7 +28,7 @@ from pyreplog.cli.options import (
     add_skipping,
     is_reversed,
 )
-from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields, say, tell
+from pyreplog.cli.output import ProgressBar, counted, json_line, printable, record_fields, say, tell
 from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import include_above, readers, tell_above
 from pyreplog.config import meant
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     with readers(arguments.path, **selection) as found:
         include_above(arguments, found.values())
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
-        progress = Progress("exported", total=total, forced=arguments.progress, beside=target == "-")
+        progress = ProgressBar("exported", total=total, forced=arguments.progress, beside=target == "-")
         write = write_parquet if form == "parquet" else _ndjson
         try:
             if target == "-":
@@ -143,7 +143,7 @@ def _form_of(name: str) -> str:
     return _SUFFIXES.get(suffix, "ndjson")
 
 
-def _ndjson(file: Any, found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
+def _ndjson(file: Any, found: Sequence[LogReader], arguments: argparse.Namespace, progress: ProgressBar) -> None:
     for reader in found:
         for records in chosen(reader, arguments):
             text = "".join([json_line(record_fields(record)) + "\n" for record in records])

@@ -17,11 +17,11 @@ from typing import Final
 
 from pyreplog.cli.append import report
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress, add_text
-from pyreplog.cli.output import Progress, counted, in_options, say, tell
+from pyreplog.cli.output import ProgressBar, counted, in_options, say, tell
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError, line_size_max
 from pyreplog.cli.source import Source, check_sources
-from pyreplog.cli.writing import Target, append_whole, check_first, makes_log, open_target
+from pyreplog.cli.writing import RowTarget, append_whole, check_first, makes_log, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import ConfigError, PyreplogError
 from pyreplog.system import SystemDisk
@@ -54,13 +54,13 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append the rows of every file; say how many, and where. On failure what was appended before is kept and told."""
-    progress = Progress("imported", total=check_sources(arguments.files, again=arguments.resume), forced=arguments.progress, sized=True)
+    progress = ProgressBar("imported", total=check_sources(arguments.files, again=arguments.resume), forced=arguments.progress, sized=True)
     with contextlib.ExitStack() as opened:
         begun = _begin(arguments, progress, opened) if makes_log(arguments.path, arguments.topic) else {}
         return _import(arguments, progress, begun)
 
 
-def _begin(arguments: argparse.Namespace, progress: Progress, opened: contextlib.ExitStack) -> dict[str, Source]:
+def _begin(arguments: argparse.Namespace, progress: ProgressBar, opened: contextlib.ExitStack) -> dict[str, Source]:
     """Refuse the first row, where a new log would refuse it, before that is made. The files that were ``opened`` for this, to be read on:
     what comes through a pipe comes once."""
     begun: dict[str, Source] = {}
@@ -77,7 +77,7 @@ def _begin(arguments: argparse.Namespace, progress: Progress, opened: contextlib
     return begun
 
 
-def _import(arguments: argparse.Namespace, progress: Progress, begun: dict[str, Source]) -> int:
+def _import(arguments: argparse.Namespace, progress: ProgressBar, begun: dict[str, Source]) -> int:
     failure: BaseException | None = None
     names: list[str] = arguments.files
     with open_target(
@@ -119,7 +119,7 @@ def _import(arguments: argparse.Namespace, progress: Progress, begun: dict[str, 
     return EXIT_OK
 
 
-def _resume(arguments: argparse.Namespace, target: Target) -> Resume | None:
+def _resume(arguments: argparse.Namespace, target: RowTarget) -> Resume | None:
     if not arguments.resume:
         return None
     log = getattr(target, "log", None)
@@ -128,7 +128,7 @@ def _resume(arguments: argparse.Namespace, target: Target) -> Resume | None:
     return Resume(log, arguments.files, SystemDisk(permissions=arguments.permissions))
 
 
-def _append(rows: Iterator[Row], source: Source, target: Target, resume: Resume | None) -> None:
+def _append(rows: Iterator[Row], source: Source, target: RowTarget, resume: Resume | None) -> None:
     batch: list[Row] = []
     size = 0
     try:
@@ -148,7 +148,7 @@ def _append(rows: Iterator[Row], source: Source, target: Target, resume: Resume 
         resume.finish(source)
 
 
-def _write(batch: list[Row], source: Source, target: Target, resume: Resume | None) -> None:
+def _write(batch: list[Row], source: Source, target: RowTarget, resume: Resume | None) -> None:
     try:
         append_whole(target, batch)
     except RowError as error:
@@ -157,7 +157,7 @@ def _write(batch: list[Row], source: Source, target: Target, resume: Resume | No
         resume.note(source, len(batch))
 
 
-def _report(target: Target, skipped: int, *, nothing: bool, as_json: bool) -> None:
+def _report(target: RowTarget, skipped: int, *, nothing: bool, as_json: bool) -> None:
     """``nothing``: nothing was to do."""
     if nothing and not as_json:
         tell(f"already imported: {counted(skipped, 'record')}, nothing to do")

@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 from pyreplog.record import Record
 
 __all__ = [
-    "Progress",
+    "ProgressBar",
     "amount",
     "counted",
     "in_options",
@@ -158,7 +158,7 @@ def _columns(terminal: TextIO) -> int:
         return 80
 
 
-class Progress:
+class ProgressBar:
     """A line on standard error for work longer than a second: rewritten in place on a terminal, printed each second with ``--progress``.
 
     Belongs to one thread. ``total`` 0: unknown. ``sized``: bytes are counted, not ``noun``. ``beside``: results are printed meanwhile,

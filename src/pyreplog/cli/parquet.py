@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import IO, Any, Final, cast
 
 from pyreplog.arrow import BatchSource, Scan
-from pyreplog.cli.output import Progress
+from pyreplog.cli.output import ProgressBar
 from pyreplog.cli.reading import source_of
-from pyreplog.cli.rows import VALUES, Fields, Place, Row, RowError, map_rows
+from pyreplog.cli.rows import VALUES, Fields, Row, RowError, RowNumber, map_rows
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ConfigError, UnknownTopicError, excerpt
 from pyreplog.log import LogReader
-from pyreplog.moments import TIMESTAMP_MAX, beyond_last
+from pyreplog.timestamps import TIMESTAMP_MAX, beyond_last
 
 __all__ = ["read_parquet", "write_parquet"]
 
@@ -51,7 +51,7 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
         from pyarrow import ArrowException, parquet  # noqa: PLC0415  (optional)
     except ImportError as error:
         raise RowError(_without(error)) from None
-    place = Place()
+    place = RowNumber()
     try:
         # Buffered: otherwise the bytes of a whole column of a row group are read at once.
         # INT96 in us: in ns, pyarrow's default, a time beyond 2262 becomes another one without an error.
@@ -242,7 +242,7 @@ def _time_text(scalar: Any) -> str:
     return value if isinstance(value, str) else str(value.isoformat())
 
 
-def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
+def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argparse.Namespace, progress: ProgressBar) -> None:
     """Write ``file`` with the records of ``found`` that ``arguments`` select. Raises :class:`ConfigError` without pyarrow."""
     try:
         import pyarrow as pa  # noqa: PLC0415  (optional)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from pyreplog.cli.output import Progress, counted, say
+from pyreplog.cli.output import ProgressBar, counted, say
 from pyreplog.config import nearest, suggestion
 from pyreplog.errors import CorruptLogError, PyreplogError, StorageError, UnknownTopicError
-from pyreplog.log import CommittedSource, Finder, LogReader, SkippingSource, check_skipping, deeper_logs, distrusted, find_roots
+from pyreplog.log import CommittedSource, Finder, LogReader, SkippingSource, check_skipping, deeper_logs, find_roots, unsafe_permissions
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -103,7 +103,7 @@ def no_log(path: str) -> StorageError:
 
 def tell_distrust(disk: Disk, found: Iterable[LogReader]) -> None:
     """Say which of the folders that ``found`` read others may write to. A folder that holds many is told of once."""
-    if refusal := distrusted(disk, found):
+    if refusal := unsafe_permissions(disk, found):
         say(f"replog: {refusal}; it is read all the same")
 
 
@@ -112,7 +112,7 @@ def open_chosen(
 ) -> None:
     """Put a reader of each of ``chosen`` into ``found``; tell of those that have no good end."""
     damaged: list[LogReader] = []
-    progress = Progress("opened", total=len(chosen), forced=forced, noun="partitions")
+    progress = ProgressBar("opened", total=len(chosen), forced=forced, noun="partitions")
     try:
         for key in chosen:
             reader = finder.open(key)

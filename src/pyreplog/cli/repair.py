@@ -17,13 +17,13 @@ from random import SystemRandom
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser, add_path, add_permissions, add_progress, place
-from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
+from pyreplog.cli.output import ProgressBar, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
 from pyreplog.errors import ConfigError
 from pyreplog.log import read_backup_note
 from pyreplog.ports import Disk
-from pyreplog.repair import PartitionPlan, Range, check_target, save, survey
+from pyreplog.repair import PartitionPlan, Range, apply_repair, check_target, plan_repair
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.verify import Level, absent_partitions, total_size, verify
 
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if target is not None:
             check_target(disk, source, target)
-        progress = Progress("read", total=total_size(disk, source), forced=arguments.progress, sized=True)
+        progress = ProgressBar("read", total=total_size(disk, source), forced=arguments.progress, sized=True)
         try:
-            plans = survey(disk, source, progress.add)
+            plans = plan_repair(disk, source, progress.add)
         finally:
             progress.close()
         for plan in plans:
@@ -96,9 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _save(arguments: argparse.Namespace, disk: Disk, source: str, target: str, plans: Sequence[PartitionPlan]) -> bool:
     """Carry the plan out and verify what was made; whether that is whole."""
     size = sum(piece.size for plan in plans for piece in plan.pieces)
-    progress = Progress("saved", total=size, forced=arguments.progress, sized=True)
+    progress = ProgressBar("saved", total=size, forced=arguments.progress, sized=True)
     try:
-        save(disk, source, target, plans, clock=SystemClock(), random=SystemRandom(), progress=progress.add)
+        apply_repair(disk, source, target, plans, clock=SystemClock(), random=SystemRandom(), progress=progress.add)
     except ConfigError:
         raise  # before anything was made
     except BaseException:
@@ -107,7 +107,7 @@ def _save(arguments: argparse.Namespace, disk: Disk, source: str, target: str, p
         raise
     finally:
         progress.close()
-    progress = Progress("verified", total=total_size(disk, target), forced=arguments.progress, sized=True)
+    progress = ProgressBar("verified", total=total_size(disk, target), forced=arguments.progress, sized=True)
     try:
         book = verify(disk, target, progress=progress.add)
     finally:

@@ -1,4 +1,5 @@
-"""How far imports came: a small file in the log's folder, replaced after some batches, and the log itself for what came after that.
+"""How far imports came: a small file in the log's folder, replaced after some batches, and the log itself for what
+came after that.
 
 What was imported whole stays in it, so that the same command does nothing when it is run once more. Format:
 docs/internals/format/state_files.md.
@@ -21,7 +22,7 @@ from pyreplog.record import Record
 from pyreplog.runtime import Log
 from pyreplog.values import TimestampType
 
-__all__ = ["FILE_NAME", "Place", "Resume", "format_places", "parse_places"]
+__all__ = ["FILE_NAME", "ImportedUpTo", "Resume", "format_places", "parse_places"]
 
 FILE_NAME: Final = "replog.import"
 _VERSION: Final = "1"  # on disk: never change
@@ -30,8 +31,9 @@ _CRC_MAX: Final = 2**32 - 1
 _KEEP_EVERY: Final = 20
 
 
-class Place(NamedTuple):
-    """With the first ``rows`` rows of a file in the partition, which are its first ``size`` bytes, the log ended at ``offset``."""
+class ImportedUpTo(NamedTuple):
+    """With the first ``rows`` rows of a file in the partition, which are its first ``size`` bytes, the log ended at
+    ``offset``."""
 
     path: str
     topic: str
@@ -54,14 +56,14 @@ class Place(NamedTuple):
         return self.path, self.topic, self.partition
 
 
-def format_places(places: Sequence[Place]) -> dict[str, str]:
+def format_places(places: Sequence[ImportedUpTo]) -> dict[str, str]:
     """As a state file has them."""
     # As JSON, for a name may have any character in it.
     lines = (json.dumps(place._asdict(), separators=(",", ":"), sort_keys=True) for place in places)
     return {"version": _VERSION, **{f"{_PREFIX}{number:09d}": line for number, line in enumerate(lines)}}
 
 
-def parse_places(values: Mapping[str, str], path: str) -> list[Place]:
+def parse_places(values: Mapping[str, str], path: str) -> list[ImportedUpTo]:
     """From the values of the state file at ``path``. :class:`CorruptError` where they are no such thing."""
     if values.get("version") != _VERSION:
         raise CorruptError("the places of imports in another version", file=path)
@@ -77,8 +79,8 @@ def parse_places(values: Mapping[str, str], path: str) -> list[Place]:
     return places
 
 
-def _place(fields: Any) -> Place:
-    place = Place(**{**fields, "how": tuple(fields["how"])})
+def _place(fields: Any) -> ImportedUpTo:
+    place = ImportedUpTo(**{**fields, "how": tuple(fields["how"])})
     if not all(type(one) is str for one in (place.path, place.topic)) or type(place.done) is not bool:
         raise ValueError(f"{str(fields)[:80]} is none")
     if not all(one is None or type(one) is str for one in place.how):
@@ -94,8 +96,8 @@ def _place(fields: Any) -> Place:
 class Resume:
     """The state of one import into ``log``, whose folder is on ``disk``.
 
-    Whatever lies behind the offset of a :class:`Place` that is not done was appended by that import before it was stopped: it is compared
-    with the rows that come next, one by one, and they are skipped.
+    Whatever lies behind the offset of a :class:`ImportedUpTo` that is not done was appended by that import before
+    it was stopped: it is compared with the rows that come next, one by one, and they are skipped.
     """
 
     def __init__(self, log: Log, names: Sequence[str], disk: Disk) -> None:
@@ -106,7 +108,7 @@ class Resume:
         self._path = join(log.path, FILE_NAME)
         self._places = {place.key: place for place in self._load()}
         self._since = 0
-        self._now: Place | None = None
+        self._now: ImportedUpTo | None = None
         twice = next((path for number, path in enumerate(paths) if path in paths[:number]), None)
         if twice is not None:
             raise ConfigError(f"{twice} is named twice: with --resume a file is imported once")
@@ -119,7 +121,7 @@ class Resume:
                         "another import"
                     )
 
-    def _load(self) -> list[Place]:
+    def _load(self) -> list[ImportedUpTo]:
         try:
             values = read_state(self._disk, self._path)
             return [] if values is None else parse_places(values, self._path)
@@ -127,10 +129,10 @@ class Resume:
             about = "what it says of imports is not believed: remove it, and begin the import anew, into a new log"
             raise CorruptError(f"{self._path} is damaged ({error.reason}): {about}") from None
 
-    def _is_ours(self, place: Place) -> bool:
+    def _is_ours(self, place: ImportedUpTo) -> bool:
         return (place.topic, place.partition) == (self._log.topic, self._log.partition)
 
-    def _check_log(self, place: Place) -> None:
+    def _check_log(self, place: ImportedUpTo) -> None:
         first = 0 if place.done else self._log.start_offset  # what was imported whole may be deleted
         if not first <= place.offset <= self._log.end_offset:
             raise ConfigError(
@@ -145,10 +147,11 @@ class Resume:
         return sorted(names, key=lambda name: os.path.abspath(name) not in begun)
 
     def begin(self, source: Source, rows: Iterator[Row]) -> tuple[int, bool]:
-        """Take from ``rows``, those of ``source``, what is in the log already: how many these are, and whether nothing else is to come,
-        which ``rows`` are then not asked for. Raises :class:`RowError` where the file is not what it was."""
+        """Take from ``rows``, those of ``source``, what is in the log already: how many these are, and whether
+        nothing else is to come, which ``rows`` are then not asked for. Raises :class:`RowError` where the file is
+        not what it was."""
         log = self._log
-        new = Place(source.path, log.topic, log.partition, source.how, 0, 0, source.mtime_ns, 0, log.end_offset, done=False)
+        new = ImportedUpTo(source.path, log.topic, log.partition, source.how, 0, 0, source.mtime_ns, 0, log.end_offset, done=False)
         before = self._places.get(new.key)
         if before is None:
             self._keep(new)
@@ -167,7 +170,7 @@ class Resume:
         self._keep(self._now)
         return self._now.rows, False
 
-    def _check_source(self, before: Place, source: Source) -> None:
+    def _check_source(self, before: ImportedUpTo, source: Source) -> None:
         """The beginning of ``source`` has to be what was imported."""
         advice = f"import it without --resume to have all of it once more, or remove {self._path} to forget what was imported"
         if before.how != source.how:
@@ -206,7 +209,7 @@ class Resume:
         source.check_unchanged()
         self._keep(self._reached(source, self._now.rows)._replace(done=True))
 
-    def _reached(self, source: Source, rows: int) -> Place:
+    def _reached(self, source: Source, rows: int) -> ImportedUpTo:
         assert self._now is not None, "begun"
         crc = source.crc(self._now.size, source.end, self._now.crc)
         if crc is None:
@@ -219,7 +222,7 @@ class Resume:
             f"import was stopped; look at it, and remove {self._path} to begin another import"
         )
 
-    def _keep(self, place: Place) -> None:
+    def _keep(self, place: ImportedUpTo) -> None:
         self._since = 0
         self._now = self._places[place.key] = place
         write_state(self._disk, self._path, format_places([*self._places.values()]))

@@ -25,7 +25,7 @@ from pyreplog.cli.options import timestamp_of
 from pyreplog.cli.output import say
 from pyreplog.config import nearest
 from pyreplog.errors import excerpt
-from pyreplog.moments import TIMESTAMP_MAX, beyond_last
+from pyreplog.timestamps import TIMESTAMP_MAX, beyond_last
 
 __all__ = [
     "FORMATS",
@@ -35,7 +35,7 @@ __all__ = [
     "WHOLE_ROW",
     "Fields",
     "Lines",
-    "Place",
+    "RowNumber",
     "Row",
     "RowError",
     "Style",
@@ -214,7 +214,7 @@ def style_of(arguments: argparse.Namespace) -> Style:
     return Style(arguments.delimiter, encoding)
 
 
-class Place:
+class RowNumber:
     """Which row of a file is being read, from 1."""
 
     number = 0
@@ -399,7 +399,7 @@ def _text(line: bytes, number: int, encoding: str | None = None) -> str:
 
 
 def map_rows(
-    lines: Lines | Place, objects: Iterator[tuple[dict[str, Any], bytes | None]], fields: Fields, word: str = "line"
+    lines: Lines | RowNumber, objects: Iterator[tuple[dict[str, Any], bytes | None]], fields: Fields, word: str = "line"
 ) -> Iterator[Row]:
     """Records of ``objects``, each with its line where it has one; ``lines`` knows the number of the one that was given last.
 

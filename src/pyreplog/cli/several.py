@@ -12,7 +12,7 @@ from pyreplog.cli.output import say
 from pyreplog.cli.reading import check_path, open_chosen
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, UnknownTopicError
-from pyreplog.log import Finder, LogReader, Together, distrusted, find_logs, log_names, printable_name, unfinished_backups
+from pyreplog.log import Finder, LogReader, Together, find_logs, log_names, printable_name, unfinished_backups, unsafe_permissions
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -62,7 +62,7 @@ def readers_of_several(
             finally:
                 result.named += [Named(printable_name(name), reader) for reader in found.values()]
             together.add(folder, found.values())
-        if refusal := distrusted(disk, [reader for _, reader in result.named]):
+        if refusal := unsafe_permissions(disk, [reader for _, reader in result.named]):
             say(f"replog: {refusal}; it is read all the same")
         yield result
     finally:

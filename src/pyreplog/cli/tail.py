@@ -15,7 +15,7 @@ from typing import Final
 
 from pyreplog.cli.cat import write_records
 from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_limit, add_path, add_progress, add_selection, add_shape, number, seconds
-from pyreplog.cli.output import Progress, say
+from pyreplog.cli.output import ProgressBar, say
 from pyreplog.cli.reading import reading_disk
 from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log import LogReader, placed_lists
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         for reader in readers:
             reader.max_batch_bytes = arguments.max_batch_bytes
         total = sum(min(reader.end_offset - reader.start_offset, arguments.lines) for reader in readers)
-        progress = Progress("read", total=total, forced=arguments.progress, beside=True)
+        progress = ProgressBar("read", total=total, forced=arguments.progress, beside=True)
         try:
             for reader in readers:
                 write_records(last_records(reader, arguments.lines, progress), values=arguments.values)
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def last_records(reader: LogReader, count: int, progress: Progress) -> list[Record]:
+def last_records(reader: LogReader, count: int, progress: ProgressBar) -> list[Record]:
     """The last ``count`` records below the high watermark, in order: fewer where there are no more."""
     found: list[Record] = []
     end = reader.end_offset
@@ -83,7 +83,7 @@ def last_records(reader: LogReader, count: int, progress: Progress) -> list[Reco
     return found[-count:] if count else []
 
 
-def _records(reader: LogReader, start: int, end: int, progress: Progress) -> Iterable[Record]:
+def _records(reader: LogReader, start: int, end: int, progress: ProgressBar) -> Iterable[Record]:
     for batch in reader.batches(start, end):
         for records in placed_lists(reader, batch, reader.topic, reader.partition, start, end):
             yield from records

@@ -14,11 +14,11 @@ import argparse
 from typing import Final
 
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_WARNED, Parser, add_limit, add_path, add_progress
-from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
+from pyreplog.cli.output import ProgressBar, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.log import untrusted
 from pyreplog.system import SystemDisk
-from pyreplog.verify import Book, Finding, Level, total_size, verify
+from pyreplog.verify import Finding, Level, Report, total_size, verify
 
 __all__ = ["HELP", "NAME", "add_arguments", "exit_code", "lines_of", "run", "summary"]
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_path(arguments.path)
     disk = SystemDisk()
     try:
-        progress = Progress("verified", total=total_size(disk, arguments.path.rstrip("/") or "/"), forced=arguments.progress, sized=True)
+        progress = ProgressBar("verified", total=total_size(disk, arguments.path.rstrip("/") or "/"), forced=arguments.progress, sized=True)
         try:
             book = verify(disk, arguments.path, deep=not arguments.quick, progress=progress.add, max_batch_bytes=arguments.max_batch_bytes)
         finally:
@@ -65,14 +65,14 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_code(book)
 
 
-def exit_code(book: Book) -> int:
+def exit_code(book: Report) -> int:
     """The code of the worst finding; 1 if a folder could not be looked into, and nothing is damaged."""
     if book.unseen and book.worst is not Level.DAMAGE:
         return EXIT_FAILED
     return _EXIT_CODES[book.worst]
 
 
-def totals(book: Book) -> dict[str, object]:
+def totals(book: Report) -> dict[str, object]:
     """The numbers, for JSON."""
     return {
         "result": ("sound", "warnings", "damage")[book.worst],
@@ -98,7 +98,7 @@ def lines_of(finding: Finding) -> list[str]:
     return [*lines, f"    -> {finding.advice}"] if finding.advice else lines
 
 
-def summary(book: Book) -> str:
+def summary(book: Report) -> str:
     """One line with what was looked at, and the result."""
     looked = ", ".join(
         (

@@ -12,21 +12,21 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Literal, Protocol
 
-from pyreplog.cli.output import Progress, counted, printable, say
+from pyreplog.cli.output import ProgressBar, counted, printable, say
 from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import LogConfig, Permissions, batch_max, meant, suggestion
+from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
 from pyreplog.log import parse_directory_name
-from pyreplog.moments import TIMESTAMP_MAX
-from pyreplog.quorum import STATE_FILE
 from pyreplog.record import Ack, BatchBuilder
 from pyreplog.runtime import Cluster, Log, Producer, open_log
+from pyreplog.timestamps import TIMESTAMP_MAX
 from pyreplog.values import RecoveryProgress
 
-__all__ = ["Target", "append_whole", "check_first", "makes_log", "open_target"]
+__all__ = ["RowTarget", "append_whole", "check_first", "makes_log", "open_target"]
 
 
-class Target(Protocol):
+class RowTarget(Protocol):
     """Takes rows; knows how many, and which offsets they got. ``ranges``: partition -> (first offset, one past the last)."""
 
     topic: str
@@ -157,7 +157,7 @@ class _Uncut:
             raise KeyboardInterrupt
 
 
-def append_whole(target: Target, rows: Sequence[Row]) -> None:
+def append_whole(target: RowTarget, rows: Sequence[Row]) -> None:
     """As ``target.append``; Ctrl-C meanwhile is raised when all ``rows`` are counted."""
     with _Uncut(len(rows)):
         target.append(rows)
@@ -228,7 +228,7 @@ class _Recovery:
     def __init__(self, path: str, *, forced: bool) -> None:
         self._path = os.path.abspath(path)
         self._told = _Told()
-        self._progress = Progress("recovered", forced=forced, sized=True)
+        self._progress = ProgressBar("recovered", forced=forced, sized=True)
 
     def tell(self, now: RecoveryProgress) -> None:
         """As ``open_log`` calls it: by one thread at a time."""
@@ -257,7 +257,7 @@ def open_target(
     permissions: Permissions,
     lock_timeout: float,
     progress: bool = False,
-) -> Iterator[Target]:
+) -> Iterator[RowTarget]:
     """Open ``path``: a cluster's folder (its nodes are started), else a log, which is made if there is none. ``partition``: the log's, or
     that of rows that name none. ``progress``: say how far a recovery is even if no terminal shows it."""
     if not _is_cluster(path):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyreplog.client.acks import Acks
 from pyreplog.client.failures import Failures
-from pyreplog.client.outcome import Outcome, Owner, Pending
+from pyreplog.client.outcome import BatchResult, Completion, Owner
 
 if TYPE_CHECKING:
     from pyreplog.client.admin import Admin, Answer
     from pyreplog.client.consumer import Consumer, ConsumerConfig, Ends, OffsetAnswer
     from pyreplog.client.producer import ACKS, Producer, ProducerConfig
-    from pyreplog.client.relay import Relay
+    from pyreplog.client.relay import BatchForwarder
 
 __all__ = [
     "ACKS",
@@ -28,12 +28,12 @@ __all__ = [
     "Ends",
     "Failures",
     "OffsetAnswer",
-    "Outcome",
+    "BatchResult",
     "Owner",
-    "Pending",
+    "Completion",
     "Producer",
     "ProducerConfig",
-    "Relay",
+    "BatchForwarder",
 ]
 
 _LATER: Final = {
@@ -46,7 +46,7 @@ _LATER: Final = {
     "OffsetAnswer": ".consumer",
     "Producer": ".producer",
     "ProducerConfig": ".producer",
-    "Relay": ".relay",
+    "BatchForwarder": ".relay",
 }
 
 

@@ -18,13 +18,13 @@ from datetime import datetime
 from typing import Final, SupportsIndex
 
 from pyreplog.client.acks import Run
-from pyreplog.client.outcome import Outcome, Owner
+from pyreplog.client.outcome import BatchResult, Owner
 from pyreplog.errors import ClusterError, MessageTooLargeError
-from pyreplog.moments import TIMESTAMP_MAX, record_ms
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import BatchBuilder, crc32c, find_too_large
+from pyreplog.timestamps import TIMESTAMP_MAX, record_ms
 
-__all__ = ["Batch", "Ledger", "PartitionQueue", "Sequencer"]
+__all__ = ["ProducerBatch", "UnackedBatches", "PartitionQueue", "Sequencer"]
 
 COPY_SIZE_MAX: Final = 32 << 10
 """A batch of up to this many bytes is copied into memory of its own size."""
@@ -90,7 +90,7 @@ class Sequencer:
         self.seal_next = (sequence + count) % SEQUENCES
         return (self.producer_id, self.epoch, sequence)
 
-    def send(self, batch: Batch) -> bool:
+    def send(self, batch: ProducerBatch) -> bool:
         """Give ``batch`` the next numbers; return whether it had others.
 
         Call it before the first sending, or before sending with new numbers. REQUIRES that no
@@ -109,26 +109,26 @@ class Sequencer:
         return True
 
 
-class Ledger:
+class UnackedBatches:
     """The unsettled batches, with the sizes of those that are sealed."""
 
     __slots__ = ("_sizes", "size")
 
     def __init__(self) -> None:
-        self._sizes: dict[Outcome, int] = {}
+        self._sizes: dict[BatchResult, int] = {}
         self.size = 0
         """The bytes of sealed batches that are not settled."""
 
-    def open(self, outcome: Outcome) -> None:
+    def open(self, outcome: BatchResult) -> None:
         """Add a batch that was begun."""
         self._sizes[outcome] = 0
 
-    def seal(self, outcome: Outcome, size: int) -> None:
+    def seal(self, outcome: BatchResult, size: int) -> None:
         """Note the size in bytes of a batch that was sealed."""
         self._sizes[outcome] = size
         self.size += size
 
-    def close(self, outcome: Outcome) -> None:
+    def close(self, outcome: BatchResult) -> None:
         """Remove a batch that is settled or will never be sent.
 
         Not earlier: after an interrupted turn, the cleanup settles all batches that are listed
@@ -136,12 +136,12 @@ class Ledger:
         """
         self.size -= self._sizes.pop(outcome, 0)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[BatchResult]:
         """Return the batches that are not settled, oldest first."""
         return [outcome for outcome in list(self._sizes) if not outcome.settled]
 
 
-class Batch:
+class ProducerBatch:
     """One sealed batch.
 
     ``data`` is handed over with each sending and comes back if it is refused. ``sequence``: its
@@ -152,7 +152,7 @@ class Batch:
     __slots__ = ("count", "data", "deadline_ns", "error", "failures", "numbers", "outcome", "sent", "sequence", "size", "unsure")
 
     def __init__(
-        self, outcome: Outcome, data: memoryview, size: int, count: int, sequence: int, deadline_ns: int, numbers: Numbers
+        self, outcome: BatchResult, data: memoryview, size: int, count: int, sequence: int, deadline_ns: int, numbers: Numbers
     ) -> None:
         self.outcome = outcome
         self.data: memoryview | None = data
@@ -179,7 +179,7 @@ class PartitionQueue:
         "_size_max",
         "_stamps",
         "_timeout_ns",
-        "flying",
+        "batches_in_flight",
         "in_flight",
         "open",
         "partition",
@@ -195,7 +195,7 @@ class PartitionQueue:
     def __init__(
         self,
         owner: Owner | None,
-        ledger: Ledger,
+        ledger: UnackedBatches,
         topic: str,
         partition: int,
         batch_size_max: int,
@@ -214,20 +214,20 @@ class PartitionQueue:
         self._builder = BatchBuilder(batch_size_max, timestamp_max=TIMESTAMP_MAX)
         self._size_max = max(record_size_max, batch_size_max)
         self._timeout_ns = timeout_ms * 1_000_000
-        self.open: Outcome | None = None
+        self.open: BatchResult | None = None
         """The batch that accepts records."""
         self._stamps: list[int | datetime] = []
         self._begun_ns = 0
         self._sequence = 0
         self.sealed_count = 0
-        self.ready: deque[Batch] = deque()
+        self.ready: deque[ProducerBatch] = deque()
         self.in_flight = 0
         self.passed = -1
         """The latest batch that may have been appended."""
-        self.refused: list[Batch] = []
+        self.refused: list[ProducerBatch] = []
         self.sequencer: Sequencer | None = None
         """Set for an idempotent producer."""
-        self.flying: dict[int, Batch] = {}
+        self.batches_in_flight: dict[int, ProducerBatch] = {}
         """The numbered batches in flight, by place in the queue."""
         self.paused_until_ns = 0
 
@@ -252,7 +252,7 @@ class PartitionQueue:
 
     def append(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: Callable[[], int]
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[BatchResult, int]:
         """Add one record; return (its batch, its index there)."""
         outcome = self.open
         if outcome is None:
@@ -319,7 +319,7 @@ class PartitionQueue:
             self.seal()
         return (outcome, first, taken - start), taken
 
-    def _align(self, outcome: Outcome, count: int) -> None:
+    def _align(self, outcome: BatchResult, count: int) -> None:
         """Store a timestamp for each of ``count`` records.
 
         Earlier records may share one, and one that a signal handler interrupted has none (-1).
@@ -329,24 +329,24 @@ class PartitionQueue:
         stamps.extend([stamp if isinstance(stamp, int) else -1] * (count - len(stamps)))
         outcome.timestamps = stamps
 
-    def _begin(self, now_ns: int) -> Outcome:
+    def _begin(self, now_ns: int) -> BatchResult:
         self._stamps = []
         self._begun_ns = now_ns
         self._builder.reset()
-        self.open = outcome = Outcome(self._owner, self.topic, self.partition, self._stamps)
+        self.open = outcome = BatchResult(self._owner, self.topic, self.partition, self._stamps)
         self._ledger.open(outcome)
         return outcome
 
     def _append_alone(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: int
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[BatchResult, int]:
         if self.open is not None:  # begun for this record, which does not fit
             self._ledger.close(self.open)
             self.open = None
         builder = BatchBuilder(self._size_max, timestamp_max=TIMESTAMP_MAX)
         if not builder.append(value, key, headers, timestamp):
             raise MessageTooLargeError(_too_large(f"a record for {self.topic}-{self.partition}", self._size_max))
-        outcome = Outcome(self._owner, self.topic, self.partition, [record_ms(timestamp)])
+        outcome = BatchResult(self._owner, self.topic, self.partition, [record_ms(timestamp)])
         self._ledger.open(outcome)
         self._add(outcome, builder.finish(), 1, now_ns, NO_NUMBERS)
         return outcome, 0
@@ -380,12 +380,12 @@ class PartitionQueue:
         self._add(outcome, data, count, self._begun_ns, numbers)
         self._builder.reset()
 
-    def _add(self, outcome: Outcome, data: memoryview, count: int, now_ns: int, numbers: Numbers) -> None:
+    def _add(self, outcome: BatchResult, data: memoryview, count: int, now_ns: int, numbers: Numbers) -> None:
         size = len(data)
         self._ledger.seal(outcome, size)
         self._sequence = sequence = self._sequence + 1
         self.sealed_count += 1
-        self.ready.append(Batch(outcome, data, size, count, sequence, now_ns + self._timeout_ns, numbers))
+        self.ready.append(ProducerBatch(outcome, data, size, count, sequence, now_ns + self._timeout_ns, numbers))
 
     def may_send(self) -> bool:
         """Return whether the next batch may be sent.
@@ -396,14 +396,14 @@ class PartitionQueue:
         sequencer = self.sequencer
         if sequencer is None:
             return True
-        if self.flying:
+        if self.batches_in_flight:
             # Counted from the oldest unanswered batch: later ones must not make the leader forget
             # it.
             place = self.ready[0].sequence if self.ready else self._sequence + 1
-            if place - min(self.flying) >= FLYING_MAX:
+            if place - min(self.batches_in_flight) >= FLYING_MAX:
                 return False
         if sequencer.broken and (not self.ready or not self.ready[0].unsure):
-            if self.flying:
+            if self.batches_in_flight:
                 return False
             for batch in self.ready:  # a batch after a missing one was not appended
                 batch.sent = batch.unsure = False
@@ -412,26 +412,26 @@ class PartitionQueue:
                 return False
         return True
 
-    def number(self, batch: Batch) -> None:
+    def number(self, batch: ProducerBatch) -> None:
         """Number ``batch``, which is about to be sent."""
         if self.sequencer is not None:
             if not batch.sent and self.sequencer.send(batch):
                 # Sealed batches after it get new numbers when they are sent; new batches follow
                 # those.
                 self.sequencer.seal_next = (self.sequencer.send_next + sum(one.count for one in self.ready)) % SEQUENCES
-            self.flying[batch.sequence] = batch
+            self.batches_in_flight[batch.sequence] = batch
 
-    def is_first(self, batch: Batch) -> bool:
+    def is_first(self, batch: ProducerBatch) -> bool:
         """Return whether every batch before this one is settled."""
-        return not any(one.sequence < batch.sequence for one in (*self.flying.values(), *self.refused, *self.ready))
+        return not any(one.sequence < batch.sequence for one in (*self.batches_in_flight.values(), *self.refused, *self.ready))
 
-    def take(self) -> Batch | None:
+    def take(self) -> ProducerBatch | None:
         """Remove and return the next batch to send, or None."""
         if not self.ready:
             self.seal()
         return self.ready.popleft() if self.ready else None
 
-    def settle_refused(self) -> list[Batch]:
+    def settle_refused(self) -> list[ProducerBatch]:
         """Put the refused batches back in front, in order, once no batch is in flight.
 
         Return those that cannot go back because a later batch may have been appended: if they were
@@ -447,7 +447,7 @@ class PartitionQueue:
         self.ready.extendleft([batch for batch in reversed(refused) if batch.sequence > self.passed])
         return [batch for batch in refused if batch.sequence < self.passed]
 
-    def drain(self) -> list[Batch]:
+    def drain(self) -> list[ProducerBatch]:
         """Remove and return all batches that are not in flight."""
         self.seal()
         given_up = [*self.refused, *self.ready]

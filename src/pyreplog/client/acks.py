@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NoReturn, SupportsIndex, overload
 
-from pyreplog.client.outcome import Outcome
+from pyreplog.client.outcome import BatchResult
 from pyreplog.config import check_seconds
 from pyreplog.record import Ack
 from pyreplog.values import RecordMetadata
 
 __all__ = ["Acks"]
 
-Run = tuple[Outcome, int, int]
+Run = tuple[BatchResult, int, int]
 """(batch, start, count): ``count`` records of a batch from index ``start`` on."""
 
 
@@ -26,7 +26,7 @@ class Acks(Sequence[Ack]):
 
     __slots__ = ("_order", "_runs")
 
-    def __init__(self, runs: Sequence[Run], order: Sequence[tuple[Outcome, int]] | None = None) -> None:
+    def __init__(self, runs: Sequence[Run], order: Sequence[tuple[BatchResult, int]] | None = None) -> None:
         """Cover the records of ``runs``, in order.
 
         If the records were spread over partitions, ``order`` has the place of each one and ``runs``
@@ -126,7 +126,7 @@ class Acks(Sequence[Ack]):
     def __repr__(self) -> str:
         return f"<pyreplog.Acks of {len(self)} records{', done' if self.done() else ''}>"
 
-    def _places(self) -> Iterator[tuple[Outcome, int]]:
+    def _places(self) -> Iterator[tuple[BatchResult, int]]:
         if self._order is not None:
             yield from self._order
             return

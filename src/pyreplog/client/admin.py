@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pyreplog.client.calls import MS, Calls
-from pyreplog.client.outcome import Owner, Pending
+from pyreplog.client.calls import MS, RequestTracker
+from pyreplog.client.outcome import Completion, Owner
 from pyreplog.client.router import address_of, backoff_ns
 from pyreplog.errors import (
     BrokerNotAvailableError,
@@ -66,7 +66,7 @@ _PASSING = frozenset(
 """Refusals of a deletion after which the client asks for the leader and tries again."""
 
 
-class Answer(Pending):
+class Answer(Completion):
     """The answer to one question. ``value`` is set once settled without error."""
 
     __slots__ = ("_deadline_ns", "_retriable", "asked", "body", "failures", "peers", "value", "what")
@@ -139,7 +139,7 @@ class Admin:
         owner: Owner | None = None,
     ) -> None:
         """Listen at ``address``; ask ``controller``. An answer may take at most ``timeout_ms``."""
-        self._calls = Calls(transport, clock, address, timeout_ms)
+        self._calls = RequestTracker(transport, clock, address, timeout_ms)
         self._now_ns = clock.monotonic_ns
         self._random = random
         self._controller = controller

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyreplog.ports import Address, Clock, Disconnected, Received, Transport
 from pyreplog.wire import Request, RequestBody, Response
 
-__all__ = ["MS", "Calls"]
+__all__ = ["MS", "RequestTracker"]
 
 MS: Final = 1_000_000
 """Nanoseconds per millisecond."""
@@ -25,7 +25,7 @@ Done = Callable[[Any], None]
 _Call = tuple[Address, Done, int]
 
 
-class Calls:
+class RequestTracker:
     """The requests of one endpoint. One owner; ``poll`` never waits."""
 
     def __init__(self, transport: Transport, clock: Clock, address: Address, timeout_ms: int) -> None:

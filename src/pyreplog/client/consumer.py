@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pyreplog.client.calls import Calls
-from pyreplog.client.outcome import Owner, Pending
+from pyreplog.client.calls import RequestTracker
+from pyreplog.client.outcome import Completion, Owner
 from pyreplog.client.retries import tell_retry
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
 from pyreplog.config import INT32_MAX, INT64_MAX, check_number
@@ -126,7 +126,7 @@ class ConsumerConfig:
             check_number(self, name, low, INT32_MAX)
 
 
-class OffsetAnswer(Pending):
+class OffsetAnswer(Completion):
     """An offset looked up by time.
 
     ``offset`` is set once settled without error; -1 if no record is that late.
@@ -247,7 +247,7 @@ class Consumer:
         self._now_ns = clock.monotonic_ns
         self._random = random
         self._owner = owner
-        self._calls = Calls(transport, clock, address, self.config.request_timeout_ms)
+        self._calls = RequestTracker(transport, clock, address, self.config.request_timeout_ms)
         self._router = Router(self._calls, clock, random, bootstrap)
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._fetches: dict[_Fetch, None] = {}  # in the order in which they were sent
@@ -257,7 +257,7 @@ class Consumer:
         list."""
         self._retry_lookup_ns = 0
         self._retry_ns: int | None = None
-        self._waiting: list[tuple[Pending, Ends | None]] = []
+        self._waiting: list[tuple[Completion, Ends | None]] = []
         self._turn = 0
         self._closed = False
 
@@ -399,20 +399,20 @@ class Consumer:
         """
         return any(state.position < ends.get(entry, -1) for entry, state in self._partitions.items())
 
-    def wait_for_records(self, ends: Ends | None = None) -> Pending:
+    def wait_for_records(self, ends: Ends | None = None) -> Completion:
         """Return a Pending that settles when :meth:`take` with ``ends`` has records or none can
         come.
 
         It also settles when this consumer is closed.
         """
-        pending = Pending(self._owner)
+        pending = Completion(self._owner)
         if self._closed or self._has_records(ends):
             pending.settle()
         else:
             self._waiting.append((pending, ends))
         return pending
 
-    def forget(self, pending: Pending) -> None:
+    def forget(self, pending: Completion) -> None:
         """Stop tracking ``pending``, because its caller gave up."""
         self._waiting = [(other, ends) for other, ends in self._waiting if other is not pending]
 
@@ -556,7 +556,7 @@ class Consumer:
         if peer is None or not self._calls.send(peer, body, lambda answer: self._fetched(fetch, answer)):
             for entry, state, question in fetch.members:
                 if question not in state.asked:  # else another fetch that was sent has it
-                    self._stumble(entry, state, node)
+                    self._back_off(entry, state, node)
             return False
         self._fetches[fetch] = None
         for _, state, question in fetch.members:
@@ -581,7 +581,7 @@ class Consumer:
             if state.question != question or state.batches or state.records or self._partitions.get(entry) is not state:
                 continue
             if refused:
-                self._stumble(entry, state, fetch.node)
+                self._back_off(entry, state, fetch.node)
                 continue
             found = data.get((entry.topic, entry.partition))
             if found is not None:
@@ -592,7 +592,7 @@ class Consumer:
     def _take_in(self, entry: TopicPartition, state: _Partition, data: PartitionData, leader: int) -> None:
         code = data.error_code
         if code in _PASSING:
-            self._stumble(entry, state, leader)
+            self._back_off(entry, state, leader)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._leads(entry, leader):
                 self._out_of_range(entry, state, data)
@@ -622,7 +622,7 @@ class Consumer:
             except OutcomeUnknownError as error:  # the log was truncated after this answer was made
                 if is_interruption(error):
                     raise
-                self._stumble(entry, state, leader)
+                self._back_off(entry, state, leader)
             except CorruptError as error:
                 if is_interruption(error):
                     raise
@@ -680,10 +680,10 @@ class Consumer:
                 "Continue reading to get the new topic from its first record",
             )
 
-    def _stumble(self, entry: TopicPartition, state: _Partition, leader: int) -> None:
+    def _back_off(self, entry: TopicPartition, state: _Partition, leader: int) -> None:
         state.failures += 1
         state.paused_until_ns = self._now_ns() + backoff_ns(state.failures, self._random)
-        self._router.misled(entry.topic, entry.partition, leader)
+        self._router._stale_leader(entry.topic, entry.partition, leader)
         self._wake_at(state.paused_until_ns)
         tell_retry("%s-%d: node %d did not answer a fetch with records; it is tried again", entry.topic, entry.partition, leader)
 
@@ -746,7 +746,7 @@ class Consumer:
             again()
 
         def again() -> None:
-            self._router.misled(answer.topic, answer.partition, leader)
+            self._router._stale_leader(answer.topic, answer.partition, leader)
             self._retry_lookup_ns = self._now_ns() + backoff_ns(2, self._random)
             if not answer.forgotten:
                 self._lookups.append(answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyreplog.client.outcome import Outcome
+from pyreplog.client.outcome import BatchResult
 
 __all__ = ["Failures"]
 
@@ -20,11 +20,11 @@ class Failures:
     __slots__ = ("_first", "_older_count", "_recent")
 
     def __init__(self) -> None:
-        self._recent: list[tuple[Outcome, int]] = []
+        self._recent: list[tuple[BatchResult, int]] = []
         self._older_count = 0
         self._first: BaseException | None = None
 
-    def note(self, outcome: Outcome, count: int) -> None:
+    def note(self, outcome: BatchResult, count: int) -> None:
         """Note that ``outcome``, a batch of ``count`` records, failed or is about to fail."""
         self._recent.append((outcome, count))
         if len(self._recent) > KEPT_MAX:

@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol
 
 from pyreplog.config import check_seconds
 from pyreplog.interruptions import is_interruption
-from pyreplog.moments import record_ms
+from pyreplog.timestamps import record_ms
 from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 
-__all__ = ["Outcome", "Owner", "Pending"]
+__all__ = ["BatchResult", "Owner", "Completion"]
 
 _YEARS_S: Final = 1e9
 """A longer wait than any caller needs, and in nanoseconds still a small number."""
@@ -28,16 +28,16 @@ class Owner(Protocol):
         """Return the time of the clock that measures its waits."""
         ...
 
-    def wait_for(self, pending: Pending, timeout: float | None) -> None:
+    def wait_for(self, pending: Completion, timeout: float | None) -> None:
         """Block until ``pending`` is settled; raise TimeoutError after ``timeout`` seconds."""
         ...
 
-    def future_of(self, pending: Pending) -> Any:
+    def future_of(self, pending: Completion) -> Any:
         """Return an awaitable of the running event loop that ends when ``pending`` is settled."""
         ...
 
 
-class Pending:
+class Completion:
     """A result that one thread settles once and any thread may wait for, with its waiters.
 
     It needs no lock. A waiter that registers while the result is being settled finds ``settled``
@@ -144,7 +144,7 @@ class Pending:
             self.remove_waiter(release)  # after the call: twice is better than not at all
 
 
-class Outcome(Pending):
+class BatchResult(Completion):
     """The final result of one batch: a range of offsets or an error."""
 
     __slots__ = ("asked", "base_offset", "leader_epoch", "partition", "refusal", "timestamps", "topic")

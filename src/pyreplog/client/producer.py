@@ -28,15 +28,14 @@ from datetime import datetime
 from functools import partial
 from typing import Final, SupportsIndex
 
-from pyreplog.client.accumulator import FLYING_MAX, Batch, Ledger, PartitionQueue, Sequencer
+from pyreplog.client.accumulator import FLYING_MAX, PartitionQueue, ProducerBatch, Sequencer, UnackedBatches
 from pyreplog.client.acks import Acks, Run
-from pyreplog.client.calls import Calls
+from pyreplog.client.calls import RequestTracker
 from pyreplog.client.failures import Failures
-from pyreplog.client.outcome import Outcome, Owner
+from pyreplog.client.outcome import BatchResult, Owner
 from pyreplog.client.refusals import NOT_APPENDED, UNKNOWN
 from pyreplog.client.retries import tell_retry
 from pyreplog.client.router import Router, backoff_ns
-from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT32_MAX, check_flag, check_number, whole
 from pyreplog.errors import (
     ClosedError,
@@ -49,6 +48,7 @@ from pyreplog.errors import (
     UnknownTopicError,
     cluster_error,
 )
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import Address, Buffer, Clock, Headers, Random, Transport
 from pyreplog.record import HEADER_SIZE, Ack, partition_for_key, stamp
 from pyreplog.wire import (
@@ -182,13 +182,13 @@ class Producer:
         self._random = random
         self._owner = owner
         self._batch_limit = batch_limit
-        self._calls = Calls(transport, clock, address, self.config.request_timeout_ms)
+        self._calls = RequestTracker(transport, clock, address, self.config.request_timeout_ms)
         self._router = Router(self._calls, clock, random, bootstrap)
         self._routes = self._router.topics
         self._topics: dict[str, _TopicState] = {}
         self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work to do
         self._in_flight: dict[int, int] = {}  # requests by node
-        self._ledger = Ledger()
+        self._ledger = UnackedBatches()
         self.failures = Failures()
         """The records that were not acknowledged, for callers that never check an ack."""
         self._retry_ns: int | None = None
@@ -301,7 +301,7 @@ class Producer:
                 groups[number] = [index]
             else:
                 group.append(index)
-        order: list[tuple[Outcome, int]] = [None] * len(values)  # type: ignore[list-item]
+        order: list[tuple[BatchResult, int]] = [None] * len(values)  # type: ignore[list-item]
         runs: list[Run] = []
         for number, indexes in groups.items():
             queue = self._queue(state, topic, number)
@@ -410,7 +410,7 @@ class Producer:
         """The bytes of sealed batches that are not settled."""
         return self._ledger.size
 
-    def unsettled(self) -> list[Outcome]:
+    def unsettled(self) -> list[BatchResult]:
         """Return the batches that are not settled, oldest first."""
         return self._ledger.outcomes()
 
@@ -440,7 +440,7 @@ class Producer:
 
     def _send_ready(self) -> bool:
         now = self._now_ns()
-        requests: dict[int, list[tuple[PartitionQueue, Batch]]] = {}
+        requests: dict[int, list[tuple[PartitionQueue, ProducerBatch]]] = {}
         retry: int | None = None
         for key, queue in list(self._active.items()):
             if queue.refused:
@@ -470,7 +470,7 @@ class Producer:
                 continue
             if self._in_flight.get(node, 0) >= self.config.max_in_flight:
                 continue
-            if sequencer is not None and (queue.flying or sequencer.broken) and not queue.may_send():
+            if sequencer is not None and (queue.batches_in_flight or sequencer.broken) and not queue.may_send():
                 if sequencer.producer_id < 0:
                     retry = now
                 continue
@@ -555,7 +555,7 @@ class Producer:
             until = min(until, self._id_retry_ns)
         return min(until, queue.paused_until_ns) if queue.paused_until_ns > now else until
 
-    def _send_request(self, node: int, entries: list[tuple[PartitionQueue, Batch]]) -> None:
+    def _send_request(self, node: int, entries: list[tuple[PartitionQueue, ProducerBatch]]) -> None:
         topics: dict[str, list[PartitionProduceData]] = {}
         parts: list[TopicProduceData] = []
         for queue, batch in entries:
@@ -575,7 +575,7 @@ class Producer:
             sent = peer is not None and self._calls.send(peer, body, partial(self._answered, node, entries))
         if not sent:
             for queue, batch in entries:
-                queue.flying.pop(batch.sequence, None)
+                queue.batches_in_flight.pop(batch.sequence, None)
                 self._refuse(queue, batch, ErrorCode.LEADER_NOT_AVAILABLE, node)
             return
         if self.config.acks == 0:
@@ -590,12 +590,12 @@ class Producer:
 
     # --------------------------------------------------------------------------------------------------------------------- answers
 
-    def _answered(self, node: int, entries: list[tuple[PartitionQueue, Batch]], answer: ProduceResponse | None) -> None:
+    def _answered(self, node: int, entries: list[tuple[PartitionQueue, ProducerBatch]], answer: ProduceResponse | None) -> None:
         self._in_flight[node] -= 1
         results = self._router.produced(answer)
         for queue, batch in entries:
             queue.in_flight -= 1
-            queue.flying.pop(batch.sequence, None)
+            queue.batches_in_flight.pop(batch.sequence, None)
             route = self._routes[queue.topic]
             result = results.get((queue.topic, queue.partition))
             if result is not None and result.error_code == NO_ERROR:
@@ -608,7 +608,7 @@ class Producer:
             else:
                 self._not_done(queue, batch, node, result)
 
-    def _not_done(self, queue: PartitionQueue, batch: Batch, node: int, result: PartitionProduceResponse | None) -> None:
+    def _not_done(self, queue: PartitionQueue, batch: ProducerBatch, node: int, result: PartitionProduceResponse | None) -> None:
         code = ErrorCode.REQUEST_TIMED_OUT if result is None else result.error_code
         details = "" if result is None else result.error_message or ""
         if code in NOT_APPENDED:
@@ -620,12 +620,12 @@ class Producer:
             queue.passed = max(queue.passed, batch.sequence)
             self._fail(batch, self._unknown(queue, batch, _NO_ANSWER if result is None else str(cluster_error(code, details))))
             if result is None:
-                self._router.misled(queue.topic, queue.partition, node)
+                self._router._stale_leader(queue.topic, queue.partition, node)
         else:
             error = cluster_error(code, details or f"{batch.count} records for {queue.topic}-{queue.partition}")
             self._fail(batch, self._unknown(queue, batch, str(error)) if batch.unsure else error)
 
-    def _resolve(self, queue: PartitionQueue, batch: Batch, code: int, node: int, details: str, *, answered: bool) -> bool:
+    def _resolve(self, queue: PartitionQueue, batch: ProducerBatch, code: int, node: int, details: str, *, answered: bool) -> bool:
         """Handle the answer to a numbered batch.
 
         Return False if the answer means the same as for a batch without numbers.
@@ -639,7 +639,7 @@ class Producer:
             batch.unsure = True
             self._refuse(queue, batch, code, node, details or ("" if answered else _NO_ANSWER))
             if not answered:
-                self._router.misled(queue.topic, queue.partition, node)
+                self._router._stale_leader(queue.topic, queue.partition, node)
             return True
         if code in _MISSING:
             if queue.is_first(batch):
@@ -663,7 +663,7 @@ class Producer:
             return True
         return False
 
-    def _unknown(self, queue: PartitionQueue, batch: Batch, reason: str) -> OutcomeUnknownError:
+    def _unknown(self, queue: PartitionQueue, batch: ProducerBatch, reason: str) -> OutcomeUnknownError:
         if batch.failures > 1:
             # The last refusal may say that nothing was appended, which is true only of that
             # sending.
@@ -671,7 +671,7 @@ class Producer:
         tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
         return OutcomeUnknownError(tried, reason)
 
-    def _refuse(self, queue: PartitionQueue, batch: Batch, code: int, node: int, details: str = "") -> None:
+    def _refuse(self, queue: PartitionQueue, batch: ProducerBatch, code: int, node: int, details: str = "") -> None:
         """Keep the batch, to be sent again after a pause.
 
         REQUIRES that it was not appended, or that it has sequence numbers.
@@ -680,7 +680,7 @@ class Producer:
         batch.failures += 1
         batch.error = batch.outcome.refusal = cluster_error(code, details or f"{queue.topic}-{queue.partition}")
         if code in _MISLED:
-            self._router.misled(queue.topic, queue.partition, node)
+            self._router._stale_leader(queue.topic, queue.partition, node)
         if now >= batch.deadline_ns:
             self._fail(batch, self._unknown(queue, batch, str(batch.error)) if batch.unsure else _not_appended(batch.error))
             return
@@ -692,7 +692,7 @@ class Producer:
         self._wake_at(queue.paused_until_ns)
         tell_retry("%s-%d: node %d refused records, which are sent again: %s", queue.topic, queue.partition, node, batch.error)
 
-    def _fail(self, batch: Batch, error: BaseException) -> None:
+    def _fail(self, batch: ProducerBatch, error: BaseException) -> None:
         batch.data = None
         self.failures.note(batch.outcome, batch.count)
         batch.outcome.fail(error)
@@ -717,7 +717,7 @@ class Producer:
                 self._give_up(queue, batch, "the producer was closed; nothing was appended")
         self._active.clear()
 
-    def _give_up(self, queue: PartitionQueue, batch: Batch, text: str) -> None:
+    def _give_up(self, queue: PartitionQueue, batch: ProducerBatch, text: str) -> None:
         """Settle a batch that will not be sent (again)."""
         if batch.unsure:
             self._fail(batch, self._unknown(queue, batch, str(batch.error)))

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from pyreplog.client.calls import Calls
-from pyreplog.client.outcome import Owner, Pending
+from pyreplog.client.calls import RequestTracker
+from pyreplog.client.outcome import Completion, Owner
 from pyreplog.client.refusals import NOT_APPENDED, UNKNOWN
 from pyreplog.client.router import Router, backoff_ns
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError, cluster_error
@@ -30,7 +30,7 @@ from pyreplog.wire import (
     TopicProduceData,
 )
 
-__all__ = ["Relay"]
+__all__ = ["BatchForwarder"]
 
 ACKS_ALL: Final = -1
 REQUEST_TIMEOUT_MS: Final = 10_000
@@ -60,7 +60,7 @@ class _Queue:
         self.since_ns = 0
 
 
-class Relay:
+class BatchForwarder:
     """Sends batches. One owner (the runtime locks it); ``poll`` never waits."""
 
     def __init__(
@@ -80,10 +80,10 @@ class Relay:
         self._now_ns = clock.monotonic_ns
         self._random = random
         self._owner = owner
-        self._calls = Calls(transport, clock, address, REQUEST_TIMEOUT_MS)
+        self._calls = RequestTracker(transport, clock, address, REQUEST_TIMEOUT_MS)
         self._router = Router(self._calls, clock, random, bootstrap)
         self._queues: dict[TopicPartition, _Queue] = {}
-        self._waiting: list[tuple[int, Pending]] = []
+        self._waiting: list[tuple[int, Completion]] = []
         self._failure: PyreplogError | None = None
         self._retry_ns: int | None = None
         self.size = 0
@@ -101,12 +101,12 @@ class Relay:
         queue.batches.append(data)
         self.size += len(data)
 
-    def below(self, size: int) -> Pending:
+    def below(self, size: int) -> Completion:
         """Return a Pending that settles once at most ``size`` bytes are unacknowledged.
 
         It fails with the first failure; with ``size`` 0 also if the log lost batches.
         """
-        pending = Pending(self._owner)
+        pending = Completion(self._owner)
         if self._failure is not None:
             pending.fail(self._failure)  # a closed relay is no longer polled
         else:
@@ -220,10 +220,10 @@ class Relay:
         queue.paused_until_ns = self._now_ns() + backoff_ns(queue.failures, self._random)
         self._wake_at(queue.paused_until_ns)
         if code not in _STAY:
-            self._router.misled(queue.key.topic, queue.key.partition, node)
+            self._router._stale_leader(queue.key.topic, queue.key.partition, node)
 
     def _tell(self) -> None:
-        still: list[tuple[int, Pending]] = []
+        still: list[tuple[int, Completion]] = []
         for size, pending in self._waiting:
             error = self._failure
             if error is None and size == 0 and self.size == 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from pyreplog.client.calls import MS, Calls
+from pyreplog.client.calls import MS, RequestTracker
 from pyreplog.errors import ClusterError, UnknownTopicError, again, cluster_error
 from pyreplog.ports import Address, Clock, Random
 from pyreplog.wire import (
@@ -68,7 +68,7 @@ class Router:
     ``bootstrap``: the addresses to ask first, each in turn; then the known nodes are asked.
     """
 
-    def __init__(self, calls: Calls, clock: Clock, random: Random, bootstrap: Sequence[Address]) -> None:
+    def __init__(self, calls: RequestTracker, clock: Clock, random: Random, bootstrap: Sequence[Address]) -> None:
         self._calls = calls
         self._now_ns = clock.monotonic_ns
         self._random = random
@@ -160,7 +160,7 @@ class Router:
         if self.asking is None or name not in self.asking:
             self.wanted.setdefault(name)
 
-    def misled(self, name: str, partition: int, leader: int) -> None:
+    def _stale_leader(self, name: str, partition: int, leader: int) -> None:
         """Forget ``leader``, which does not lead or does not answer, and ask for the topic."""
         route = self.topics.get(name)
         if route is not None and partition < len(route.leaders) and route.leaders[partition] == leader:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from pyreplog._core import LogSlice
 from pyreplog.log.controller_file import CONTROLLER_NAME, frame_controller, read_controller, unframe_controller
-from pyreplog.log.copy import PartitionCopy, RootView
-from pyreplog.log.duplicate import Duplicate, check_extends, duplicate, sign_off
-from pyreplog.log.epochs import EpochCache, read_epochs
-from pyreplog.log.finder import (
+from pyreplog.log.discovery import (
     Conflict,
     Finder,
     Found,
     FoundLog,
     deeper_logs,
-    distrusted,
     find_logs,
     find_roots,
     list_topics,
@@ -25,10 +21,12 @@ from pyreplog.log.finder import (
     several_logs,
     unfinished_backups,
     unreadable,
+    unsafe_permissions,
     untrusted,
 )
+from pyreplog.log.duplicate import Duplicate, check_extends, duplicate, sign_off
+from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, read_topic_id, write_topic_id
-from pyreplog.log.intake import Appended, Intake
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
 from pyreplog.log.layout import (
     BACKUP_NAME,
@@ -46,26 +44,28 @@ from pyreplog.log.layout import (
     parse_directory_name,
     segment_name,
 )
-from pyreplog.log.loader import Origin, RecoveryReport
+from pyreplog.log.loader import RecoveryContext, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
-from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
 from pyreplog.log.places import DEPTH_MAX, FoundRoot, has_root_file, hidden_roots, is_partition, is_refusal, root_above, topic_id_of
 from pyreplog.log.reader import LogReader
+from pyreplog.log.recovery_listener import RecoveryListener
+from pyreplog.log.replica_view import ReplicaView, RootView
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot, make_folder
 from pyreplog.log.settings import read_config
 from pyreplog.log.skipping import SkippingSource, check_skipping, placed_lists
-from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.snapshot import format_state, parse_state, read_state, read_whole, replace_file, write_state
 from pyreplog.log.together import Together, cluster_id_of, log_names, printable_name, twice
-from pyreplog.log.transaction_index import AbortedTransaction
+from pyreplog.log.transaction_index import AbortedRange
 from pyreplog.log.unfinished import BackupNote, read_backup_note, refuse_unfinished, write_backup_note
+from pyreplog.log.unloaded import UnloadedLog
+from pyreplog.log.validator import Appended, LogValidator
 
 __all__ = [
     "CONTROLLER_NAME",
-    "AbortedTransaction",
+    "AbortedRange",
     "Appended",
     "BACKUP_NAME",
     "BackupNote",
@@ -80,7 +80,7 @@ __all__ = [
     "FoundRoot",
     "INCARNATION_NAME",
     "ISOLATIONS",
-    "Intake",
+    "LogValidator",
     "LOCK_NAME",
     "LOG_SUFFIX",
     "Log",
@@ -90,9 +90,9 @@ __all__ = [
     "METADATA_TOPIC",
     "META_PROPERTIES_NAME",
     "NewLog",
-    "Onlooker",
-    "Origin",
-    "PartitionCopy",
+    "RecoveryListener",
+    "RecoveryContext",
+    "ReplicaView",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "RecoveryReport",
@@ -100,7 +100,7 @@ __all__ = [
     "SPOOL_PREFIX",
     "SkippingSource",
     "check_skipping",
-    "Sleeping",
+    "UnloadedLog",
     "StableSource",
     "SyncPlan",
     "Together",
@@ -110,7 +110,7 @@ __all__ = [
     "cluster_id_of",
     "decode_uuid",
     "directory_name",
-    "distrusted",
+    "unsafe_permissions",
     "duplicate",
     "encode_uuid",
     "deeper_logs",

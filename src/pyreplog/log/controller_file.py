@@ -1,6 +1,6 @@
 """The controller's file in a cluster's folder, as far as readers of logs need it: its frame, its cluster, and the topics' ids.
 
-``pyreplog.quorum`` owns its content.
+``pyreplog.controller`` owns its content.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A copy of one partition up to an offset, made beside its writer: the new segments and the last one, and all small files.
 
-The source is read without a lock, as :class:`PartitionCopy` does: what its mark promises is in its files, and no byte below
+The source is read without a lock, as :class:`ReplicaView` does: what its mark promises is in its files, and no byte below
 that changes. The copy is made into a folder that nobody else uses. A file gets its name there only when it is whole and
 synced, so a file of the same name and size is taken as it is by the next run. The caller keeps readers away until it is done.
 """
@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.errors import BackupDivergedError, CorruptError
-from pyreplog.log.copy import INDEX_INTERVAL, LogFilePart, PartitionCopy
+from pyreplog.log.clean_shutdown import CleanShutdownMarker, Incarnation, remove_farewell, write_farewell, write_incarnation
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.identity import random_uuid
-from pyreplog.log.incarnation import Farewell, Incarnation, remove_farewell, write_farewell, write_incarnation
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     CONFIG_NAME,
@@ -37,10 +36,11 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.mark import MarkFile, MarkState, find_mark
 from pyreplog.log.producer_snapshot import read_snapshot, snapshot_offsets
+from pyreplog.log.replica_view import INDEX_INTERVAL, LogFilePart, ReplicaView
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import read_whole, write_offsets
-from pyreplog.ports import Chance, Disk, File
+from pyreplog.ports import Disk, File, RandomBytes
 from pyreplog.values import TopicPartition
 
 COPY_CHUNK_SIZE: Final = 1 << 20
@@ -68,7 +68,7 @@ class Duplicate(NamedTuple):
 
 
 def duplicate(
-    source: PartitionCopy,
+    source: ReplicaView,
     end_offset: int,
     disk: Disk,
     directory: str,
@@ -83,7 +83,7 @@ def duplicate(
     return _Duplicator(source, end_offset, disk, directory, topic_partition, progress).run()
 
 
-def check_extends(source: PartitionCopy, end_offset: int, disk: Disk, directory: str, topic_partition: TopicPartition) -> None:
+def check_extends(source: ReplicaView, end_offset: int, disk: Disk, directory: str, topic_partition: TopicPartition) -> None:
     """Raise :class:`BackupDivergedError` if the copy in ``directory`` is not the beginning of ``source`` below ``end_offset``.
 
     Nothing is written. A copy that an interrupted run left without a mark is not checked: the next run replaces its files. Raises
@@ -92,7 +92,7 @@ def check_extends(source: PartitionCopy, end_offset: int, disk: Disk, directory:
     _Duplicator(source, end_offset, disk, directory, topic_partition, lambda size: None).check()
 
 
-def sign_off(disk: Disk, root: str, made: Mapping[TopicPartition, Duplicate], random: Chance, *, broker_epoch: int, own: bool) -> None:
+def sign_off(disk: Disk, root: str, made: Mapping[TopicPartition, Duplicate], random: RandomBytes, *, broker_epoch: int, own: bool) -> None:
     """Leave the copy of a root, which holds what was ``made``, as a clean stop leaves it, durably.
 
     ``own``: a writer of ours made it. A broker's stays without a clean shutdown marker, so the next broker looks at it.
@@ -105,7 +105,7 @@ def sign_off(disk: Disk, root: str, made: Mapping[TopicPartition, Duplicate], ra
     if own:
         incarnation = Incarnation(random_uuid(random), disk.boot_id(root))
         write_incarnation(disk, root, incarnation)
-        write_farewell(disk, root, Farewell(broker_epoch, incarnation.incarnation_id))
+        write_farewell(disk, root, CleanShutdownMarker(broker_epoch, incarnation.incarnation_id))
 
 
 class _Duplicator:
@@ -113,7 +113,7 @@ class _Duplicator:
 
     def __init__(
         self,
-        source: PartitionCopy,
+        source: ReplicaView,
         end_offset: int,
         disk: Disk,
         directory: str,
@@ -270,7 +270,7 @@ class _Duplicator:
         """A segment that was copied before holds other bytes than the source has."""
         before = self._before
         # A broker's cleaner rewrites segments; in a log of ours nothing below the high watermark changes.
-        if before is not None and not before.adopted and before.high_watermark > base_offset:
+        if before is not None and not before.may_have_gaps and before.high_watermark > base_offset:
             why = f"its segment from offset {base_offset} on holds other bytes than the source's (`replog verify` tells if one is damaged)"
             raise self._diverged(base_offset, why)
 
@@ -386,7 +386,7 @@ class _Duplicator:
             try:
                 file.write_state(state)
                 file.sync()
-                file.seal()
+                file.write_redundantly()
             finally:
                 file.close()
 

@@ -11,7 +11,7 @@ from typing import Final
 from pyreplog.errors import CorruptError, excerpt
 from pyreplog.log.layout import META_PROPERTIES_NAME, PARTITION_METADATA_NAME, join, parent_of
 from pyreplog.log.snapshot import read_whole, replace_file
-from pyreplog.ports import Chance, Disk
+from pyreplog.ports import Disk, RandomBytes
 
 UUID_SIZE: Final = 16
 _RESERVED_BELOW: Final = 100
@@ -35,7 +35,7 @@ def decode_uuid(text: str) -> bytes:
     return raw
 
 
-def random_uuid(random: Chance) -> str:
+def random_uuid(random: RandomBytes) -> str:
     """A new id: never one that begins with a dash, nor one of Kafka's reserved ones."""
     while True:
         raw = random.randbytes(UUID_SIZE)

@@ -22,7 +22,7 @@ _MESSAGE_SIZE_MAX: Final = 64 << 20
 """A message that says it is larger than this is damage."""
 
 
-class _Group(NamedTuple):
+class _MessageRange(NamedTuple):
     """Messages one after another, or one that is compressed: [position, position + size) in bytes."""
 
     position: int
@@ -38,7 +38,7 @@ class LegacyPrefix:
     def __init__(self, file: Callable[[], File], size: int, base_offset: int) -> None:
         """Walks what of the first ``size`` bytes of the segment's file is in the old formats. ``file``: the file, opened where need be."""
         self._file = file
-        self._groups: list[_Group] = []
+        self._groups: list[_MessageRange] = []
         # The last offset of each group.
         self._last_offsets: list[int] = []
         self._first = base_offset
@@ -61,7 +61,7 @@ class LegacyPrefix:
             largest = max(largest, message.timestamp)
             alone = message.codec != 0 or (index + 1 < len(messages) and messages[index + 1].codec != 0)
             if alone or gathered >= _GROUP_SIZE or index + 1 == len(messages):
-                self._groups.append(_Group(begin, gathered, largest))
+                self._groups.append(_MessageRange(begin, gathered, largest))
                 self._last_offsets.append(message.offset)
                 begin, largest, gathered = position, -1, 0
 
@@ -142,7 +142,7 @@ class LegacyPrefix:
         last = min(self._last_offsets[slot] + 1, end)
         return found, CorruptLogError(reason, start=first, end=last, file=self._file().path, position=group.position + sound)
 
-    def _bytes(self, group: _Group) -> memoryview:
+    def _bytes(self, group: _MessageRange) -> memoryview:
         return self._file().read_at(group.position, group.size)
 
 

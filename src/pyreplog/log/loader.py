@@ -36,21 +36,21 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
-from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, Part, find_parts, split_segment
+from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.resumption import is_cut_off, resume_offset
 from pyreplog.log.scan import scan_segment, why_ended
 from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import replace_file
-from pyreplog.log.torn import keep_tail
+from pyreplog.log.torn_tail import save_torn_tail
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import NO_EPOCH, TopicPartition
 
 _HEAD_SIZE: Final = DELTA_POSITION + 4
 
 
-class Origin(NamedTuple):
+class RecoveryContext(NamedTuple):
     """How the folder was left, and what the root's checkpoints say of it, which serves where there is no mark."""
 
     clean: bool
@@ -82,7 +82,7 @@ class RecoveryReport(NamedTuple):
     scanned_size: int = 0
     torn_size: int = 0
     """Bytes cut at the end."""
-    harmed: bool = False
+    records_may_be_lost: bool = False
     """Whether an ``os`` log lost what was written, although the machine did not go down. Its mark says by now that it is incomplete."""
     kept: tuple[str, ...] = ()
     """Files beside the log that hold what was cut."""
@@ -127,8 +127,8 @@ class Loader:
         config: LogConfig,
         clock: Clock,
         state: MarkState | None,
-        origin: Origin,
-        onlooker: Onlooker | None,
+        origin: RecoveryContext,
+        onlooker: RecoveryListener | None,
     ) -> None:
         """``state``: what the mark says, if there is one that counts."""
         self.disk = disk
@@ -163,7 +163,7 @@ class Loader:
         plan = plan_folder(self.disk, self.directory, self.disk.list(self.directory))
         apply_plan(self.disk, self.directory, plan)
         if not self.origin.clean:
-            self._name_again(plan.bases)
+            self._recreate_empty_segment(plan.bases)
         segments = [self._segment(base) for base in self._drop_below_start(plan.bases)]
         self._check_start(segments)
         if self.origin.clean and self.state is not None and segments:
@@ -175,12 +175,12 @@ class Loader:
             return self._load_unclean(segments)
         except CorruptLogError as rot:
             try:
-                self._keep_evidence()
+                self._persist_evidence()
             except StorageError as failure:
                 raise rot from failure
             raise
 
-    def _name_again(self, bases: Sequence[int]) -> None:
+    def _recreate_empty_segment(self, bases: Sequence[int]) -> None:
         """Give the last segments their names once more, those that are empty: the sync of the folder that was to make a name durable may
         have failed. Then it is shown, and another sync would be believed. Nothing is appended to a segment before that sync."""
         for base in reversed(bases):
@@ -190,7 +190,7 @@ class Loader:
                 break
             replace_file(self.disk, path, b"", durable=False, reserve_in=parent_of(self.directory))
 
-    def _keep_evidence(self) -> None:
+    def _persist_evidence(self) -> None:
         """Make durable by what rot was known, the mark and the history it vouches for: power loss may bring back ones that promise less,
         and what is damaged would be taken for a tail."""
         if self.state is not None:
@@ -305,8 +305,8 @@ class Loader:
         for index in range(first, len(segments)):
             segment = segments[index]
             if expected is not None and segment.base_offset != expected and not self._may_follow(segment, expected):
-                self._note_harm()
-                self._drop(segments, index)
+                self._record_loss()
+                self._remove_from(segments, index)
                 break
             start = segment.base_offset if expected is None else max(expected, segment.base_offset)
             scanned = ahead[index - first] if start == segment.base_offset else None
@@ -318,12 +318,12 @@ class Loader:
             end, position = self._sound_end(segment, scan, start, last_epoch, history)
             if position < segment.size:
                 self._refuse_old_format(segment, position)
-                self._check_claim(segment, scan, position, end)
+                self._check_last_batch_extent(segment, scan, position, end)
                 if end < self.durable_end:
-                    raise self._rot(segments, index, scan, position, end)
+                    raise self._corruption(segments, index, scan, position, end)
                 if scan.status or scan.gap or position != scan.position or index + 1 < len(segments):
-                    self._note_harm()
-                self._drop(segments, index + 1)
+                    self._record_loss()
+                self._remove_from(segments, index + 1)
                 self._cut(segment, position)
                 if position != scan.position:
                     scan = scan_segment(segment.file, position, segment.base_offset, index_interval=self.config.index_interval_bytes)
@@ -342,7 +342,7 @@ class Loader:
         """The offset and the position up to which what ``scan`` found good in ``segment``, from offset ``start`` on, may be there."""
         if scan.epochs and scan.epochs[0][0] < last_epoch:
             return start, 0
-        strange = None if history is None else self._strange(scan.epochs, history)
+        strange = None if history is None else self._first_unknown_epoch(scan.epochs, history)
         if strange is not None:
             return strange, _position_of(segment, strange)
         return scan.next_offset if scan.batch_count else start, scan.position
@@ -354,7 +354,7 @@ class Loader:
             segment.base_offset,
             next_offset=next_offset,
             index_interval=self.config.index_interval_bytes,
-            dense=self.state is not None and not self.state.adopted,
+            dense=self.state is not None and not self.state.may_have_gaps,
             tell=None if self.onlooker is None else self.onlooker.add,
         )
 
@@ -402,7 +402,7 @@ class Loader:
                 position = segment.position_of(offset)
                 raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=position)
 
-    def _check_claim(self, segment: Segment, scan: SegmentScanner, position: int, end: int) -> None:
+    def _check_last_batch_extent(self, segment: Segment, scan: SegmentScanner, position: int, end: int) -> None:
         """Where offsets may have gaps nothing but the next batch tells that the last good one claims too much, for no checksum covers where
         a batch begins: what was synced is no tail for that."""
         begins = _begins_at(segment, position) if scan.status == OFFSETS_FALL else None
@@ -410,7 +410,7 @@ class Loader:
             reason = f"a batch reaches up to offset {end - 1}, and {begins} follows it"
             raise CorruptLogError(reason, start=begins, end=end, file=segment.path, position=position)
 
-    def _strange(self, found: Sequence[tuple[int, int]], history: EpochCache) -> int | None:
+    def _first_unknown_epoch(self, found: Sequence[tuple[int, int]], history: EpochCache) -> int | None:
         """Where a batch begins whose epoch the trusted history does not have, although it must: an epoch is written down before its first
         batch, and after the mere end of a process all that was written is there. None where none does, or nobody can say."""
         if not self.origin.same_boot or self.state is None or self.state.poisoned:
@@ -422,7 +422,7 @@ class Loader:
         if reason:
             raise CorruptError(reason, file=segment.path, position=position, offset=segment.offset_at(position))
 
-    def _note_harm(self) -> None:
+    def _record_loss(self) -> None:
         """What is to be cut is not the mere beginning of a write, which the end of a process may leave at the end of the last segment. An
         ``os`` log may have acknowledged it: the mark says first that it is incomplete, or, where this one dies in between, nobody would."""
         state = self.state
@@ -441,7 +441,7 @@ class Loader:
             if not torn:
                 raise CorruptLogError("two segments overlap", start=segment.base_offset, end=expected, file=segment.path, position=0)
             return False
-        if self.state is None or (self.state.adopted and not torn):
+        if self.state is None or (self.state.may_have_gaps and not torn):
             return True
         if not torn:
             raise CorruptLogError("a part of the log is missing", start=expected, end=segment.base_offset, file=segment.path, position=0)
@@ -449,7 +449,7 @@ class Loader:
 
     def _cut(self, segment: Segment, position: int) -> None:
         size = segment.size
-        kept = keep_tail(self.disk, segment, position, size)
+        kept = save_torn_tail(self.disk, segment, position, size)
         if kept is not None:
             self._kept.append(kept)
         segment.file.truncate(position)
@@ -457,7 +457,7 @@ class Loader:
         segment.size = position
         self._torn_size += size - position
 
-    def _drop(self, segments: list[Segment], index: int) -> None:
+    def _remove_from(self, segments: list[Segment], index: int) -> None:
         """Take the segments from ``index`` on out of the log, the last one first; their logs stay beside it under another name."""
         dropped = segments[index:]
         gone: list[tuple[str, str | None]] = []
@@ -501,7 +501,7 @@ class Loader:
             number += 1
         return path
 
-    def _rot(self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int) -> CorruptLogError:
+    def _corruption(self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int) -> CorruptLogError:
         """The error for damage at ``position`` of a segment, where the log is good up to offset ``start``."""
         segment = segments[index]
         reason = why_ended(scan)
@@ -542,7 +542,7 @@ class Loader:
             return
         first = segments[0].base_offset
         # In what was a broker's, one that wrote here since may have moved the start, and noted it.
-        start = max(state.start_offset, self.origin.log_start_offset) if state.adopted else state.start_offset
+        start = max(state.start_offset, self.origin.log_start_offset) if state.may_have_gaps else state.start_offset
         if first > start and start < self.durable_end:
             path = join(self.directory, segment_name(start, LOG_SUFFIX))
             raise CorruptLogError("the beginning of the log is missing", start=start, end=first, file=path, position=0)
@@ -607,7 +607,7 @@ class Loader:
             poisoned=self.state is not None and self.state.poisoned,
             scanned_size=self._scanned_size,
             torn_size=self._torn_size,
-            harmed=self._harmed,
+            records_may_be_lost=self._harmed,
             kept=tuple(self._kept),
             notes=tuple(self._notes),
         )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple, Self
 
-from pyreplog._core import LogSlice, RecordBatch, TailCache, TailRoom, stamp
+from pyreplog._core import LogSlice, RecordBatch, TailBudget, TailCache, stamp
 from pyreplog.config import MAX_BATCH_BYTES, LogConfig
 from pyreplog.errors import (
     ConfigError,
@@ -26,19 +26,19 @@ from pyreplog.errors import (
     StorageError,
     UnexpectedAppendOffsetError,
 )
-from pyreplog.log import cutting, group, history, retention, rolling
+from pyreplog.log import follower_append, history, retention, rolling, truncation
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.intake import Appended, check_fetched, cut_fetched, is_sound
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
-from pyreplog.log.loader import Origin
-from pyreplog.log.onlooker import Onlooker
+from pyreplog.log.loader import RecoveryContext
 from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, open_parts
+from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.scan import sound_batches
 from pyreplog.log.settings import write_config
 from pyreplog.log.state import LogState
-from pyreplog.log.transaction_index import AbortedTransaction
+from pyreplog.log.transaction_index import AbortedRange
+from pyreplog.log.validator import Appended, check_fetched, cut_fetched, is_valid
 from pyreplog.ports import Buffer, Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
 
@@ -85,8 +85,8 @@ class Log(LogState):
         config: LogConfig | None,
         clock: Clock,
         topic_id: str | None,
-        origin: Origin,
-        onlooker: Onlooker | None = None,
+        origin: RecoveryContext,
+        onlooker: RecoveryListener | None = None,
     ) -> Log:
         """The log in an existing folder, recovered where it was not stopped cleanly.
 
@@ -114,8 +114,8 @@ class Log(LogState):
                 if self._mark.state.epochs_crc != (crc := self.epochs.checksum()):  # it could not be written down before
                     self._mark.write_state(self._state()._replace(epochs_crc=crc))
                 self.write_mark()
-                self._sync_or_poison(self._mark.seal)
-                if self._graves.dug:
+                self._sync_or_poison(self._mark.write_redundantly)
+                if self._pending_deletes.names_changed:
                     self.disk.sync_directory(self.directory)
         finally:
             self._closed = True
@@ -129,7 +129,7 @@ class Log(LogState):
         return self._config.durability
 
     @property
-    def counted_end(self) -> int:
+    def ack_offset(self) -> int:
         """The end offset that counts for the high watermark and acknowledgements: the flushed one for ``sync``, the written one for
         ``os``."""
         return self.flushed_offset if self._counts_flushed else self.end_offset
@@ -181,13 +181,13 @@ class Log(LogState):
         self._take_config(config)
         rolling.write_to(self, self._active)
 
-    def share_memory(self, cache: IndexCache, room: TailRoom) -> None:
+    def share_memory(self, cache: IndexCache, room: TailBudget) -> None:
         """Keep indexes of closed segments in memory as ``cache`` allows, and what is appended as ``room`` does, together with other logs
         of the same owner. REQUIRES that nothing was appended yet."""
         self._segments.share(cache)
         self._tail = TailCache(self._tail.size_max, room)
 
-    def keep_tail(self, size_max: int) -> None:
+    def set_tail_cache_size(self, size_max: int) -> None:
         """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end; with 0 buffers are free at once."""
         self._tail = TailCache(size_max)
 
@@ -217,16 +217,16 @@ class Log(LogState):
         """
         if self._failure is not None or self._closed:
             self._check_writable()
-        intake = self._intake
-        rewrites = intake.converts if times_checked else intake.rewrites
+        validator = self._validator
+        rewrites = validator.converts if times_checked else validator.rewrites
         if trusted and leader_epoch == self.epochs.current and not rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
             places = self._append_own(((batch, True),), leader_epoch)
             if places:
                 return places[0]
-        view, header = intake.take(batch, trusted=trusted, times_checked=times_checked)
+        view, header = validator.take(batch, trusted=trusted, times_checked=times_checked)
         size = header.size
         if size > self._size_limit:
-            raise MessageTooLargeError(intake.too_large(size))
+            raise MessageTooLargeError(validator.too_large(size))
         base = self.end_offset
         idempotent = header.producer_id != -1
         if idempotent and (sent := self.producers.table.check(header)) is not None:
@@ -260,7 +260,7 @@ class Log(LogState):
             if active.size == before:
                 stamp(view, 0, -1)  # as it came, for it may come again
             if active.torn and self._poisoned:  # for lack of room: less than a batch, which no opening takes for one
-                raise intake.not_cut(header_count) from error
+                raise validator.not_cut(header_count) from error
             raise
         if base == self.flushed_offset:
             self._unsynced_since_ns = -1
@@ -275,7 +275,7 @@ class Log(LogState):
 
         As :meth:`append_as_leader` for the first, whose errors it raises; :class:`OutcomeUnknownError` is about all of them.
         """
-        plain = leader_epoch == self.epochs.current and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM
+        plain = leader_epoch == self.epochs.current and not self._validator.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM
         if len(batches) > 1 and plain and self._failure is None and not self._closed:
             if self._active.roll_timestamp == -INT64_MAX:
                 rolling.is_old(self, -1)  # until somebody asks, any batch might be too new for the segment
@@ -288,12 +288,12 @@ class Log(LogState):
         base, active = self.end_offset, self._active
         before = active.size
         try:
-            places = active.append_own(batches, base, leader_epoch, self._size_limit, self._tail, self.producers, is_sound)
+            places = active.append_own(batches, base, leader_epoch, self._size_limit, self._tail, self.producers, is_valid)
         except BaseException as error:
             self._append_failed(error, before)
             # For lack of room one leaves less than a batch, which no opening takes for one; several may leave whole ones.
             if active.torn and (self._poisoned or (isinstance(error, StorageError) and active.tried > 1)):
-                raise self._intake.not_cut(sum(RecordBatch(batch).record_count for batch, _ in batches[: active.tried])) from error
+                raise self._validator.not_cut(sum(RecordBatch(batch).record_count for batch, _ in batches[: active.tried])) from error
             raise
         if not places:
             return []
@@ -330,21 +330,23 @@ class Log(LogState):
             self._records += next_offset - end
             self._bytes += size
             return next_offset
-        views, batches, numbered, total, gaps = check_fetched(parts, end, self.epochs.latest)
+        views, batches, with_producer_id, total, gaps = check_fetched(parts, end, self.epochs.latest)
         if not batches:
             return end
         if at_end and batches[0][0] != end:
             reason = f"{self.topic_partition}: a batch fetched from offset {end} begins elsewhere"
             raise UnexpectedAppendOffsetError(reason, first_offset=batches[0][0], last_offset=batches[0][1], end_offset=end)
         if batches[-1][1] - batches[0][0] <= INT32_MAX:
-            self._append_checked(views, batches, numbered, total, gaps)
+            self._append_validated(views, batches, with_producer_id, total, gaps)
         else:
             # No segment holds them all.
             for view, fetched in zip(cut_fetched(views, batches), batches, strict=True):
-                self._append_checked([view], [fetched], [one for one in numbered if one.base_offset == fetched[0]], view.nbytes, gaps)
+                self._append_validated(
+                    [view], [fetched], [one for one in with_producer_id if one.base_offset == fetched[0]], view.nbytes, gaps
+                )
         return self.end_offset
 
-    _append_checked = group.append_checked
+    _append_validated = follower_append.append_validated
 
     # -- reading --
 
@@ -367,7 +369,7 @@ class Log(LogState):
         if found is not None:
             return LogSlice(self, offset, found[0], found[1])
         self._check_open()
-        data = self._segments.read(offset, min(size_max, READ_CHUNK_SIZE_MAX), end_offset, self._chain)
+        data = self._segments.read(offset, min(size_max, READ_CHUNK_SIZE_MAX), end_offset, self._contiguity)
         if data is None:
             return LogSlice(self, offset, (), 0)
         if checked:
@@ -386,9 +388,9 @@ class Log(LogState):
         if self._poisoned:
             end_offset = min(end_offset, self.flushed_offset)
         end = min(end_offset, self.end_offset)
-        return self._segments.find_timestamp(timestamp, self.start_offset, end, self._chain, size_max)
+        return self._segments.find_timestamp(timestamp, self.start_offset, end, self._contiguity, size_max)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedRange]:
         """What a reader of committed records must leave out of the half-open range: the aborted transactions that reach into it, by the
         offset of their markers. REQUIRES ``end_offset`` not above :attr:`last_stable_offset`."""
         self._check_open()
@@ -439,7 +441,7 @@ class Log(LogState):
     def removal_due_ns(self) -> int:
         """When, by the monotonic clock, :meth:`apply_retention` has to be called next so that a file of a segment that went stays no longer
         than ``file.delete.delay.ms``."""
-        return self._graves.due_ns
+        return self._pending_deletes.due_ns
 
     def sync_mark(self) -> None:
         """Bring the mark up to date and wait for the disk."""
@@ -486,7 +488,7 @@ class Log(LogState):
             self._unsynced_since_ns = -1
             self._segments.note_synced(upto)
             if alone:
-                self.advance_high_watermark(self.counted_end)
+                self.advance_high_watermark(self.ack_offset)
             if mark:
                 self.write_mark()
 
@@ -514,11 +516,11 @@ class Log(LogState):
 
         Below what the mark calls synced, or promised to readers, the lowered mark comes first.
         """
-        cutting.truncate_to(self, offset)
+        truncation.truncate_to(self, offset)
 
     def truncate_fully(self, start_offset: int) -> None:
         """Drop everything and begin anew, empty, at ``start_offset``."""
-        cutting.truncate_fully(self, start_offset)
+        truncation.truncate_fully(self, start_offset)
 
     # -- rest --
 
@@ -543,7 +545,7 @@ class Log(LogState):
         """Complete the indexes of closed segments that recovery made anew or finds short, and write what there is of the active one's."""
         for segment in self._segments.unsynced():
             if not closing:
-                segment.mend_indexes()
+                segment.repair_indexes()
             segment.close_for_writing()
         if closing:
             self._active.close_for_writing()

@@ -63,7 +63,7 @@ class MarkState(NamedTuple):
     durability: Durability
     incomplete: bool
     """This replica may miss acknowledged records (reliability: it cannot lead nor count until it has caught up)."""
-    adopted: bool
+    may_have_gaps: bool
     """The log was written by something else before the first mark was made: offsets may have gaps."""
     poisoned: bool
     """A sync failed: what is in the page cache may differ from what is on the disk."""
@@ -85,17 +85,17 @@ class MarkFile:
         "_disk",
         "_file",
         "_high_watermark",
-        "_newest",
         "_parts",
         "_root",
         "_sealed",
         "_sequence",
-        "_stable",
         "_start_offset",
         "_state",
         "_synced_end",
+        "_synced_slot",
         "_topic_id",
         "_torn",
+        "_written_slot",
         "path",
     )
 
@@ -105,7 +105,7 @@ class MarkFile:
         self._root = parent_of(directory)
         self._file = file
         #: The slot that the last sync covered, and the one written last.
-        self._stable = self._newest = slot
+        self._synced_slot = self._written_slot = slot
         self._sequence = state.sequence
         self._topic_id = decode_uuid(state.topic_id)
         self._sealed = True  # nothing was written since it was opened
@@ -124,7 +124,7 @@ class MarkFile:
         flags = (
             (_SYNC if state.durability == "sync" else 0)
             | (_INCOMPLETE if state.incomplete else 0)
-            | (_ADOPTED if state.adopted else 0)
+            | (_ADOPTED if state.may_have_gaps else 0)
             | (_POISONED if state.poisoned else 0)
             | (_REPORTED if state.reported else 0)
         )
@@ -148,12 +148,12 @@ class MarkFile:
         return self._state.reported
 
     @property
-    def adopted(self) -> bool:
+    def may_have_gaps(self) -> bool:
         """As in ``state``."""
-        return self._state.adopted
+        return self._state.may_have_gaps
 
     @property
-    def promises(self) -> int:
+    def promised_end(self) -> int:
         """The highest offset below which the mark says that the log is synced or was shown to readers."""
         return max(self._synced_end, self._high_watermark)
 
@@ -214,12 +214,12 @@ class MarkFile:
         buffer = self._buffer
         _CHANGING.pack_into(buffer, _CHANGING_POSITION, sequence, synced_end, high_watermark, start_offset)
         _CRC.pack_into(buffer, _CRC_POSITION, crc32c(self._crc_part))
-        stable, newest = self._stable, self._newest
+        stable, newest = self._synced_slot, self._written_slot
         slot = (stable + 1) % 3 if newest == stable else 3 - stable - newest
         self._sealed = False
         # A file system that copies on write, as btrfs, needs room for this, too.
         with_reserve(self._disk, self._root, partial(self._file.write_at, SLOT_POSITIONS[slot], self._parts))
-        self._newest = slot
+        self._written_slot = slot
         self._sequence = sequence
         self._synced_end = synced_end
         self._high_watermark = high_watermark
@@ -227,11 +227,11 @@ class MarkFile:
 
     def sync(self) -> None:
         """Make what was written durable; its slot is then left alone until the next sync. Costs nothing where nothing was."""
-        if self._stable != self._newest:
+        if self._synced_slot != self._written_slot:
             self._file.sync()
-            self._stable = self._newest
+            self._synced_slot = self._written_slot
 
-    def seal(self) -> None:
+    def write_redundantly(self) -> None:
         """As :meth:`sync`, at the end of a life: a second slot says the same, so that no damage to one of them makes readers, who have the
         mark alone to go by, believe an older one; and a slot that a power loss left torn says it, too. Costs nothing where nothing was
         written since it was opened."""
@@ -275,7 +275,7 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
 
 def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
     """The newest valid slot of a mark file's content and its number; None where none is valid, or the end is missing."""
-    return None if len(data) < _SIZE else _newest(_slots(data)[0])
+    return None if len(data) < _SIZE else _written_slot(_slots(data)[0])
 
 
 def _slots(data: bytes | memoryview) -> tuple[list[MarkState | None], int]:
@@ -285,7 +285,7 @@ def _slots(data: bytes | memoryview) -> tuple[list[MarkState | None], int]:
     return states, sum(state is None and any(slot) for slot, state in zip(slots, states, strict=True))
 
 
-def _newest(states: Sequence[MarkState | None]) -> tuple[MarkState, int] | None:
+def _written_slot(states: Sequence[MarkState | None]) -> tuple[MarkState, int] | None:
     best: tuple[MarkState, int] | None = None
     for slot, state in enumerate(states):
         if state is not None and (best is None or state.sequence > best[0].sequence):
@@ -340,7 +340,7 @@ def read_mark(disk: Disk, directory: str) -> MarkState | None:
         if data is None or len(data) < _SIZE:
             continue
         states, broken_count = _slots(data)
-        found = _newest(states) or found
+        found = _written_slot(states) or found
         # Both of those that take turns were being written: what the last sync left may be much older than what was seen before.
         if found is not None and broken_count < len(SLOT_POSITIONS) - 1:
             break

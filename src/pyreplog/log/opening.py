@@ -10,11 +10,11 @@ from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
 from pyreplog.log.layout import CONFIG_NAME, MARK_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
-from pyreplog.log.loader import Loaded, Loader, Origin, RecoveryReport
+from pyreplog.log.loader import Loaded, Loader, RecoveryContext, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
-from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
+from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
@@ -90,7 +90,7 @@ def _create_unsynced(disk: Disk, new: NewLog, clock: Clock) -> Parts:
             start_offset=start_offset,
             durability=config.durability,
             incomplete=new.incomplete,
-            adopted=False,
+            may_have_gaps=False,
             poisoned=False,
             epochs_crc=epochs.checksum(),
             topic_id=new.topic_id,
@@ -109,8 +109,8 @@ def open_parts(
     config: LogConfig | None,
     clock: Clock,
     topic_id: str | None,
-    origin: Origin,
-    onlooker: Onlooker | None = None,
+    origin: RecoveryContext,
+    onlooker: RecoveryListener | None = None,
 ) -> Parts:
     """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
     partition = topic_partition.partition
@@ -122,7 +122,7 @@ def open_parts(
     if config != kept:
         write_config(disk, directory, config)
     loaded = Loader(disk, directory, topic_partition, config, clock, state, origin, onlooker).load()
-    if loaded.report.harmed:
+    if loaded.report.records_may_be_lost:
         found = find_mark(disk, directory)
         state = None if found is None else found[0]
     new_state = _state_after(loaded, state or origin.left, config, topic_id, partition, origin)
@@ -135,13 +135,15 @@ def open_parts(
         loaded.segments,
         loaded.start_offset,
         _ordered_end(loaded, state, origin),
-        lenient=new_state.adopted,
+        lenient=new_state.may_have_gaps,
         now_ms=clock.monotonic_ns() // 1_000_000,
     )
     return Parts(topic_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
 
 
-def _identify(disk: Disk, directory: str, partition: int, asked: str | None, origin: Origin) -> tuple[str, tuple[MarkState, int] | None]:
+def _identify(
+    disk: Disk, directory: str, partition: int, asked: str | None, origin: RecoveryContext
+) -> tuple[str, tuple[MarkState, int] | None]:
     """The topic id, which ``partition.metadata`` has from now on, and the mark of that partition, if there is one that counts."""
     kept = _topic_id(disk, directory, partition, asked, origin)
     if asked is not None and kept is not None and asked != kept:
@@ -161,7 +163,7 @@ def _settle_mark(
     new_state: MarkState,
     loaded: Loaded,
     config: LogConfig,
-    origin: Origin,
+    origin: RecoveryContext,
 ) -> MarkFile:
     """The mark, which says ``new_state`` durably, once that is true."""
     state = None if found is None else found[0]
@@ -182,7 +184,9 @@ def _settle_mark(
     return mark
 
 
-def _state_after(loaded: Loaded, state: MarkState | None, config: LogConfig, topic_id: str, partition: int, origin: Origin) -> MarkState:
+def _state_after(
+    loaded: Loaded, state: MarkState | None, config: LogConfig, topic_id: str, partition: int, origin: RecoveryContext
+) -> MarkState:
     """What the mark is to say of what was ``loaded``, where it said ``state`` (None: there was none that counts)."""
     end = loaded.end_offset
     crashed_cache = state is not None and (state.poisoned or not origin.same_boot)
@@ -201,7 +205,7 @@ def _state_after(loaded: Loaded, state: MarkState | None, config: LogConfig, top
         start_offset=loaded.start_offset,
         durability=config.durability,
         incomplete=lost or (state is not None and state.incomplete),
-        adopted=state.adopted if state is not None else end > loaded.start_offset,
+        may_have_gaps=state.may_have_gaps if state is not None else end > loaded.start_offset,
         poisoned=False,
         epochs_crc=loaded.epochs.checksum(),
         topic_id=topic_id,
@@ -211,7 +215,7 @@ def _state_after(loaded: Loaded, state: MarkState | None, config: LogConfig, top
     )
 
 
-def _make_durable(loaded: Loaded, state: MarkState | None, config: LogConfig, origin: Origin) -> bool:
+def _make_durable(loaded: Loaded, state: MarkState | None, config: LogConfig, origin: RecoveryContext) -> bool:
     """Put on the disk what may not be there although the files show it; whether the mark may call all of it synced."""
     unsure = not loaded.report.clean and config.durability == "sync"
     if state is not None and state.poisoned:
@@ -239,7 +243,7 @@ def _id_of_old(disk: Disk, directory: str) -> str:
     return id_for_name(parsed.topic_partition.topic)
 
 
-def _ordered_end(loaded: Loaded, state: MarkState | None, origin: Origin) -> int:
+def _ordered_end(loaded: Loaded, state: MarkState | None, origin: RecoveryContext) -> int:
     """Below this offset the files beside the logs are as they were left in order: where a segment begins, unless all of it was."""
     if loaded.report.clean:
         return loaded.end_offset
@@ -252,7 +256,7 @@ def _ordered_end(loaded: Loaded, state: MarkState | None, origin: Origin) -> int
     return max((segment.base_offset for segment in loaded.segments if segment.base_offset <= known), default=0)
 
 
-def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, origin: Origin) -> str | None:
+def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, origin: RecoveryContext) -> str | None:
     """The topic id in ``partition.metadata``, which has no checksum; the mark's, which has one, where the former is that one damaged."""
     garbage: CorruptError | None = None
     try:

@@ -16,7 +16,7 @@ from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snap
 from pyreplog.log.producers import CompletedTransaction, ProducerTable
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment import Segment
-from pyreplog.log.transaction_index import AbortedTransaction
+from pyreplog.log.transaction_index import AbortedRange
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import end_of
 
@@ -79,9 +79,9 @@ class ProducerState:
             if completed is not None and completed.aborted:
                 self._note_aborted(completed, segment)
 
-    def aborted(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedRange]:
         """The aborted transactions of which a record may lie in the half-open range: Kafka's ``collectAbortedTransactions``."""
-        found: list[AbortedTransaction] = []
+        found: list[AbortedRange] = []
         for slot, segment in enumerate(segments):
             if slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset:
                 continue
@@ -203,7 +203,7 @@ class ProducerState:
         """Make the transaction index of one segment anew, from the batches of it and of those before it that say what was open."""
         base = segments[slot].base_offset
         table = newest_table(self._disk, self._directory, segments, base)
-        aborted: list[AbortedTransaction] = []
+        aborted: list[AbortedRange] = []
         for batch in producer_batches(segments[: slot + 1], table.end_offset, INT64_MAX):
             completed = table.note(batch, batch.base_offset)
             if completed is not None and completed.aborted and completed.last_offset >= base:
@@ -230,7 +230,7 @@ class ProducerState:
         if segment.first_producer == -1 and segment.base_offset >= start_offset:
             segment.transactions.replace(())
             return False
-        aborted: list[AbortedTransaction] = []
+        aborted: list[AbortedRange] = []
         if keep and segment.base_offset < start_offset:
             try:
                 aborted = [entry for entry in segment.transactions.entries if entry.last_offset < start_offset]
@@ -312,5 +312,5 @@ def _located(error: CorruptError, segment: Segment, end_offset: int) -> tuple[Co
     return damage, scan.position
 
 
-def _entry(completed: CompletedTransaction) -> AbortedTransaction:
-    return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset)
+def _entry(completed: CompletedTransaction) -> AbortedRange:
+    return AbortedRange(completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset)

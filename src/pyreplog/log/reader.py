@@ -17,9 +17,9 @@ from pyreplog.errors import (
     TopicRecreatedError,
 )
 from pyreplog.interruptions import is_interruption
-from pyreplog.log.copy import PartitionCopy
 from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import MARK_NAME, join, parent_of
+from pyreplog.log.replica_view import ReplicaView
 from pyreplog.log.settings import read_config
 from pyreplog.record import split
 from pyreplog.values import EpochEntry, TopicPartition
@@ -38,7 +38,7 @@ class LogReader:
     """
 
     def __init__(
-        self, topic_partition: TopicPartition, copies: Sequence[PartitionCopy], roots: Mapping[str, int | None] | None = None
+        self, topic_partition: TopicPartition, copies: Sequence[ReplicaView], roots: Mapping[str, int | None] | None = None
     ) -> None:
         """``roots``: the folders that may hold replicas that are created later, with their node ids as far as they are known."""
         self.topic_partition = topic_partition
@@ -49,7 +49,7 @@ class LogReader:
         self._roots = roots or {}
         self._chosen = self._copies[0]
         #: Where the chosen copy ends although a damaged one is known to have held more.
-        self._rest: tuple[int, PartitionCopy] | None = None
+        self._rest: tuple[int, ReplicaView] | None = None
         #: One past the last offset that a reader may see.
         self.end_offset = 0
         self._includes_above = False
@@ -179,7 +179,7 @@ class LogReader:
         away: whoever follows a log goes on with those that are there."""
         disk = self._chosen.disk
         opened = False
-        there: dict[str, PartitionCopy] = {}
+        there: dict[str, ReplicaView] = {}
         failure: StorageError | None = None
         for copy in self._copies:
             try:
@@ -195,7 +195,7 @@ class LogReader:
             folder = join(root, f"{self.topic}-{self.partition}")
             if folder not in there and disk.stat(join(folder, MARK_NAME)) is not None:
                 self._check_node(folder, there)
-                there[folder] = PartitionCopy(disk, folder, self.topic_partition)
+                there[folder] = ReplicaView(disk, folder, self.topic_partition)
                 opened = True
         for copy in self._copies:
             if copy.directory not in there:

@@ -16,7 +16,7 @@ from pyreplog.errors import LockedError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import RESERVE_NAME, TEMPORARY_SUFFIX, join
 from pyreplog.mutex import new_mutex
-from pyreplog.ports import OUT_OF_MEANS, Disk
+from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Disk
 
 RESERVE_SIZE: Final = 256 << 10
 """Bytes where there is room for them: what the small files of a root with a few thousand partitions take. XFS makes no file at all, however
@@ -24,7 +24,7 @@ small, where less than about 200 KB are free."""
 RESERVE_STEP: Final = 16 << 10
 """By so much less at a time it is tried with."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-_NOT_NOW: Final = OUT_OF_MEANS | {errno.EFBIG}
+_NOT_NOW: Final = RESOURCES_EXHAUSTED_ERRNOS | {errno.EFBIG}
 _NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
 
 _Result = TypeVar("_Result")

@@ -77,8 +77,8 @@ def apply_retention(log: LogState, *, confirmed: bool) -> int:
     now_ns = log.clock.monotonic_ns()
     failure = _clear_due(log, now_ns)
     if confirmed:
-        log._calendar.confirm()
-    wall_ms, sure_ms = log._calendar.read()
+        log._trusted_clock.accept_jump()
+    wall_ms, sure_ms = log._trusted_clock.now_and_trusted_ms()
     count = removable(log._segments, log.config, start_offset=log.start_offset, bound=log.high_watermark, wall_ms=wall_ms, sure_ms=sure_ms)
     if not count:
         if failure is not None:
@@ -94,7 +94,7 @@ def apply_retention(log: LogState, *, confirmed: bool) -> int:
     log._sync_mark()
     for segment in log._segments.remove_first(count):
         try:
-            log._graves.bury(segment, now_ns + log.config.file_delete_delay_ms * 1_000_000)
+            log._pending_deletes.schedule(segment, now_ns + log.config.file_delete_delay_ms * 1_000_000)
         except StorageError as error:
             failure = failure or error
     failure = _clear_due(log, now_ns) or failure
@@ -106,7 +106,7 @@ def apply_retention(log: LogState, *, confirmed: bool) -> int:
 def _clear_due(log: LogState, now_ns: int) -> StorageError | None:
     """Remove the files whose time has come; what kept the first of those that stay."""
     try:
-        log._graves.clear_due(now_ns)
+        log._pending_deletes.delete_due(now_ns)
     except StorageError as error:
         return error
     return None

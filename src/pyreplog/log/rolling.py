@@ -8,7 +8,7 @@ from functools import partial
 from pyreplog._core import crc32c
 from pyreplog.errors import StorageError
 from pyreplog.log.layout import INT32_MAX, INT64_MAX
-from pyreplog.log.segment import HALF_WAY, Segment
+from pyreplog.log.segment import INTERRUPTING, Segment
 from pyreplog.log.state import LogState
 
 
@@ -84,7 +84,7 @@ def roll(log: LogState, base_offset: int | None = None) -> Segment:
     try:
         log._segments.append(segment)
         write_to(log, segment)
-    except HALF_WAY as error:
+    except INTERRUPTING as error:
         log.end(error)
         raise
     if active.size == 0 and active is not log._segments.first:

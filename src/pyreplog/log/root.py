@@ -12,16 +12,14 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from pyreplog._core import TailRoom
+from pyreplog._core import TailBudget
 from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
-from pyreplog.log.calendar import Calendar
-from pyreplog.log.identity import id_for_name, random_uuid, read_properties, write_properties
-from pyreplog.log.incarnation import (
+from pyreplog.log.clean_shutdown import (
     LOGS,
     NOTHING,
     PARTITIONS,
-    Farewell,
+    CleanShutdownMarker,
     Incarnation,
     read_farewell,
     read_incarnation,
@@ -29,6 +27,7 @@ from pyreplog.log.incarnation import (
     write_farewell,
     write_incarnation,
 )
+from pyreplog.log.identity import id_for_name, random_uuid, read_properties, write_properties
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import (
     CLEANED_SUFFIX,
@@ -62,16 +61,15 @@ from pyreplog.log.layout import (
     parse_directory_name,
     segment_name,
 )
-from pyreplog.log.lazy import Logs
-from pyreplog.log.loader import Origin
+from pyreplog.log.loader import RecoveryContext
 from pyreplog.log.log import Log
+from pyreplog.log.log_table import LogTable
 from pyreplog.log.mark import find_mark
-from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, open_parts
 from pyreplog.log.places import is_partition, is_refusal, may_be_partition
+from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.settings import read_config
-from pyreplog.log.sleeping import Sleeping, sleeping
 from pyreplog.log.snapshot import parse_number, read_offsets, write_offsets
 from pyreplog.log.summary import (
     StoreName,
@@ -84,8 +82,10 @@ from pyreplog.log.summary import (
     summarize,
     write_summaries,
 )
+from pyreplog.log.trusted_clock import TrustedClock
 from pyreplog.log.unfinished import refuse_unfinished
-from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM, Chance, Clock, Disk, Lock
+from pyreplog.log.unloaded import UnloadedLog, sleeping
+from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS, Clock, Disk, Lock, RandomBytes
 from pyreplog.values import TopicPartition
 
 TAILS_SIZE: Final = 128 << 20
@@ -136,7 +136,7 @@ def _of_partition(name: str) -> bool:
     return is_of_segment or name in _PARTITION_FILES or name.startswith(OWN_PREFIX)
 
 
-class Known(NamedTuple):
+class PartitionInfo(NamedTuple):
     """What a root knows of a partition without opening it. Offsets as in :class:`Log`."""
 
     topic_partition: TopicPartition
@@ -160,7 +160,7 @@ class LogRoot:
     #: With so many partitions a new one is not held open until somebody uses it: with fewer it costs less than opening it again.
     sleeping_from: int = 64
 
-    def __init__(self, disk: Disk, path: str, *, clock: Clock, random: Chance, lock: Lock) -> None:
+    def __init__(self, disk: Disk, path: str, *, clock: Clock, random: RandomBytes, lock: Lock) -> None:
         self.disk = disk
         self.path = path
         self.clock = clock
@@ -168,10 +168,10 @@ class LogRoot:
         #: Indexes of closed segments that all its logs keep in memory.
         self.index_cache = IndexCache()
         #: What its logs keep in memory of what was appended last.
-        self.tail_room = TailRoom(TAILS_SIZE)
+        self.tail_room = TailBudget(TAILS_SIZE)
         #: What its logs believe of the clock when they wake.
-        self.calendar = Calendar(clock)
-        self.logs = Logs(self._asleep, self.index_cache, self.tail_room)
+        self.trusted_clock = TrustedClock(clock)
+        self.logs = LogTable(self._asleep, self.index_cache, self.tail_room)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
         #: Called when a partition turns out to be damaged that was not open yet; it is in ``damaged`` then, and not in ``logs``.
         self.on_damaged: Callable[[TopicPartition, PyreplogError], None] | None = None
@@ -208,12 +208,12 @@ class LogRoot:
         path: str,
         *,
         clock: Clock,
-        random: Chance,
+        random: RandomBytes,
         node_id: int | None = None,
         cluster_id: str | None = None,
         lazy: bool = False,
         durability: Mapping[TopicPartition, Durability] | None = None,
-        onlooker: Onlooker | None = None,
+        onlooker: RecoveryListener | None = None,
     ) -> LogRoot:
         """Take the folder ``path`` for writing (made where missing) and open every partition in it.
 
@@ -249,7 +249,7 @@ class LogRoot:
         cluster_id: str | None,
         lazy: bool,
         durability: Mapping[TopicPartition, Durability],
-        onlooker: Onlooker | None,
+        onlooker: RecoveryListener | None,
         *,
         new: bool,
     ) -> None:
@@ -280,7 +280,7 @@ class LogRoot:
         try:
             self._open_logs(summaries, durability, onlooker, adopting)
         except BaseException:
-            self._withdraw()
+            self._restore_clean_marker()
             raise
         # A log that could not even be looked at is still as an earlier boot may have left it.
         survived = survived or all(isinstance(error, CorruptError) for error in self.damaged.values())
@@ -289,7 +289,7 @@ class LogRoot:
             write_incarnation(disk, path, known)
         keep_reserve(disk, path)
 
-    def _withdraw(self) -> None:
+    def _restore_clean_marker(self) -> None:
         """The logs are not opened after all. Where all were as a clean stop had left them they are so still, and the next opening is told:
         else an ``os`` log would count as one that lost something, were the machine to go down before that."""
         if not self.clean or self.damaged:
@@ -297,9 +297,9 @@ class LogRoot:
         for log in self.logs.opened():
             log.close(clean=False)
         with suppress(StorageError):  # without it the next opening only looks closer
-            write_farewell(self.disk, self.path, Farewell(self.previous_broker_epoch, self.incarnation_id))
+            write_farewell(self.disk, self.path, CleanShutdownMarker(self.previous_broker_epoch, self.incarnation_id))
 
-    def _adopting(self, before: Incarnation | None, farewell: Farewell | None, *, new: bool) -> str:
+    def _adopting(self, before: Incarnation | None, farewell: CleanShutdownMarker | None, *, new: bool) -> str:
         """What is here of others, as :class:`Incarnation` says it; so it is until every log was opened, whatever becomes of the marker."""
         if before is not None and before.adopting == LOGS:
             return LOGS
@@ -309,7 +309,7 @@ class LogRoot:
             return NOTHING
         return PARTITIONS if not new and any(map(parse_directory_name, self.disk.list(self.path))) else NOTHING
 
-    def _read_summaries(self, farewell: Farewell) -> dict[TopicPartition, bytes]:
+    def _read_summaries(self, farewell: CleanShutdownMarker) -> dict[TopicPartition, bytes]:
         if farewell.store is None:
             return {}
         found = read_summaries(self.disk, self.path, StoreName(*farewell.store), farewell.incarnation_id)
@@ -355,7 +355,7 @@ class LogRoot:
         self,
         summaries: dict[TopicPartition, bytes],
         durability: Mapping[TopicPartition, Durability],
-        onlooker: Onlooker | None,
+        onlooker: RecoveryListener | None,
         adopting: str,
     ) -> None:
         names = self.disk.list(self.path)
@@ -364,7 +364,7 @@ class LogRoot:
             known = {directory_name(*key): key for key in summaries}
             for name in names:
                 if name in known:
-                    self.logs.remember(known[name], summaries[known[name]])
+                    self.logs.add_unloaded(known[name], summaries[known[name]])
             names = [name for name in names if name not in known]
         if self.clean and not any(parse_directory_name(name) for name in names):
             return
@@ -376,7 +376,7 @@ class LogRoot:
                 continue
             directory = join(self.path, name)
             try:
-                origin = Origin(
+                origin = RecoveryContext(
                     clean=self.clean,
                     same_boot=self.same_boot,
                     recovery_point=said[RECOVERY_POINT_NAME].get(key, 0),
@@ -392,7 +392,7 @@ class LogRoot:
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log
-                if isinstance(error, StorageError) and (error.errno in OUT_OF_ROOM or error.errno in OUT_OF_MEANS):
+                if isinstance(error, StorageError) and (error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS):
                     raise  # nothing is wrong with it, and a controller must not count it as lost
                 self.damaged[key] = error
         for file, values in said.items():
@@ -449,7 +449,7 @@ class LogRoot:
     def wake(self, log: Log) -> None:
         """Open ``log``, which sleeps. Where that cannot be for lack of room, descriptors or memory it sleeps on, and may wake another time;
         for any other reason ``damaged`` has it from then on."""
-        assert isinstance(log, Sleeping), "asleep"
+        assert isinstance(log, UnloadedLog), "peek"
         key = log.topic_partition
         if self._closed:
             raise ClosedError(f"{self.path} is closed")
@@ -457,7 +457,7 @@ class LogRoot:
         parts = None
         try:
             left = log.mark_state
-            origin = Origin(
+            origin = RecoveryContext(
                 clean=True,
                 same_boot=True,
                 recovery_point=left.synced_end,
@@ -468,12 +468,12 @@ class LogRoot:
             parts = open_parts(self.disk, directory, key, None, self.clock, None, origin)
             log.take_parts(directory, parts)
         except (CorruptError, ConfigError, StorageError) as error:
-            if not isinstance(log, Sleeping):
+            if not isinstance(log, UnloadedLog):
                 raise  # it is open, and what it had to write down is its own affair
             if parts is not None:
                 parts.segments.close()
                 parts.mark.close()
-            if isinstance(error, StorageError) and (error.errno in OUT_OF_ROOM or error.errno in OUT_OF_MEANS):
+            if isinstance(error, StorageError) and (error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS):
                 raise
             self._spoiled(log, error)
             if isinstance(error, ConfigError):
@@ -481,17 +481,17 @@ class LogRoot:
             raise
         self.logs.changes += 1
 
-    def _spoiled(self, log: Sleeping, error: PyreplogError) -> None:
-        self._take_out(log, log.summary, error)
+    def _spoiled(self, log: UnloadedLog, error: PyreplogError) -> None:
+        self._remove_damaged(log, log.summary, error)
         if self.on_damaged is not None:
             self.on_damaged(log.topic_partition, error)
 
-    def spoil(self, log: Log, error: PyreplogError) -> None:
+    def mark_damaged(self, log: Log, error: PyreplogError) -> None:
         """``log``, which is in ``logs`` and open, turned out to be damaged: it ends, and is in ``damaged`` from now on. The caller closes
         it."""
-        self._take_out(log, log, error)
+        self._remove_damaged(log, log, error)
 
-    def _take_out(self, log: Log, state: Log | Summary, error: PyreplogError) -> None:
+    def _remove_damaged(self, log: Log, state: Log | Summary, error: PyreplogError) -> None:
         key = log.topic_partition
         said = {file: value_of(state) for file, value_of in _CHECKPOINTS.items()}  # before it is poisoned
         log.poison(error)
@@ -501,22 +501,22 @@ class LogRoot:
                 self._kept.setdefault(file, {})[key] = value
         del self.logs[key]
 
-    def known(self) -> Iterator[Known]:
+    def known(self) -> Iterator[PartitionInfo]:
         """All partitions in ``logs``, in their order; none is opened for this."""
         for key in self.logs:
-            log = self.logs.held(key)
+            log = self.logs.if_loaded(key)
             if log is not None:
-                yield Known(key, log.topic_id, log.epochs.latest, log.end_offset, log.incomplete, log.reported)
+                yield PartitionInfo(key, log.topic_id, log.epochs.latest, log.end_offset, log.incomplete, log.reported)
             elif (summary := self.logs.summary(key)) is not None:
                 found = (summary.topic_id, summary.latest_epoch, summary.end_offset, summary.incomplete, summary.reported)
-                yield Known(key, *found)
+                yield PartitionInfo(key, *found)
 
     def create_log(self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> Log:
         """A new, empty log in its own folder, durable when this returns, and where there are very many not open. Raises what is wrong with
         a folder of that name that is there already."""
         key = TopicPartition(topic, partition)
         self.create_logs([self.new_log(key, topic_id, config, incomplete=incomplete)])
-        return self.logs.asleep(key, config)
+        return self.logs.peek(key, config)
 
     def new_log(self, key: TopicPartition, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> NewLog:
         """What :meth:`create_logs` takes, for the partition ``key`` in this root."""
@@ -566,7 +566,7 @@ class LogRoot:
             log.close(clean=False)  # there is nothing in it that waits for the disk
             if body != self._new_body:
                 self._new_body = body
-            self.logs.remember(new.topic_partition, self._new_body)
+            self.logs.add_unloaded(new.topic_partition, self._new_body)
 
     def remove_log(self, topic_partition: TopicPartition) -> None:
         """Delete a partition with all its records, durably gone when this returns. One that is not there is no error."""
@@ -574,7 +574,7 @@ class LogRoot:
 
     def remove_logs(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """As :meth:`remove_log`, for all of them: their names go with one sync. One whose folder others may change is set aside, as by
-        :meth:`set_aside`: nothing is removed from there."""
+        :meth:`move_to_stray`: nothing is removed from there."""
         doomed: list[str] = []
         for topic_partition in topic_partitions:
             log = self.logs.take(topic_partition)
@@ -587,7 +587,7 @@ class LogRoot:
             try:
                 self.disk.check_directory(directory)
             except StorageError as error:
-                self.set_aside(topic_partition, f"cannot be removed ({error})")
+                self.move_to_stray(topic_partition, f"cannot be removed ({error})")
                 continue
             # Under Kafka's name for what is being deleted, an interrupted removal is finished at the next start, and never taken for a log.
             doomed.append(join(self.path, outgoing_name(topic_partition, self.random.randbytes(16).hex(), "delete")))
@@ -596,7 +596,7 @@ class LogRoot:
             self.disk.sync_directory(self.path)
             self._remove_folders(doomed)
 
-    def set_aside(self, topic_partition: TopicPartition, why: str = "is damaged") -> str:
+    def move_to_stray(self, topic_partition: TopicPartition, why: str = "is damaged") -> str:
         """Take a partition out of the way without losing a byte of it, so that it can be made anew: its folder gets Kafka's name for a
         stray one, durably, and is never opened again. Returns that path. REQUIRES that it is in ``logs`` or in ``damaged``."""
         log = self.logs.take(topic_partition)
@@ -625,7 +625,7 @@ class LogRoot:
         had their turn."""
         count = 0
         failure: StorageError | None = None
-        for key in self.logs.due(self.calendar.read()[0]):
+        for key in self.logs.due(self.trusted_clock.now_and_trusted_ms()[0]):
             try:
                 self.logs.get(key)
             except StorageError as error:
@@ -677,7 +677,7 @@ class LogRoot:
         if self._written.get(name) == written:
             return  # nothing changed, and there may be very many that are not open
         values.update(self._kept.get(name, {}))
-        for key, body in self.logs.unopened().items():
+        for key, body in self.logs.summaries().items():
             value = value_of(decode_body(body))
             if value is not None:
                 values[key] = value
@@ -718,7 +718,7 @@ class LogRoot:
                 for name in _CHECKPOINTS:
                     self._write(name)
                 if well and all(log.recovery_point == log.end_offset for log in opened):
-                    write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id, self._write_summaries()))
+                    write_farewell(self.disk, self.path, CleanShutdownMarker(broker_epoch, self.incarnation_id, self._write_summaries()))
         finally:
             self.logs.close_sleeping()
             try:
@@ -735,7 +735,7 @@ class LogRoot:
         if len(self.logs) < self.summaries_from:
             return None
         generation = self.incarnation_id
-        entries = {key: sealed(key, generation, body) for where, body in self.logs.unopened().items() if (key := encode_key(where))}
+        entries = {key: sealed(key, generation, body) for where, body in self.logs.summaries().items() if (key := encode_key(where))}
         try:
             for log in self.logs.opened():
                 key = encode_key(log.topic_partition)

@@ -26,6 +26,7 @@ from pyreplog._core import (
 )
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log.file_slice import FileSlice
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     FIRST_LOOK_SIZE,
@@ -45,10 +46,9 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.legacy import LegacyPrefix, begins_legacy
-from pyreplog.log.part import FilePart
 from pyreplog.log.scan import describe_damage, scan_segment
 from pyreplog.log.transaction_index import TransactionIndex
-from pyreplog.ports import OUT_OF_ROOM, Buffer, Disk, File
+from pyreplog.ports import NO_SPACE_ERRNOS, Buffer, Disk, File
 from pyreplog.record import parts_of
 
 RESERVE_FROM: Final = 1 << 20
@@ -58,7 +58,7 @@ RESERVE_SIZE_MAX: Final = 8 << 20
 PIECE_SIZE: Final = 128 << 10
 """Bytes of a large write that are handed to the disk at a time, where a sync follows: whole pages, however large those are."""
 # What may end any step of a change between two lines.
-HALF_WAY: Final = (MemoryError, KeyboardInterrupt)
+INTERRUPTING: Final = (MemoryError, KeyboardInterrupt)
 
 
 class SegmentNames:
@@ -188,13 +188,13 @@ class Segment(SegmentEnd):
         if file is None:
             file = self.disk.open(self.path, write=self.writable)
             if self.origin is not None:
-                file = FilePart(file, self.origin, self.size)
+                file = FileSlice(file, self.origin, self.size)
             self._file = file
         return file
 
     def holds(self, error: CorruptError) -> bool:
         """Whether ``error`` names a byte of this segment."""
-        start = self.in_file(0)
+        start = self.file_position(0)
         return error.file == self.path and error.position is not None and start <= error.position <= start + self.size
 
     def offset_at(self, position: int) -> int:
@@ -209,7 +209,7 @@ class Segment(SegmentEnd):
         scan = scan_segment(self.file, position, self.base_offset, position=start, check_crc=False)
         return scan.next_offset if scan.batch_count or self.legacy is None else self.legacy.next_offset
 
-    def in_file(self, position: int) -> int:
+    def file_position(self, position: int) -> int:
         """``position``, one of the segment, as one of its log file: for who tells a person where to look."""
         return position + (self.origin or 0)
 
@@ -270,7 +270,7 @@ class Segment(SegmentEnd):
         if self._transactions is not None:
             self._transactions.close()
 
-    def look_again(self, size: int) -> None:
+    def reset_to(self, size: int) -> None:
         """Other bytes may be there by now, ``size`` of them: what was found in those before no longer counts. REQUIRES that nobody writes
         through it."""
         self.release()
@@ -305,7 +305,7 @@ class Segment(SegmentEnd):
         if self._untrimmed or self._torn:
             self._cut(self.file)
 
-    def mend_indexes(self) -> None:
+    def repair_indexes(self) -> None:
         """Make both indexes of this closed segment anew where it was not scanned and the time index ends too early: power loss may have
         taken what was written when it was closed. Looks at what lies behind the last entry of the offset index alone."""
         if self.max_timestamp >= 0 or not self.size:
@@ -331,7 +331,7 @@ class Segment(SegmentEnd):
             index_size_max // INDEX_ENTRY_SIZE - indexes.offsets.count, index_size_max // TIME_INDEX_ENTRY_SIZE - 1 - indexes.times.count
         )
 
-    def leave_rest(self) -> None:
+    def mark_torn(self) -> None:
         """What lies behind the last batch is of an append that ended half-way: it is cut off before anything else is written."""
         self._torn = True
 
@@ -384,7 +384,7 @@ class Segment(SegmentEnd):
         try:
             self._cut(self.file)
         except StorageError:
-            if error.errno in OUT_OF_ROOM:
+            if error.errno in NO_SPACE_ERRNOS:
                 raise
 
     @property
@@ -578,7 +578,7 @@ class Segment(SegmentEnd):
         if size == 0:
             whole = self._whole_size(data, position)
             if whole > rest:
-                raise CorruptError("a batch is cut off", file=self.path, position=self.in_file(position))
+                raise CorruptError("a batch is cut off", file=self.path, position=self.file_position(position))
             data = self.file.read_at(position, whole)
             size = self._whole(data, position)
         return data[:size]
@@ -652,15 +652,15 @@ class Segment(SegmentEnd):
                 if hit is not None:
                     return hit
         except CorruptError as error:
-            raise CorruptError(error.reason, file=self.path, position=self.in_file(position)) from None
+            raise CorruptError(error.reason, file=self.path, position=self.file_position(position)) from None
         return None
 
     def _is_behind(self, error: CorruptError, end_offset: int) -> bool:
         """Whether all below ``end_offset`` lies before the damage that ``error`` tells of."""
-        if error.position is None or self.in_file(0) > error.position:
+        if error.position is None or self.file_position(0) > error.position:
             return False
         position = max(self.anchor(end_offset - 1)[0], 0 if self.legacy is None else self.legacy.end)
-        size = error.position - self.in_file(0)
+        size = error.position - self.file_position(0)
         scan = scan_segment(self.file, size, self.base_offset, position=position, check_crc=False)
         return scan.batch_count > 0 and scan.next_offset >= end_offset
 
@@ -706,7 +706,7 @@ class Segment(SegmentEnd):
     def _load_indexes(self) -> IndexFiles:
         try:
             indexes = IndexFiles.load(self.disk, self.directory, self.base_offset, self._names.index, self._names.times)
-            if self._believable(indexes):
+            if self._indexes_match_log(indexes):
                 return indexes
             indexes.close()
             return self._indexes_of_scan(indexes)
@@ -717,7 +717,7 @@ class Segment(SegmentEnd):
                 raise
         return self._indexes_of_scan()
 
-    def _believable(self, indexes: IndexFiles) -> bool:
+    def _indexes_match_log(self, indexes: IndexFiles) -> bool:
         """Whether the last entry of each index names the batch it should."""
         if indexes.offsets.count:
             offset, position = indexes.offsets.last
@@ -790,10 +790,10 @@ class Segment(SegmentEnd):
     def _whole_size(self, data: memoryview, position: int) -> int:
         """Bytes of the batch whose first bytes ``data`` holds; :class:`CorruptError` where they are none, or it is not all in the file."""
         if len(data) < HEADER_UP_TO_MAGIC:
-            raise CorruptError("a batch is cut off", file=self.path, position=self.in_file(position))
+            raise CorruptError("a batch is cut off", file=self.path, position=self.file_position(position))
         size = LOG_OVERHEAD + int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
         if size < HEADER_SIZE or position + size > self.size:
-            raise CorruptError("a batch's length contradicts the file", file=self.path, position=self.in_file(position))
+            raise CorruptError("a batch's length contradicts the file", file=self.path, position=self.file_position(position))
         return size
 
     def _step(self, walked: int, data: memoryview, position: int) -> int:
@@ -813,7 +813,7 @@ class Segment(SegmentEnd):
     def _corrupt(self, error: CorruptError, position: int) -> CorruptError:
         """``error`` (whose position is one in a chunk that began at ``position``), with the file named."""
         at = position + (error.position or 0)
-        return CorruptError(self.describe_damage(at, error.reason), file=self.path, position=self.in_file(at))
+        return CorruptError(self.describe_damage(at, error.reason), file=self.path, position=self.file_position(at))
 
     def describe_damage(self, position: int, reason: str) -> str:
         """``reason``, or what to know about the old message format where an intact message of it is at ``position``."""

@@ -13,7 +13,7 @@ from functools import partial
 from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
-from pyreplog.log.chain import Chain
+from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.resumption import is_cut_off, resume, seek_behind
@@ -75,7 +75,7 @@ class Segments:
 
     # -- reading --
 
-    def read(self, offset: int, size_max: int, end_offset: int, chain: Chain | None = None) -> memoryview | None:
+    def read(self, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None = None) -> memoryview | None:
         """The batches of :meth:`Segment.locate`, in the segment that holds ``offset`` or the next one that has a batch. Never across two.
 
         ``chain``: of a log without gaps, for which what is found is checked.
@@ -94,7 +94,7 @@ class Segments:
         except CorruptError as error:
             return self._read_behind(error, offset, size_max, end_offset, chain)
 
-    def _read(self, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
+    def _read(self, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None) -> memoryview | None:
         if chain is not None:
             return self._read_checked(offset, size_max, end_offset, chain)
         for index in range(self._slot(offset), len(self._segments)):
@@ -116,7 +116,7 @@ class Segments:
             return self._own_batches(index, offset, *found)
         return None
 
-    def _read_behind(self, error: CorruptError, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview:
+    def _read_behind(self, error: CorruptError, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None) -> memoryview:
         """The batches of ``offset`` if they lie behind the damage that ``error`` tells of. Raises the error of the damage that reaches
         ``offset``, which ends where reading can go on."""
         slots = range(self._slot(offset), len(self._segments))
@@ -134,14 +134,16 @@ class Segments:
             except CorruptLogError as other:
                 error, at = other, position
         elif position != at and position < segment.size:
-            error, at = CorruptError("a batch is damaged", file=segment.path, position=segment.in_file(position)), position
+            error, at = CorruptError("a batch is damaged", file=segment.path, position=segment.file_position(position)), position
         end = self._resume(index, at, offset)
         if end is None:
             raise error if isinstance(error, CorruptLogError) else self._damaged(index, offset, end_offset, error.reason, at)
         start = error.start if isinstance(error, CorruptLogError) and error.start < offset < error.end else offset
-        raise CorruptLogError(error.reason, start=start, end=end, file=segment.path, position=segment.in_file(at))
+        raise CorruptLogError(error.reason, start=start, end=end, file=segment.path, position=segment.file_position(at))
 
-    def _read_place(self, index: int, position: int, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
+    def _read_place(
+        self, index: int, position: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None
+    ) -> memoryview | None:
         """The batches from the one at byte ``position`` of segment ``index`` on, which was found behind damage to be that of ``offset``."""
         segment = self._use(self._segments[index])
         header = segment.header_at(position)
@@ -179,7 +181,7 @@ class Segments:
         base = int.from_bytes(data[:8], "big")
         if base < self._bases[index]:
             reason = f"a batch says that it begins at offset {base}, below its segment"
-            path, at = self._segments[index].path, self._segments[index].in_file(position)
+            path, at = self._segments[index].path, self._segments[index].file_position(position)
             raise CorruptLogError(reason, start=offset, end=max(RecordBatch(data).next_offset, offset + 1), file=path, position=at)
         scan = SegmentScanner(base, check_crc=False)
         size = scan.feed(data)
@@ -207,7 +209,7 @@ class Segments:
         reason = f"a batch reaches up to offset {last_offset}, and {following} follows it"
         segment = self._segments[index]
         end = max(following, offset + 1)
-        return CorruptLogError(reason, start=offset, end=end, file=segment.path, position=segment.in_file(position))
+        return CorruptLogError(reason, start=offset, end=end, file=segment.path, position=segment.file_position(position))
 
     def _check_end(self, index: int, offset: int) -> None:
         """Of a log with gaps: segment ``index`` has no batch below the end that is read to, from ``offset`` on. Raises
@@ -226,7 +228,7 @@ class Segments:
                 batch = RecordBatch(segment.read_at(position, HEADER_SIZE))
                 batch.check_crc()
             except CorruptError as error:
-                at = segment.in_file(position)
+                at = segment.file_position(position)
                 raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=at) from None
             size, next_offset = batch.size, batch.next_offset
         following = self._bound(index, position, size)
@@ -246,9 +248,11 @@ class Segments:
             return
         scan = scan_segment(segment.file, position, segment.base_offset, position=start)
         if scan.position != position:
-            raise CorruptLogError(why_ended(scan), start=offset, end=offset + 1, file=segment.path, position=segment.in_file(scan.position))
+            raise CorruptLogError(
+                why_ended(scan), start=offset, end=offset + 1, file=segment.path, position=segment.file_position(scan.position)
+            )
 
-    def _read_named(self, index: int, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
+    def _read_named(self, index: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None) -> memoryview | None:
         """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names it, or the one
         before it: an index that was made of a damaged log names a batch for what it only claims to be."""
         segment, dense = self._segments[index], chain is not None
@@ -285,7 +289,7 @@ class Segments:
             following = self._following(index, segment.next_offset)
         return following == batch.next_offset or (not dense and following > batch.next_offset)
 
-    def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
+    def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck) -> memoryview | None:
         index = self._slot(offset)
         try:
             return self._read_walked(index, offset, size_max, end_offset, chain)
@@ -295,9 +299,9 @@ class Segments:
                 raise
             return named
 
-    def _read_walked(self, index: int, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
+    def _read_walked(self, index: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck) -> memoryview | None:
         segment = self._use(self._segments[index])
-        place = chain.place_of(segment, offset)
+        place = chain.known_position(segment, offset)
         try:
             if 0 < place < segment.size:
                 # Reading goes on where it ended.
@@ -321,8 +325,10 @@ class Segments:
             raise self._damaged(index, offset, end_offset, error.reason, position) from None
         return None
 
-    def _check(self, index: int, chain: Chain, position: int, data: memoryview, offset: int, checked_end: int, end_offset: int) -> int:
-        """As :meth:`Chain.check` up to ``checked_end``, for who reads from ``offset`` on below ``end_offset``."""
+    def _check(
+        self, index: int, chain: ContiguityCheck, position: int, data: memoryview, offset: int, checked_end: int, end_offset: int
+    ) -> int:
+        """As :meth:`ContiguityCheck.check` up to ``checked_end``, for who reads from ``offset`` on below ``end_offset``."""
         try:
             return chain.check(self._segments[index], position, data, offset, checked_end)
         except CorruptLogError as error:
@@ -355,10 +361,10 @@ class Segments:
         if end is None:
             end = self._following(index, end_offset)
         end = max(end, offset + 1)
-        return CorruptLogError(reason, start=offset, end=end, file=segment.path, position=segment.in_file(at), ends=ends)
+        return CorruptLogError(reason, start=offset, end=end, file=segment.path, position=segment.file_position(at), ends=ends)
 
     def find_timestamp(
-        self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None, size_max: int = MAX_BATCH_BYTES
+        self, timestamp: int, start_offset: int, end_offset: int, chain: ContiguityCheck | None = None, size_max: int = MAX_BATCH_BYTES
     ) -> tuple[int, int] | None:
         """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`. Damage is a :class:`CorruptLogError`."""
         try:
@@ -374,7 +380,7 @@ class Segments:
             raise self._damaged(index, segment.offset_at(position), end_offset, error.reason, position) from None
 
     def _find_timestamp(
-        self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None, size_max: int
+        self, timestamp: int, start_offset: int, end_offset: int, chain: ContiguityCheck | None, size_max: int
     ) -> tuple[int, int] | None:
         first = self._first_reaching(timestamp, self._slot(start_offset), end_offset)
         for index in range(first, len(self._segments)):
@@ -557,4 +563,4 @@ def _remove_files(segment: Segment) -> None:
 
 def _within(segment: Segment, error: CorruptError) -> int | None:
     """The position within ``segment`` of an error that tells a byte in its file."""
-    return None if error.position is None else error.position - segment.in_file(0)
+    return None if error.position is None else error.position - segment.file_position(0)

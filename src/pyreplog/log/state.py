@@ -14,13 +14,13 @@ from pyreplog._core import TailCache
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, InternalError, StorageError, StoragePermissionError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log.calendar import Calendar
-from pyreplog.log.chain import Chain
-from pyreplog.log.graves import Graves
-from pyreplog.log.intake import Intake
+from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Parts
-from pyreplog.ports import OUT_OF_DESCRIPTORS, OUT_OF_MEANS, OUT_OF_ROOM, Clock, Disk
+from pyreplog.log.pending_deletes import PendingDeletes
+from pyreplog.log.trusted_clock import TrustedClock
+from pyreplog.log.validator import LogValidator
+from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS, Clock, Disk
 from pyreplog.values import TopicPartition
 
 TAIL_SIZE: Final = 4 << 20
@@ -38,16 +38,14 @@ class LogState:
         "_batches",
         "_body",
         "_bytes",
-        "_calendar",
-        "_chain",
         "_closed",
         "_config",
+        "_contiguity",
         "_counts_flushed",
         "_failure",
-        "_graves",
-        "_intake",
         "_keeper",
         "_mark",
+        "_pending_deletes",
         "_poisoned",
         "_records",
         "_segment_ms",
@@ -55,7 +53,9 @@ class LogState:
         "_size_limit",
         "_syncs",
         "_tail",
+        "_trusted_clock",
         "_unsynced_since_ns",
+        "_validator",
         "clock",
         "directory",
         "disk",
@@ -91,7 +91,7 @@ class LogState:
         self._segment_ms = 0
         self._mark = parts.mark
         #: Checks what is read from the disk; None where offsets may have gaps.
-        self._chain = None if parts.mark.adopted else Chain(parts.epochs)
+        self._contiguity = None if parts.mark.may_have_gaps else ContiguityCheck(parts.epochs)
         state = parts.mark.state
         self.start_offset = state.start_offset
         #: One past the last offset: what the next batch gets.
@@ -105,8 +105,8 @@ class LogState:
         self._closed = False
         self._unsynced_since_ns = -1
         self._batches = self._records = self._bytes = self._syncs = 0
-        self._graves = Graves(disk)
-        self._calendar = Calendar(clock)
+        self._pending_deletes = PendingDeletes(disk)
+        self._trusted_clock = TrustedClock(clock)
         #: Called when a segment was closed and the next one begun.
         self.on_roll: Callable[[], None] | None = None
         self._take_config(parts.config)
@@ -114,9 +114,9 @@ class LogState:
     def _take_config(self, config: LogConfig) -> None:
         self._config = config
         self._counts_flushed = config.durability == "sync"
-        self._intake = Intake(config, self.topic_partition, self.clock)
-        self._append_time = self._intake.append_time
-        self._size_limit = self._intake.size_max
+        self._validator = LogValidator(config, self.topic_partition, self.clock)
+        self._append_time = self._validator.append_time
+        self._size_limit = self._validator.size_max
 
     @property
     def config(self) -> LogConfig:
@@ -153,7 +153,7 @@ class LogState:
         sync with, the log only ends (:meth:`end`)."""
         if self._poisoned or self._closed or is_interruption(error):
             return
-        if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
+        if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS_ERRNOS:
             self.end(error)
             return
         self._failure = self._failure or error
@@ -169,7 +169,7 @@ class LogState:
     def give_up(self, error: StorageError) -> None:
         """A change of several steps ended half-way: no more of them, until the next opening has put right what it left. For lack of room or
         of leave nothing that was written before is in doubt; after any other refusal of a write it is."""
-        if error.errno not in OUT_OF_ROOM and not isinstance(error, StoragePermissionError) and not is_interruption(error):
+        if error.errno not in NO_SPACE_ERRNOS and not isinstance(error, StoragePermissionError) and not is_interruption(error):
             self.poison(error)
         elif self._failure is None:
             self._failure = error
@@ -205,18 +205,18 @@ class LogState:
         knows what is on the disk."""
         if isinstance(error, StoragePermissionError) and not is_interruption(error):
             self.end(error)
-        elif error.errno not in OUT_OF_ROOM:
+        elif error.errno not in NO_SPACE_ERRNOS:
             self.poison(error)
 
     def _append_refused(self, error: StorageError) -> None:
         """Nothing was appended, by a step that can be made again: for lack of descriptors or memory, too, nothing is in doubt."""
-        if error.errno not in OUT_OF_MEANS:
+        if error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
             self._write_failed(error)
 
     def _append_failed(self, error: BaseException, before: int, after: int = 0) -> None:
         """Appending to the segment being written, which had ``before`` bytes and may have got some up to ``after``, raised ``error``."""
         if self._active.size < after and not isinstance(error, StorageError):
-            self._active.leave_rest()
+            self._active.mark_torn()
         if self._active.size > before:
             # There was no memory for what is kept besides. What is written must not be written again, whatever comes now.
             self.end_offset = self._active.next_offset

@@ -21,7 +21,7 @@ _VERSION: Final = 0  # on disk: never change
 _ENTRY: Final = struct.Struct(">hqqqq")
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedRange(NamedTuple):
     """An aborted transaction: its producer's records from ``first_offset`` up to its marker at ``last_offset`` do not count."""
 
     producer_id: int
@@ -30,21 +30,21 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-def format_aborted(entries: Sequence[AbortedTransaction]) -> bytes:
+def format_aborted(entries: Sequence[AbortedRange]) -> bytes:
     """The content of a transaction index."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
-def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedTransaction]:
+def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedRange]:
     """The whole entries of a transaction index, as Kafka checks them.
 
     Raises :class:`CorruptError` for a newer version, an entry that ends below the segment, or last offsets that do not rise.
     """
-    entries: list[AbortedTransaction] = []
+    entries: list[AbortedRange] = []
     last = base_offset - 1
     for position in range(0, len(content) - _ENTRY.size + 1, _ENTRY.size):
         version, *fields = _ENTRY.unpack_from(content, position)
-        entry = AbortedTransaction(*fields)
+        entry = AbortedRange(*fields)
         if version != _VERSION:
             raise CorruptError(f"transaction index version is {version}, expected {_VERSION}", file=path, position=position)
         if entry.last_offset <= last or not 0 <= entry.first_offset <= entry.last_offset:
@@ -65,7 +65,7 @@ class TransactionIndex:
         self._disk = disk
         self._directory = directory
         self._base_offset = base_offset
-        self._entries: list[AbortedTransaction] | None = None
+        self._entries: list[AbortedRange] | None = None
         self._written = 0
         self._file: File | None = None
 
@@ -75,7 +75,7 @@ class TransactionIndex:
         return join(self._directory, segment_name(self._base_offset, TRANSACTION_INDEX_SUFFIX))
 
     @property
-    def entries(self) -> list[AbortedTransaction]:
+    def entries(self) -> list[AbortedRange]:
         """All of them, by rising last offset. Read them only. Raises :class:`CorruptError` where the file cannot be right."""
         entries = self._entries
         if entries is None:
@@ -83,10 +83,10 @@ class TransactionIndex:
             self._written = len(entries)
         return entries
 
-    def _read(self) -> list[AbortedTransaction]:
+    def _read(self) -> list[AbortedRange]:
         return parse_aborted(read_whole(self._disk, self.path) or b"", self._base_offset, self.path)
 
-    def append(self, entry: AbortedTransaction) -> None:
+    def append(self, entry: AbortedRange) -> None:
         """Add an entry, in memory; :meth:`write` brings it to the file. REQUIRES that its last offset rises (CorruptError)."""
         entries = self.entries
         if entries and entry.last_offset <= entries[-1].last_offset:
@@ -101,7 +101,7 @@ class TransactionIndex:
         self._open().write_at(self._written * _ENTRY.size, [format_aborted(entries[self._written :])])
         self._written = len(entries)
 
-    def replace(self, entries: Sequence[AbortedTransaction]) -> None:
+    def replace(self, entries: Sequence[AbortedRange]) -> None:
         """Let the file hold exactly ``entries``, durably where it did not: what recovery found. No file where there are none."""
         self.close()
         content = format_aborted(entries)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyreplog.node.hosting import Hosted
-from pyreplog.node.metadata import MetadataFollower
+from pyreplog.node.hosting import HostedPartition
+from pyreplog.node.metadata import MetadataListener
 from pyreplog.node.node import Node
 
-__all__ = ["Hosted", "MetadataFollower", "Node"]
+__all__ = ["HostedPartition", "MetadataListener", "Node"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pyreplog.controller import describe_cluster, describe_configs, describe_topics, metadata
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Standing
-from pyreplog.quorum import describe_cluster, describe_configs, describe_topics, metadata
+from pyreplog.node.hosting import ClusterView
 from pyreplog.wire import (
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -33,7 +33,7 @@ __all__ = ["AdminService"]
 class AdminService:
     """Serves metadata and descriptions."""
 
-    def __init__(self, effects: Effects, standing: Standing, cluster_id: str) -> None:
+    def __init__(self, effects: Effects, standing: ClusterView, cluster_id: str) -> None:
         self._effects = effects
         self._standing = standing
         self._cluster_id = cluster_id
@@ -50,7 +50,7 @@ class AdminService:
     def _metadata(self, message: Request) -> None:
         assert isinstance(message.body, MetadataRequest)
         body = metadata(self._standing.image, message.body, self._cluster_id)
-        if not self._standing.in_picture:
+        if not self._standing.includes_registration:
             for topic in body.topics:
                 if topic.error_code:
                     topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # *this node* does not know it yet

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.ports import Address
-from pyreplog.quorum import PartitionKey
 from pyreplog.replica import DeleteRecords, Result
 from pyreplog.wire import (
     DeleteRecordsPartitionResult,
@@ -32,7 +32,7 @@ class _DeletionGather:
         self.results: dict[PartitionKey, DeleteRecordsPartitionResult] = {}
         self._finish = finish
 
-    def add(self, hosted: Hosted, result: Result) -> None:
+    def add(self, hosted: HostedPartition, result: Result) -> None:
         """Add one partition's result."""
         assert isinstance(result, DeleteRecordsPartitionResult)
         self.put(hosted.key, result)
@@ -51,7 +51,7 @@ class _DeletionGather:
 class DeletionService:
     """Deletions by clients, at the leaders."""
 
-    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing) -> None:
+    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, HostedPartition], standing: ClusterView) -> None:
         self._effects = effects
         self._hosted = hosted
         self._standing = standing

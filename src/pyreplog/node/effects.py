@@ -18,9 +18,9 @@ from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, InternalError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import Sleeping
-from pyreplog.node.hosting import Hosted, Timers
-from pyreplog.ports import OUT_OF_MEANS, Address, Disk, SyncDone, Transport
+from pyreplog.log import UnloadedLog
+from pyreplog.node.hosting import HostedPartition, Timers
+from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Disk, SyncDone, Transport
 from pyreplog.replica import (
     AlterPartition,
     BrokenRule,
@@ -57,7 +57,7 @@ from pyreplog.wire import (
     TopicProduceResponse,
 )
 
-__all__ = ["FATAL", "Effects", "Gather", "Seat"]
+__all__ = ["FATAL", "Effects", "ResponseAssembler", "ReplyTarget"]
 
 FATAL: Final = (ClosedError, InternalError, StorageError)
 """Errors that always end a node: a disk error that no replica handled, or a broken invariant."""
@@ -67,10 +67,10 @@ NO_GENERATION: Final = -1
 """A generation that no log has: nothing was synced."""
 
 
-class Gather(Protocol):
+class ResponseAssembler(Protocol):
     """Collects the parts of one answer."""
 
-    def add(self, hosted: Hosted, result: Result) -> None:
+    def add(self, hosted: HostedPartition, result: Result) -> None:
         """Add one part."""
         ...
 
@@ -79,7 +79,7 @@ class Gather(Protocol):
         ...
 
 
-class Seat(Protocol):
+class ReplyTarget(Protocol):
     """A partition's entry in a follower's fetch session."""
 
     def answer(self, result: PartitionData) -> None:
@@ -94,32 +94,32 @@ class Effects:
         self.address = address
         self.now_ns = 0
         self.timers = timers
-        self.gathers: dict[tuple[Address, int], Gather] = {}
+        self.gathers: dict[tuple[Address, int], ResponseAssembler] = {}
         """Requests with several parts, by (source, correlation id)."""
-        self.seats: dict[int, Seat] = {}
+        self.seats: dict[int, ReplyTarget] = {}
         """Entries of fetch sessions by (negative) correlation id."""
-        self.on_fetch: Callable[[Hosted, Fetch], None]
-        self.on_stop_fetching: Callable[[Hosted], None]
-        self.on_alter: Callable[[Hosted, AlterPartition], None]
-        self.on_offline: Callable[[Hosted, Exception], None]
-        self.on_broken_rule: Callable[[Hosted, BrokenRule], None]
-        self.on_lost: Callable[[Hosted, Lost], None]
-        self.on_stalled: Callable[[Hosted, Stalled], None]
-        self.on_damage: Callable[[Hosted, Damaged], None]
-        self.on_unexpected: Callable[[Hosted, Unexpected], None]
-        self.on_unanswered: Callable[[Hosted, Reply, Exception], None]
+        self.on_fetch: Callable[[HostedPartition, Fetch], None]
+        self.on_stop_fetching: Callable[[HostedPartition], None]
+        self.on_alter: Callable[[HostedPartition, AlterPartition], None]
+        self.on_offline: Callable[[HostedPartition, Exception], None]
+        self.on_broken_rule: Callable[[HostedPartition, BrokenRule], None]
+        self.on_lost: Callable[[HostedPartition, Lost], None]
+        self.on_stalled: Callable[[HostedPartition, Stalled], None]
+        self.on_damage: Callable[[HostedPartition, Damaged], None]
+        self.on_unexpected: Callable[[HostedPartition, Unexpected], None]
+        self.on_unanswered: Callable[[HostedPartition, Reply, Exception], None]
         self.half_way = False
         """Whether an exception interrupted a change of a replica or the execution of its
         effects."""
         self._transport = transport
         self._send = transport.send
         self._disk = disk
-        self.syncs: dict[int, tuple[Hosted, Sync]] = {}
+        self.syncs: dict[int, tuple[HostedPartition, Sync]] = {}
         """The running syncs by the disk's token."""
         # Random, so that an answer to an earlier process at this address matches no new request.
         self._correlation_id = first_correlation_id
 
-    def run(self, hosted: Hosted, event: Event) -> None:
+    def run(self, hosted: HostedPartition, event: Event) -> None:
         """Step ``hosted`` with ``event`` and carry out its effects."""
         try:
             effects = hosted.replica.step(event, self.now_ns)
@@ -128,24 +128,24 @@ class Effects:
             raise
         self._carry_out(hosted, effects)
 
-    def _begin(self, hosted: Hosted, sync: Sync) -> None:
+    def _begin(self, hosted: HostedPartition, sync: Sync) -> None:
         """Begin a sync. If other syncs use all descriptors, the replica asks again after a
         while."""
         try:
             token = self._disk.submit_sync(sync.files, self._transport.wake)
         except StorageError as error:
-            if error.errno not in OUT_OF_MEANS:
+            if error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
                 raise
             self.timers.call_at(self.now_ns + BEGIN_AGAIN_NS, lambda: self.run(hosted, Synced(0, NO_GENERATION)))
         else:
             self.syncs[token] = (hosted, sync)
 
-    def ask(self, hosted: Hosted, event: ConsumerFetch | ListOffsets | OffsetForLeaderEpoch) -> None:
+    def ask(self, hosted: HostedPartition, event: ConsumerFetch | ListOffsets | OffsetForLeaderEpoch) -> None:
         """Step ``hosted`` with an event that does not change the replica.
 
         An exception concerns only the client, unless the log had to be opened for the request.
         """
-        slept = isinstance(hosted.log, Sleeping)
+        slept = isinstance(hosted.log, UnloadedLog)
         try:
             effects = hosted.replica.step(event, self.now_ns)
         except Exception:
@@ -154,7 +154,7 @@ class Effects:
             raise
         self._carry_out(hosted, effects)
 
-    def _carry_out(self, hosted: Hosted, effects: list[Effect]) -> None:
+    def _carry_out(self, hosted: HostedPartition, effects: list[Effect]) -> None:
         try:
             for effect in effects:
                 kind = type(effect)
@@ -191,7 +191,7 @@ class Effects:
             self.half_way = True
             raise
 
-    def _reply(self, hosted: Hosted, effect: Reply) -> None:
+    def _reply(self, hosted: HostedPartition, effect: Reply) -> None:
         try:
             self._answer(hosted, effect)
         except Exception as error:
@@ -199,7 +199,7 @@ class Effects:
                 raise
             self.on_unanswered(hosted, effect, error)
 
-    def _answer(self, hosted: Hosted, effect: Reply) -> None:
+    def _answer(self, hosted: HostedPartition, effect: Reply) -> None:
         result = effect.result
         correlation_id = effect.correlation_id
         if self.gathers:
@@ -212,12 +212,12 @@ class Effects:
         elif type(result) is PartitionData:
             self.respond(effect.source, correlation_id, FetchResponse([FetchableTopicResponse(hosted.topic_id, [result])]))
 
-    def _wake(self, hosted: Hosted, at_ns: int) -> None:
+    def _wake(self, hosted: HostedPartition, at_ns: int) -> None:
         if hosted.wake_ns == 0 or at_ns < hosted.wake_ns:
             hosted.wake_ns = at_ns
             self.timers.call_at(at_ns, partial(self.tick, hosted))
 
-    def tick(self, hosted: Hosted) -> None:
+    def tick(self, hosted: HostedPartition) -> None:
         """Run the planned wake of ``hosted``, if it is due."""
         if hosted.wake_ns and hosted.wake_ns <= self.now_ns:
             hosted.wake_ns = 0

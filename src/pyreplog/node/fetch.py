@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Hosted, Standing
-from pyreplog.quorum import PartitionKey
+from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.replica import CancelFetch, ConsumerFetch, ListOffsets, OffsetForLeaderEpoch, Result
 from pyreplog.wire import (
     ErrorCode,
@@ -50,8 +50,8 @@ class _FetchGather:
         self._message = message
         self._body = body
         self._until_ns = effects.now_ns + body.max_wait_ms * 1_000_000
-        self._asked: dict[PartitionKey, tuple[Hosted, FetchPartition]] = {}
-        self._waiting: dict[PartitionKey, Hosted] = {}
+        self._asked: dict[PartitionKey, tuple[HostedPartition, FetchPartition]] = {}
+        self._waiting: dict[PartitionKey, HostedPartition] = {}
         self._results: dict[PartitionKey, PartitionData] = {}
         self.asking = True
         """Whether the partitions are being asked for the first time."""
@@ -69,7 +69,7 @@ class _FetchGather:
         """The bytes of records so far."""
         return sum(_size(data) for data in self._results.values())
 
-    def ask(self, hosted: Hosted, request: FetchPartition, min_bytes: int = 1) -> None:
+    def ask(self, hosted: HostedPartition, request: FetchPartition, min_bytes: int = 1) -> None:
         """Ask ``hosted`` for at least ``min_bytes`` bytes."""
         effects, body = self._effects, self._body
         self._asked[hosted.key] = (hosted, request)
@@ -85,7 +85,7 @@ class _FetchGather:
         """Set the answer of a partition without a replica here."""
         self._results[key] = data
 
-    def add(self, hosted: Hosted, result: Result) -> None:
+    def add(self, hosted: HostedPartition, result: Result) -> None:
         """Add one partition's answer."""
         assert type(result) is PartitionData
         key = hosted.key
@@ -129,7 +129,7 @@ class _FetchGather:
         """Stop waiting: no answer is wanted any more."""
         self._stop_waiting()
 
-    def _stop_waiting(self) -> list[Hosted]:
+    def _stop_waiting(self) -> list[HostedPartition]:
         """Stop waiting; return the replicas that have not answered and need not."""
         self.done = True
         waiting, self._waiting = self._waiting, {}
@@ -150,7 +150,7 @@ class _Collect:
     def __init__(self) -> None:
         self.result: Result | None = None
 
-    def add(self, hosted: Hosted, result: Result) -> None:
+    def add(self, hosted: HostedPartition, result: Result) -> None:
         """Store the answer."""
         self.result = result
 
@@ -161,7 +161,7 @@ class _Collect:
 class FetchService:
     """Serves the requests of readers."""
 
-    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing) -> None:
+    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, HostedPartition], standing: ClusterView) -> None:
         self._standing = standing
         self._effects = effects
         self._hosted = hosted

@@ -7,18 +7,18 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from pyreplog.controller import MetadataImage, PartitionKey
 from pyreplog.log import Log
-from pyreplog.quorum import MetadataImage, PartitionKey
 from pyreplog.replica import BrokerStatus, Replica
 from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:
-    from pyreplog.node.follow import Want
+    from pyreplog.node.replica_fetcher import FetchInterest
 
-__all__ = ["Hosted", "Standing", "Timers"]
+__all__ = ["HostedPartition", "ClusterView", "Timers"]
 
 
-class Hosted:
+class HostedPartition:
     """One partition on this node: its log, its state machine, and the node's data about it."""
 
     __slots__ = ("key", "log", "partition", "replica", "topic_id", "topic_partition", "wake_ns", "want")
@@ -31,11 +31,11 @@ class Hosted:
         self.replica = replica
         self.wake_ns = 0
         """The time of its next ``Tick``; 0: none is planned."""
-        self.want: Want | None = None
+        self.want: FetchInterest | None = None
         """Its fetch request to its leader."""
 
 
-class Standing:
+class ClusterView:
     """The latest state of this node as the controller decided it.
 
     ``leased_until_ns``: after this time the controller may have given this node's leaderships away,
@@ -56,7 +56,7 @@ class Standing:
         """Hosted partitions without a leader: their ends are reported to the controller."""
 
     @property
-    def in_picture(self) -> bool:
+    def includes_registration(self) -> bool:
         """Whether the image includes this incarnation's registration; else it describes an earlier
         one."""
         return 0 <= self.broker_epoch <= self.image.offset

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from pyreplog.config import NodeConfig
+from pyreplog.controller import LOST_DIRECTORY, PartitionKey
 from pyreplog.errors import ClusterError, StoragePermissionError, cluster_error
 from pyreplog.log import Log, LogRoot
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Standing
+from pyreplog.node.hosting import ClusterView
 from pyreplog.ports import Address
-from pyreplog.quorum import LOST_DIRECTORY, PartitionKey
 from pyreplog.wire import (
     MADE,
     NO_COPY,
@@ -85,7 +85,7 @@ class Lifecycle:
     def __init__(
         self,
         effects: Effects,
-        standing: Standing,
+        standing: ClusterView,
         root: LogRoot,
         config: NodeConfig,
         node_id: int,

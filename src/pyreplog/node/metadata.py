@@ -12,15 +12,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
+from pyreplog.controller import MetadataImage, PartitionImage, PartitionKey
 from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot, NewLog
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.ports import Address
-from pyreplog.quorum import MetadataImage, PartitionImage, PartitionKey
 from pyreplog.replica import BrokersApplied, BrokerStatus, MetadataApplied, Replica, Stop
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
@@ -42,7 +42,7 @@ from pyreplog.wire import (
     UnregisterBrokerRecord,
 )
 
-__all__ = ["MetadataFollower"]
+__all__ = ["MetadataListener"]
 
 _MS: Final = 1_000_000
 GRACE_NS: Final = 500 * _MS
@@ -55,7 +55,7 @@ _log = logging.getLogger("pyreplog.node")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class MetadataFollower:
+class MetadataListener:
     """Keeps ``standing.image`` and ``hosted`` up to date. Only this class creates or removes a
     replica."""
 
@@ -65,9 +65,9 @@ class MetadataFollower:
     def __init__(
         self,
         effects: Effects,
-        standing: Standing,
+        standing: ClusterView,
         root: LogRoot,
-        hosted: dict[PartitionKey, Hosted],
+        hosted: dict[PartitionKey, HostedPartition],
         config: NodeConfig,
         node_id: int,
         controller: Address,
@@ -83,7 +83,7 @@ class MetadataFollower:
         self.on_shutdown: Callable[[], None]
         """Called when a node is about to stop: it waits until every node has confirmed that
         record."""
-        self.on_removed: Callable[[Hosted], None]
+        self.on_removed: Callable[[HostedPartition], None]
         self.on_storage_error: Callable[[PyreplogError, bool], None]
         """Called with the error, and whether it is a new one."""
         self.refused: dict[PartitionKey, PyreplogError] = {}
@@ -178,7 +178,7 @@ class MetadataFollower:
             elif not self._in_picture:
                 continue
             elif isinstance(record, _ABOUT_PARTITIONS):
-                self._told((record.topic_id, record.partition_id))
+                self._apply_partition((record.topic_id, record.partition_id))
             elif isinstance(record, RemoveTopicRecord):
                 for key in [key for key in self.refused if key[0] == record.topic_id]:
                     del self.refused[key]
@@ -190,7 +190,7 @@ class MetadataFollower:
 
     def _enter_picture(self) -> bool:
         """Return whether the image includes this incarnation since this call."""
-        if self._in_picture or not self._standing.in_picture:
+        if self._in_picture or not self._standing.includes_registration:
             return False
         self._in_picture = True
         self._host_all()
@@ -234,13 +234,13 @@ class MetadataFollower:
         ]
         self._create_ahead(mine)
         for key, _ in mine:
-            self._told(key)
+            self._apply_partition(key)
         for key in [key for key in self._hosted if image.partition(key) is None]:
-            self._leave(key)
+            self._stop_hosting(key)
         for topic_partition in [known.topic_partition for known in self._root.known() if known.topic_id not in image.topics]:
             self._set_aside(topic_partition)
 
-    def _told(self, key: PartitionKey) -> None:
+    def _apply_partition(self, key: PartitionKey) -> None:
         """Pass new metadata of a partition to its replica."""
         partition = self._standing.image.partition(key)
         hosted = self._hosted.get(key)
@@ -250,7 +250,7 @@ class MetadataFollower:
                 self._remove([key])  # a committed record assigned it to other nodes
             return
         if hosted is not None and self._is_lost(hosted, partition):
-            self._leave(key)
+            self._stop_hosting(key)
             hosted = None
         if hosted is None:
             hosted = self._host(key, partition)
@@ -276,7 +276,7 @@ class MetadataFollower:
             ),
         )
 
-    def _is_lost(self, hosted: Hosted, partition: PartitionImage) -> bool:
+    def _is_lost(self, hosted: HostedPartition, partition: PartitionImage) -> bool:
         """Return whether the copy here is damaged and may be replaced by a new one.
 
         It may be if a leader with all committed records exists, in a later epoch than the copy's
@@ -290,7 +290,7 @@ class MetadataFollower:
             return False
         return partition.leader != NO_LEADER and self._node_id not in partition.isr and self._node_id not in partition.elr
 
-    def _host(self, key: PartitionKey, partition: PartitionImage) -> Hosted | None:
+    def _host(self, key: PartitionKey, partition: PartitionImage) -> HostedPartition | None:
         """Begin to host a partition, with its existing copy (which is opened only if needed) or a
         new one.
 
@@ -301,7 +301,7 @@ class MetadataFollower:
         topic = self._standing.image.topics[key[0]]
         topic_partition = TopicPartition(topic.name, key[1])
         logs = self._root.logs
-        log = logs.asleep(topic_partition, topic.log_config) if topic_partition in logs else None
+        log = logs.peek(topic_partition, topic.log_config) if topic_partition in logs else None
         try:
             if log is not None and log.topic_id != key[0]:
                 self._set_aside(topic_partition)  # it belongs to an earlier topic of that name
@@ -313,7 +313,7 @@ class MetadataFollower:
                 if incomplete and topic_partition in self._root.damaged:
                     # Another replica leads and has all committed records: set the damaged copy
                     # aside and fetch the records again.
-                    self._root.set_aside(topic_partition)
+                    self._root.move_to_stray(topic_partition)
                 log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
             replica = self.replica_class(log, self._node_id, self._config)
         except (StorageError, CorruptError, ConfigError) as error:
@@ -325,11 +325,11 @@ class MetadataFollower:
             self.on_refused(key)
             if key not in self._to_retry:
                 self._to_retry[key] = None
-                self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
+                self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._retry_hosting(key))
             return None
         if self.refused.pop(key, None) is not None:
             self.on_made(key)
-        hosted = Hosted(key, log.topic_partition, log, replica)
+        hosted = HostedPartition(key, log.topic_partition, log, replica)
         self._hosted[key] = hosted
         return hosted
 
@@ -358,16 +358,16 @@ class MetadataFollower:
                     raise
                 self.on_storage_error(error, False)  # ``_host`` reports it for each partition
 
-    def _told_again(self, key: PartitionKey) -> None:
+    def _retry_hosting(self, key: PartitionKey) -> None:
         self._to_retry.pop(key, None)
         if key not in self._hosted and self._in_picture:
-            self._told(key)
+            self._apply_partition(key)
 
     def _remove(self, keys: Sequence[PartitionKey]) -> None:
         """Delete the partitions: a committed record with their topic's id removed them."""
-        self._root.remove_logs([self._leave(key).topic_partition for key in keys])
+        self._root.remove_logs([self._stop_hosting(key).topic_partition for key in keys])
 
-    def _leave(self, key: PartitionKey) -> Hosted:
+    def _stop_hosting(self, key: PartitionKey) -> HostedPartition:
         hosted = self._hosted.pop(key)
         self._standing.leaderless.pop(key, None)
         self._effects.run(hosted, Stop())
@@ -375,7 +375,7 @@ class MetadataFollower:
         return hosted
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:
-        stray = self._root.set_aside(topic_partition, "is unknown to the controller")
+        stray = self._root.move_to_stray(topic_partition, "is unknown to the controller")
         _log.warning("node %d: the controller does not know %s: its folder is kept as %s", self._node_id, topic_partition, stray)
 
 

@@ -14,7 +14,7 @@ How to run one::
 * ``transport`` and ``disk`` belong to this node alone, with all their completions and messages. The
   node listens at ``address`` (default ``node-<id>``), and closes its transport and its root in
   ``close`` and ``kill``.
-* ``root`` must be open with the cluster's id (``Authority.cluster_id``) and this node's number.
+* ``root`` must be open with the cluster's id (``LocalController.cluster_id``) and this node's number.
 * A client numbers its requests from 0 up, and no two of its latest (:class:`Repeats`) have the same
   number, even if another client used the address before. ``transport`` may deliver an append or a
   deletion twice; only the first copy counts. ``trusted`` names the addresses whose batches our own
@@ -31,27 +31,27 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import ClassVar
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
+from pyreplog.controller import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
 from pyreplog.errors import ClusterError, CorruptError, PyreplogError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
 from pyreplog.node.deletion import DeletionService
 from pyreplog.node.effects import FATAL, Effects
 from pyreplog.node.fetch import FetchService
-from pyreplog.node.follow import Following
 from pyreplog.node.forwarding import Forwarding
-from pyreplog.node.guard import Guard
-from pyreplog.node.hosting import Hosted, Standing, Timers
+from pyreplog.node.hosting import ClusterView, HostedPartition, Timers
 from pyreplog.node.lifecycle import Lifecycle
-from pyreplog.node.metadata import MetadataFollower
+from pyreplog.node.metadata import MetadataListener
 from pyreplog.node.produce import ProduceService
 from pyreplog.node.proposals import Proposals
-from pyreplog.node.sessions import FollowerSessions
+from pyreplog.node.replica_fetcher import ReplicaFetcher
+from pyreplog.node.request_errors import RequestErrorHandler
+from pyreplog.node.sessions import LeaderFetchSessions
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
-from pyreplog.quorum import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
 from pyreplog.replica import BrokenRule, Damaged, Lost, RootFailed, Stalled, Stop, SyncFailed, Unexpected
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
@@ -77,7 +77,7 @@ __all__ = ["Node"]
 _log = logging.getLogger("pyreplog.node")
 
 
-def _offline_by(hosted: Hosted, error: Exception) -> SyncFailed | RootFailed:
+def _offline_by(hosted: HostedPartition, error: Exception) -> SyncFailed | RootFailed:
     """Return the event for the replicas of a root when ``hosted`` cannot continue.
 
     A failed sync puts all other unsynced data of that root in doubt. A full disk, or damage in one
@@ -91,7 +91,7 @@ def _offline_by(hosted: Hosted, error: Exception) -> SyncFailed | RootFailed:
 class Node:
     """One member of a cluster. The module's docstring describes how to run it."""
 
-    metadata_class: ClassVar[type[MetadataFollower]] = MetadataFollower
+    metadata_class: ClassVar[type[MetadataListener]] = MetadataListener
 
     def __init__(
         self,
@@ -122,16 +122,16 @@ class Node:
         self._now_ns = clock.monotonic_ns
         self._closed = False
         self._is_quiet = False
-        self._hosted: dict[PartitionKey, Hosted] = {}
-        self._standing = standing = Standing()
+        self._hosted: dict[PartitionKey, HostedPartition] = {}
+        self._standing = standing = ClusterView()
         self._timers = Timers()
         random = random if random is not None else Random(node_id)
         self._effects = effects = Effects(self.address, transport, disk, self._timers, random.getrandbits(30))
         effects.now_ns = clock.monotonic_ns()
         wait_max_ms = config.replica_fetch_wait_max_ms
-        self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
-        self._guard = Guard(effects, node_id)
-        self._sessions = FollowerSessions(effects, self._hosted, random)
+        self._following = ReplicaFetcher(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
+        self._guard = RequestErrorHandler(effects, node_id)
+        self._sessions = LeaderFetchSessions(effects, self._hosted, random)
         self._fetch = FetchService(effects, self._hosted, standing)
         self._proposals = Proposals(effects, standing, node_id, controller_address)
         self._lifecycle = Lifecycle(effects, standing, root, config, node_id, controller_address)
@@ -178,7 +178,7 @@ class Node:
         return self._standing.image
 
     @property
-    def hosted(self) -> dict[PartitionKey, Hosted]:
+    def hosted(self) -> dict[PartitionKey, HostedPartition]:
         """The hosted partitions by (topic id, partition). Read-only."""
         return self._hosted
 
@@ -188,7 +188,7 @@ class Node:
         error. Read-only."""
         return self._metadata.refused
 
-    def find(self, topic_partition: TopicPartition) -> Hosted | None:
+    def find(self, topic_partition: TopicPartition) -> HostedPartition | None:
         """Return the hosted partition of that name, or None."""
         topic_id = self._standing.image.topic_ids.get(topic_partition.topic)
         return None if topic_id is None else self._hosted.get((topic_id, topic_partition.partition))
@@ -328,7 +328,7 @@ class Node:
         self._metadata.registered()
         self._following.resume()
 
-    def _removed(self, hosted: Hosted) -> None:
+    def _removed(self, hosted: HostedPartition) -> None:
         self._following.forget(hosted)
         self._proposals.forget(hosted)
         self._lifecycle.removed(hosted.key)
@@ -348,7 +348,7 @@ class Node:
         """
         self._timers.call_at(self._effects.now_ns, lambda: self._give_up(name, error))
 
-    def _met_damage(self, hosted: Hosted, effect: Damaged) -> None:
+    def _met_damage(self, hosted: HostedPartition, effect: Damaged) -> None:
         """Handle damage that a read found in a part of the log that recovery did not check."""
         if effect.is_news:
             what = (
@@ -359,10 +359,10 @@ class Node:
             _log.error("node %d: %s is damaged, and %s: %s", self.node_id, hosted.topic_partition, what, effect.error)
         self._lifecycle.rotten(hosted.key)
 
-    def _spoil(self, hosted: Hosted, error: CorruptError) -> None:
+    def _spoil(self, hosted: HostedPartition, error: CorruptError) -> None:
         """Discard a follower's damaged copy, to be fetched again; the other copies continue."""
         if self.find(hosted.topic_partition) is hosted and hosted.topic_partition in self.root.logs:
-            self.root.spoil(hosted.log, error)
+            self.root.mark_damaged(hosted.log, error)
             self._tell_of(hosted, error)
             hosted.log.close(clean=False)
 
@@ -377,17 +377,17 @@ class Node:
         self._effects.run(hosted, RootFailed(error))
         self._tell_of(hosted, error)
 
-    def _tell_of(self, hosted: Hosted, error: PyreplogError) -> None:
+    def _tell_of(self, hosted: HostedPartition, error: PyreplogError) -> None:
         """Log that the copy is damaged, and report it to the controller, which no longer counts on
         it."""
         _log.error("node %d: %s is damaged and not served: %s", self.node_id, hosted.topic_partition, error)
         self._lifecycle.damaged(hosted.key)
 
-    def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
+    def _broke_rule(self, hosted: HostedPartition, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)
         self.broken_rules.append(effect)
 
-    def _stalled(self, hosted: Hosted, effect: Stalled) -> None:
+    def _stalled(self, hosted: HostedPartition, effect: Stalled) -> None:
         _log.warning(
             "node %d: %s does not follow its leader for now, and goes on by itself when it can: %s",
             self.node_id,
@@ -395,10 +395,10 @@ class Node:
             effect.error,
         )
 
-    def _unexpected(self, hosted: Hosted, effect: Unexpected) -> None:
+    def _unexpected(self, hosted: HostedPartition, effect: Unexpected) -> None:
         self._guard.note(f"a batch for {hosted.topic_partition}", effect.error)
 
-    def _lost(self, hosted: Hosted, effect: Lost) -> None:
+    def _lost(self, hosted: HostedPartition, effect: Lost) -> None:
         name = hosted.topic_partition
         _log.warning(
             "node %d: %s: offsets %d to %d are lost by the unclean election of leader epoch %d",
@@ -410,7 +410,7 @@ class Node:
         )
         self.losses.append((name, effect))
 
-    def _went_offline(self, hosted: Hosted, error: Exception) -> None:
+    def _went_offline(self, hosted: HostedPartition, error: Exception) -> None:
         """Leave the cluster until the root is opened again.
 
         The disk failed for one copy, so no copy of this root can be trusted to it.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
+from pyreplog.controller import PartitionKey
 from pyreplog.errors import PyreplogError
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.ports import Address
-from pyreplog.quorum import PartitionKey
 from pyreplog.replica import Produce, ProduceMany, Result
 from pyreplog.wire import ErrorCode, PartitionProduceResponse, ProduceRequest, ProduceResponse, Request, TopicProduceResponse
 
@@ -29,7 +29,7 @@ class _ProduceGather:
         self._missing = missing
         self._parts: dict[str, list[PartitionProduceResponse]] = {}
 
-    def add(self, hosted: Hosted, result: Result) -> None:
+    def add(self, hosted: HostedPartition, result: Result) -> None:
         """Add one partition's result."""
         assert type(result) is PartitionProduceResponse
         self.put(hosted.topic_id, result)
@@ -58,8 +58,8 @@ class ProduceService:
     def __init__(
         self,
         effects: Effects,
-        hosted: Mapping[PartitionKey, Hosted],
-        standing: Standing,
+        hosted: Mapping[PartitionKey, HostedPartition],
+        standing: ClusterView,
         node_id: int,
         refused: Mapping[PartitionKey, PyreplogError],
         trusted: Container[Address],
@@ -70,7 +70,7 @@ class ProduceService:
         self._standing = standing
         self._hosted = hosted
         self._trusted = trusted
-        self.gathered: list[tuple[Hosted, Produce]] = []
+        self.gathered: list[tuple[HostedPartition, Produce]] = []
         """The batches that arrived in this turn; :meth:`flush` appends them."""
 
     def flush(self) -> None:

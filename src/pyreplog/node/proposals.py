@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.ports import Address
-from pyreplog.quorum import PartitionKey
 from pyreplog.replica import AlterPartition, AlterPartitionAnswered
 from pyreplog.wire import (
     NO_ERROR,
@@ -32,17 +32,17 @@ _NONE: Final = -1
 class Proposals:
     """The in-sync sets that the leaders of this node propose."""
 
-    def __init__(self, effects: Effects, standing: Standing, node_id: int, controller: Address) -> None:
+    def __init__(self, effects: Effects, standing: ClusterView, node_id: int, controller: Address) -> None:
         self._effects = effects
         self._standing = standing
         self._node_id = node_id
         self._controller = controller
-        self.waiting: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
+        self.waiting: dict[PartitionKey, tuple[HostedPartition, AlterPartition]] = {}
         """The unsent proposals; :meth:`flush` sends them."""
-        self._sent: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
+        self._sent: dict[PartitionKey, tuple[HostedPartition, AlterPartition]] = {}
         self._open = _NONE
 
-    def propose(self, hosted: Hosted, effect: AlterPartition) -> None:
+    def propose(self, hosted: HostedPartition, effect: AlterPartition) -> None:
         """Queue a leader's proposal of an in-sync set. It replaces an unsent one of the
         partition."""
         self.waiting[hosted.key] = (hosted, effect)
@@ -85,7 +85,7 @@ class Proposals:
         for hosted, effect in sent.values():
             self._effects.run(hosted, AlterPartitionAnswered(effect.token, ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def forget(self, hosted: Hosted) -> None:
+    def forget(self, hosted: HostedPartition) -> None:
         """Drop the proposals of a partition that left this node."""
         self.waiting.pop(hosted.key, None)
         self._sent.pop(hosted.key, None)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
-from pyreplog.node.hosting import Hosted
+from pyreplog.node.hosting import HostedPartition
 from pyreplog.ports import Address, Random
-from pyreplog.quorum import PartitionKey
 from pyreplog.replica import FollowerFetch
 from pyreplog.wire import (
     NO_ERROR,
@@ -29,18 +29,18 @@ from pyreplog.wire import (
     Request,
 )
 
-__all__ = ["FollowerSessions"]
+__all__ = ["LeaderFetchSessions"]
 
 _MS: Final = 1_000_000
 _NONE: Final = -1
 
 
-class _Seat:
+class SessionPartition:
     """One partition in a session. ``request`` is None between an answer and the next request."""
 
     __slots__ = ("key", "request", "session", "sessions", "token")
 
-    def __init__(self, sessions: FollowerSessions, session: _Session, key: PartitionKey, token: int) -> None:
+    def __init__(self, sessions: LeaderFetchSessions, session: _FollowerSession, key: PartitionKey, token: int) -> None:
         self.sessions = sessions
         self.session = session
         self.key = key
@@ -57,7 +57,7 @@ class _Seat:
             self.sessions.dirty.append(session)
 
 
-class _Session:
+class _FollowerSession:
     """The session with one follower. ``open``: the message that waits for an answer."""
 
     __slots__ = (
@@ -80,7 +80,7 @@ class _Session:
         self.session_id = session_id
         self.peer = peer
         self.epoch = 0
-        self.seats: dict[PartitionKey, _Seat] = {}
+        self.seats: dict[PartitionKey, SessionPartition] = {}
         self.ready: dict[int, tuple[str, PartitionData]] = {}
         self.open = _NONE
         self.open_until_ns = 0
@@ -88,15 +88,15 @@ class _Session:
         self.watched = False
 
 
-class FollowerSessions:
+class LeaderFetchSessions:
     """All sessions of this node as a leader."""
 
-    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], random: Random) -> None:
-        self.dirty: list[_Session] = []
+    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, HostedPartition], random: Random) -> None:
+        self.dirty: list[_FollowerSession] = []
         self._effects = effects
         self._hosted = hosted
         self._random = random
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _FollowerSession] = {}
         """The sessions by follower."""
         self._token = 0
 
@@ -107,7 +107,7 @@ class FollowerSessions:
         if body.session_epoch == 0 and body.session_id == 0:
             if session is not None:
                 self._close(session)
-            session = _Session(replica, self._random.getrandbits(31) | 1, message.source)
+            session = _FollowerSession(replica, self._random.getrandbits(31) | 1, message.source)
             self._sessions[replica.replica_id] = session
         else:
             error = ErrorCode.NONE
@@ -157,11 +157,11 @@ class FollowerSessions:
 
     # --------------------------------------------------------------------------------------------------------------------------- parts
 
-    def _ask(self, session: _Session, key: PartitionKey, request: FetchPartition) -> None:
+    def _ask(self, session: _FollowerSession, key: PartitionKey, request: FetchPartition) -> None:
         seat = session.seats.get(key)
         if seat is None:
             self._token -= 1
-            seat = session.seats[key] = _Seat(self, session, key, self._token)
+            seat = session.seats[key] = SessionPartition(self, session, key, self._token)
             self._effects.seats[seat.token] = seat
         else:
             session.ready.pop(seat.token, None)  # it answers an older request
@@ -172,13 +172,13 @@ class FollowerSessions:
         seat.request = request
         self._effects.run(hosted, FollowerFetch(session.peer, seat.token, request, session.replica_id, session.broker_epoch))
 
-    def _leave(self, session: _Session, key: PartitionKey) -> None:
+    def _leave(self, session: _FollowerSession, key: PartitionKey) -> None:
         seat = session.seats.pop(key, None)
         if seat is not None:
             session.ready.pop(seat.token, None)
             self._effects.seats.pop(seat.token, None)
 
-    def _close(self, session: _Session) -> None:
+    def _close(self, session: _FollowerSession) -> None:
         for seat in session.seats.values():
             self._effects.seats.pop(seat.token, None)
         session.seats = {}
@@ -187,7 +187,7 @@ class FollowerSessions:
         if self._sessions.get(session.replica_id) is session:
             del self._sessions[session.replica_id]
 
-    def _answer(self, session: _Session) -> None:
+    def _answer(self, session: _FollowerSession) -> None:
         ready = session.ready
         session.ready = {}
         if len(ready) == 1:
@@ -202,7 +202,7 @@ class FollowerSessions:
         session.open = _NONE
         self._effects.respond(session.peer, correlation_id, FetchResponse(responses, NO_ERROR, session.session_id))
 
-    def _watch(self, session: _Session) -> None:
+    def _watch(self, session: _FollowerSession) -> None:
         """Answer an open message (empty) once its wait time ends; called by a timer."""
         session.watched = False
         if session.open == _NONE or self._sessions.get(session.replica_id) is not session:
@@ -213,7 +213,7 @@ class FollowerSessions:
         session.watched = True
         self._effects.timers.call_at(session.open_until_ns, lambda: self._watch(session))
 
-    def _answer_empty(self, session: _Session) -> None:
+    def _answer_empty(self, session: _FollowerSession) -> None:
         correlation_id = session.open
         session.open = _NONE
         self._effects.respond(session.peer, correlation_id, FetchResponse([], session_id=session.session_id))

@@ -1,11 +1,11 @@
 """What can be saved of a damaged folder, shown first and then written into a new one. Never in place.
 
-:func:`survey` reads with the independent decoders of ``pyreplog.verify``, :func:`save` writes with the ordinary writer.
+:func:`plan_repair` reads with the independent decoders of ``pyreplog.verify``, :func:`apply_repair` writes with the ordinary writer.
 """
 
 from __future__ import annotations
 
-from pyreplog.repair.save import check_target, save
-from pyreplog.repair.survey import PartitionPlan, Piece, Range, survey
+from pyreplog.repair.apply import apply_repair, check_target
+from pyreplog.repair.plan import PartitionPlan, Range, RecoveredBatch, plan_repair
 
-__all__ = ["PartitionPlan", "Piece", "Range", "check_target", "save", "survey"]
+__all__ = ["PartitionPlan", "RecoveredBatch", "Range", "check_target", "apply_repair", "plan_repair"]

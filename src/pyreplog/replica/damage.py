@@ -6,9 +6,9 @@ from typing import Final
 
 from pyreplog.errors import CorruptError, CorruptLogError
 
-__all__ = ["GIVE_WAY_NS", "Damage"]
+__all__ = ["RESIGN_AFTER_NS", "DamagedRanges"]
 
-GIVE_WAY_NS: Final = 1_000_000_000
+RESIGN_AFTER_NS: Final = 1_000_000_000
 """How long a leader with damage waits for another leader, before it reports the damage to readers.
 """
 TELL_INTERVAL_NS: Final = 500_000_000
@@ -17,7 +17,7 @@ KNOWN_MAX: Final = 64
 """Number of damaged places that are kept apart. Damage beyond them is not reported as new."""
 
 
-class Damage:
+class DamagedRanges:
     """The damaged places of one log, as far as reads have found them."""
 
     __slots__ = ("_is_only_member", "_leader_epoch", "_places", "_told_ns", "since_ns")

@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import CorruptError, StorageError
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import Address, File
 from pyreplog.wire import (
     READ_UNCOMMITTED,

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM
+from pyreplog.mypyc_build import mypyc_attr
+from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.record import RecordBatch
 from pyreplog.replica.events import CancelFetch, ConsumerFetch, Fetch, FetchAnswered, Lost, Stalled, StopFetching, Synced, Tick
 from pyreplog.replica.readers import Readers
-from pyreplog.replica.seat import FAR, Seat
+from pyreplog.replica.role import FAR_FUTURE_NS, ReplicaRole
 from pyreplog.wire import NO_ID, ErrorCode, FetchPartition, PartitionData
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ MARK_INTERVAL_NS: Final = 1_000_000
 The mark follows the high watermark late, because no acknowledgement relies on a follower's mark.
 """
 
-_PASSING: Final = OUT_OF_ROOM | OUT_OF_MEANS
+_PASSING: Final = NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Follower(Seat):
+class Follower(ReplicaRole):
     """The role of a replica that follows one leader, for one leader epoch."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Follower(Seat):
         self.stopped = False
         """The leader reported that its epoch is over: do not fetch until newer metadata arrives."""
         self.leader_high_watermark = 0
-        self.retry_at = FAR
+        self.retry_at = FAR_FUTURE_NS
         self.backoff_ns = 0
         self.stalled = False
         """Whether the newest records could not be written to the disk."""
@@ -74,7 +74,7 @@ class Follower(Seat):
         self.max_bytes = machine.config.replica_fetch_max_bytes
         self.readers = Readers(self)
 
-    def take(self, now_ns: int) -> None:
+    def enter(self, now_ns: int) -> None:
         """Start to fetch.
 
         A replica with a ``sync`` log first syncs its unsynced batches; ``Replica.step`` does that
@@ -84,9 +84,9 @@ class Follower(Seat):
         self.log.write_mark()
         self.ask()
 
-    def leave(self, code: int) -> None:
+    def exit(self, code: int) -> None:
         """Stop following this leader."""
-        self.readers.leave(code)
+        self.readers.exit(code)
         if self.asked is not None:
             self.machine.out.append(StopFetching())
 
@@ -99,7 +99,7 @@ class Follower(Seat):
         """
         log = self.log
         end = log.end_offset
-        if self.asked is not None or self.stopped or self.retry_at != FAR or not self.may_ask(end):
+        if self.asked is not None or self.stopped or self.retry_at != FAR_FUTURE_NS or not self.may_ask(end):
             return
         last_epoch = log.epochs.latest
         if last_epoch < 0 and end > log.start_offset:
@@ -122,7 +122,7 @@ class Follower(Seat):
 
         A ``sync`` log must be flushed up to ``end``; an ``os`` log always qualifies.
         """
-        return not self.machine.sync_only or self.log.flushed_offset == end
+        return not self.machine.needs_sync or self.log.flushed_offset == end
 
     def synced(self, event: Synced, now_ns: int) -> None:
         """Move the high watermark after a sync, write the mark, then fetch again.
@@ -138,10 +138,10 @@ class Follower(Seat):
         if now_ns >= self.readers.expiry_ns:
             self.readers.expire(now_ns)
         if now_ns >= self.retry_at:
-            self.retry_at = FAR
+            self.retry_at = FAR_FUTURE_NS
             self.ask()
         soonest = min(self.retry_at, self.readers.expiry_ns)
-        if soonest < FAR:
+        if soonest < FAR_FUTURE_NS:
             self.machine.wake_by(soonest)
 
     def back_off(self, now_ns: int, *, longest: bool = False) -> None:
@@ -187,7 +187,7 @@ class Follower(Seat):
             self._hear(data, now_ns)
             self.ask()
         except StorageError:
-            if not self.machine.sleeps_on():
+            if not self.machine.still_unloaded():
                 raise
             # Ask the leader again once the log may be able to open.
             self.back_off(now_ns, longest=True)
@@ -205,8 +205,8 @@ class Follower(Seat):
                     # deleted at the leader (and may be of another branch, because the leader's
                     # history begins at its log start), or this log is empty and starts at a former
                     # leader's log start. Restart the log at the batch's base offset, and later
-                    # delete the records that were already deleted here (``kept_start``).
-                    self.machine.kept_start = max(self.machine.kept_start, log.start_offset)
+                    # delete the records that were already deleted here (``deferred_log_start``).
+                    self.machine.deferred_log_start = max(self.machine.deferred_log_start, log.start_offset)
                     log.truncate_fully(begin)
                 elif 0 < end == log.start_offset and log.epochs.latest < self.machine.unclean_epoch:
                     # The first records after an unclean election, and this log has only deleted
@@ -229,7 +229,7 @@ class Follower(Seat):
                 self.stalled = True
                 self.machine.out.append(Stalled(error))
             self.back_off(now_ns, longest=True)
-            if error.errno in OUT_OF_ROOM and self.log.end_offset == end:
+            if error.errno in NO_SPACE_ERRNOS and self.log.end_offset == end:
                 self._hear_at_least(data, now_ns)
             return False
         return True
@@ -263,8 +263,8 @@ class Follower(Seat):
 
         Another leader may send other records in its place, which are not the deleted ones.
         """
-        if self.log.end_offset < self.machine.kept_start:
-            self.log.truncate_fully(self.machine.kept_start)
+        if self.log.end_offset < self.machine.deferred_log_start:
+            self.log.truncate_fully(self.machine.deferred_log_start)
 
     def _advance(self, now_ns: int, *, streaming: bool) -> None:
         """Set the high watermark to the leader's, but not above this log's end.
@@ -272,17 +272,17 @@ class Follower(Seat):
         Call it after the append. The end of a ``sync`` log is its flushed end.
         """
         log = self.log
-        high_watermark = log.flushed_offset if self.machine.sync_only else log.end_offset
+        high_watermark = log.flushed_offset if self.machine.needs_sync else log.end_offset
         if self.leader_high_watermark < high_watermark:
             high_watermark = self.leader_high_watermark
         if high_watermark > log.high_watermark and log.advance_high_watermark(high_watermark):
-            if self.machine.kept_start:
+            if self.machine.deferred_log_start:
                 self.hide_deleted()
             if self.readers.waiting:
                 self.readers.serve()
             if streaming and now_ns - self.marked_ns < MARK_INTERVAL_NS:
                 return
-            if self.machine.sync_only and log.flushed_offset < log.end_offset:
+            if self.machine.needs_sync and log.flushed_offset < log.end_offset:
                 return  # the sync of the new records writes it
             self.marked_ns = now_ns
             log.write_mark()
@@ -295,12 +295,12 @@ class Follower(Seat):
         """
         log = self.log
         end = log.end_offset
-        own_epoch, own_end = log.epochs.end_offset_for(epoch, end)
-        if own_end < 0:
+        own_epoch, local_ack_offset = log.epochs.end_offset_for(epoch, end)
+        if local_ack_offset < 0:
             return min(end_offset, end)
         if own_epoch != epoch:
-            return min(own_end, end)
-        return min(own_end, end_offset, end)
+            return min(local_ack_offset, end)
+        return min(local_ack_offset, end_offset, end)
 
     def _truncate(self, target: int) -> None:
         """Truncate the log and its epochs to ``target``, also if only epochs go.
@@ -314,7 +314,7 @@ class Follower(Seat):
             self.machine.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
         # The target may lie below this log's start: the log of an uncleanly elected leader may end
         # there.
-        self.machine.kept_start = min(self.machine.kept_start, target)
+        self.machine.deferred_log_start = min(self.machine.deferred_log_start, target)
         log.truncate_to(target)
 
     def _refused(self, data: PartitionData, now_ns: int) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import (
     ClosedError,
@@ -31,7 +30,8 @@ from pyreplog.errors import (
     UnknownServerError,
 )
 from pyreplog.interruptions import is_interruption
-from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM
+from pyreplog.mypyc_build import mypyc_attr
+from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.replica.events import (
     AlterPartition,
     AlterPartitionAnswered,
@@ -52,7 +52,7 @@ from pyreplog.replica.events import (
 )
 from pyreplog.replica.progress import Deletion, Progress, Proposal, Waiter
 from pyreplog.replica.readers import Readers
-from pyreplog.replica.seat import FAR, Seat
+from pyreplog.replica.role import FAR_FUTURE_NS, ReplicaRole
 from pyreplog.wire import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -84,7 +84,7 @@ INELIGIBLE_RETRY_NS: Final = 500_000_000
 """How long a replica that the controller refused is not proposed again, unless the brokers change.
 """
 
-_PASSING: Final = OUT_OF_ROOM | OUT_OF_MEANS
+_PASSING: Final = NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS
 """Disk errors after which the same call may succeed later."""
 _BACK_TO_COMMITTED: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 _UNTIL_METADATA: Final = (
@@ -98,7 +98,7 @@ _UNTIL_METADATA: Final = (
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Leader(Seat):
+class Leader(ReplicaRole):
     """The role of a replica that leads, for one leader epoch.
 
     It lasts from the metadata that names this broker with a new leader epoch to the next change of
@@ -112,7 +112,7 @@ class Leader(Seat):
         "expiry_at",
         "flush_waiters",
         "followers",
-        "frozen_end",
+        "hw_frozen_at",
         "join_at",
         "lag_max_ns",
         "maximal",
@@ -136,7 +136,7 @@ class Leader(Seat):
         self.min_isr = 1
         self.start_of_epoch = self.log.end_offset
         """LESO: the log end offset at the start of this leader epoch."""
-        self.frozen_end = 0
+        self.hw_frozen_at = 0
         """The log end offset when the committed ISR fell below the minimum (E1)."""
         self.pending: Proposal | None = None
         self.followers: dict[int, Progress] = {}
@@ -153,15 +153,15 @@ class Leader(Seat):
         self.lag_max_ns = machine.config.replica_lag_time_max_ms * 1_000_000
         # Times of the next: waiter deadline, push of the high watermark, check for laggards, check
         # for joiners, retry of recording the epoch or of waking the log.
-        self.expiry_at = FAR
-        self.push_at = FAR
-        self.shrink_at = FAR
-        self.join_at = FAR
-        self.record_at = FAR
+        self.expiry_at = FAR_FUTURE_NS
+        self.push_at = FAR_FUTURE_NS
+        self.shrink_at = FAR_FUTURE_NS
+        self.join_at = FAR_FUTURE_NS
+        self.record_at = FAR_FUTURE_NS
 
     # ------------------------------------------------------------------------------------------------------------- the reign
 
-    def take(self, now_ns: int) -> None:
+    def enter(self, now_ns: int) -> None:
         """Record the leader epoch, and start with no progress of any follower (R0). The epoch is
         written but not synced, because a leader that comes back leads in a new epoch."""
         self._record_epoch(now_ns)
@@ -179,7 +179,7 @@ class Leader(Seat):
         """Record the leader epoch in the log; on a full disk retry later, or with the first append.
         Until then the log has no record of this epoch. A follower that knows an epoch unknown to
         this log has to wait (F5)."""
-        self.record_at = FAR
+        self.record_at = FAR_FUTURE_NS
         log, epoch = self.log, self.machine.leader_epoch
         if log.epochs.latest == epoch:
             return
@@ -212,14 +212,14 @@ class Leader(Seat):
         self.deletions_made()
         self.advance(now_ns)
 
-    def leave(self, code: int) -> None:
+    def exit(self, code: int) -> None:
         """End the role; unanswered appends get NOT_ENOUGH_REPLICAS_AFTER_APPEND. They may still be
         committed under the next leader, so no append is reported as failed (W1)."""
         for waiter in (*self.flush_waiters, *self.waiters):
             self._answer(waiter, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self.flush_waiters.clear()
         self.waiters.clear()
-        self.readers.leave(code)
+        self.readers.exit(code)
         for deletion in self.deletions:
             self._deleted(deletion, code)
         self.deletions = []
@@ -252,7 +252,7 @@ class Leader(Seat):
             self._await(event, appended, now_ns)
         if self.alone:
             self.advance(now_ns)
-        elif self.shrink_at == FAR:
+        elif self.shrink_at == FAR_FUTURE_NS:
             self._arm_shrink(now_ns)
 
     def produce_many(self, event: ProduceMany, now_ns: int) -> None:
@@ -299,7 +299,7 @@ class Leader(Seat):
         self._serve_parked(now_ns)
         if self.alone:
             self.advance(now_ns)
-        elif self.shrink_at == FAR:
+        elif self.shrink_at == FAR_FUTURE_NS:
             self._arm_shrink(now_ns)
 
     def _produce_refusal(self, event: Produce) -> int:
@@ -319,10 +319,10 @@ class Leader(Seat):
         if isinstance(error, DuplicateSequenceError):
             # The batch's offset is forgotten, but it is below the log end. So it is committed at
             # the latest when the log end is.
-            self._repeated(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
+            self._on_duplicate(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
         elif isinstance(error, StorageError):
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            if (error.errno not in _PASSING or log.failure is not None) and not machine.sleeps_on():
+            if (error.errno not in _PASSING or log.failure is not None) and not machine.still_unloaded():
                 machine.go_offline(error)
         elif isinstance(error, OutcomeUnknownError):
             # The batch may be in the log after the next start, and that log may lead.
@@ -342,12 +342,12 @@ class Leader(Seat):
     def _appended_before(self, event: Produce, appended: Appended, now_ns: int) -> None:
         """Answer a batch that was already in the log."""
         waiter = Waiter(appended.last_offset + 1, event.source, event.correlation_id, 0, appended.base_offset, appended.timestamp)
-        self._repeated(event, waiter, now_ns)
+        self._on_duplicate(event, waiter, now_ns)
 
     def _await(self, event: Produce, appended: Appended, now_ns: int) -> None:
         """Answer an appended batch, now or when the condition of its ``acks`` holds."""
         required = appended.last_offset + 1
-        if event.acks == 1 and self.own_end() >= required:
+        if event.acks == 1 and self.local_ack_offset() >= required:
             self._appended(event, appended.base_offset, appended.timestamp)
             return
         deadline = now_ns + event.timeout_ms * 1_000_000
@@ -357,12 +357,12 @@ class Leader(Seat):
             self.expiry_at = deadline
             self.machine.wake_by(deadline)
 
-    def _repeated(self, event: Produce, waiter: Waiter, now_ns: int) -> None:
+    def _on_duplicate(self, event: Produce, waiter: Waiter, now_ns: int) -> None:
         """Answer a batch that an idempotent producer sent again and the log already has. The answer
         has the offsets of the first append, and comes as soon as ``acks`` is satisfied for them. If
         the offsets are forgotten the answer is DUPLICATE_SEQUENCE_NUMBER."""
         required = waiter.required
-        end, waiters = (self.log.high_watermark, self.waiters) if event.acks == -1 else (self.own_end(), self.flush_waiters)
+        end, waiters = (self.log.high_watermark, self.waiters) if event.acks == -1 else (self.local_ack_offset(), self.flush_waiters)
         if event.acks == 0:
             return
         if end >= required and (event.acks == 1 or len(self.maximal) >= self.min_isr):
@@ -381,7 +381,7 @@ class Leader(Seat):
     def synced(self, event: Synced, now_ns: int) -> None:
         """Answer acks=1 appends now, because no later event may answer them. Appends with acks=all
         are answered when the high watermark has moved; one write of the mark then covers both."""
-        if self.flush_waiters or not self.waiters or not self.machine.sync_only:
+        if self.flush_waiters or not self.waiters or not self.machine.needs_sync:
             self.log.write_mark()
             self.flushes_acknowledged()
         self.advance(now_ns)
@@ -396,7 +396,7 @@ class Leader(Seat):
 
     def flushes_acknowledged(self) -> None:
         """Answer acks=1 appends that are on this leader's stable storage."""
-        waiters, end = self.flush_waiters, self.own_end()
+        waiters, end = self.flush_waiters, self.local_ack_offset()
         while waiters and waiters[0].required <= end:
             self._answer(waiters.pop(0), 0)
 
@@ -407,15 +407,15 @@ class Leader(Seat):
         records. Return -1 while the ISR is too small (2.5)."""
         if len(self.committed) < self.min_isr:
             return -1
-        candidate = self.own_end()
+        candidate = self.local_ack_offset()
         for follower in self.remotes:
-            if follower.leo < candidate and (follower.in_play or (self.eligible(follower) and self.caught_up(follower, now_ns))):
+            if follower.leo < candidate and (follower.in_maximal_isr or (self.eligible(follower) and self.caught_up(follower, now_ns))):
                 candidate = follower.leo
         return candidate
 
-    def own_end(self) -> int:
+    def local_ack_offset(self) -> int:
         """Return this replica's end that counts: flushed (``sync`` log) or written (``os`` log)."""
-        return self.log.flushed_offset if self.machine.sync_only else self.log.end_offset
+        return self.log.flushed_offset if self.machine.needs_sync else self.log.end_offset
 
     def advance(self, now_ns: int) -> None:
         """Move the high watermark if it can move, then write the mark, then answer the waiting
@@ -429,19 +429,19 @@ class Leader(Seat):
             if candidate <= before or not log.advance_high_watermark(candidate):
                 return
         except StorageError:
-            if not self.machine.sleeps_on():
+            if not self.machine.still_unloaded():
                 raise
             self.record_at = now_ns + EPOCH_RETRY_NS
             self.machine.wake_by(self.record_at)
             return
-        if self.machine.kept_start:
+        if self.machine.deferred_log_start:
             self.hide_deleted()
         log.write_mark()
         if self.waiters:
             self.appends_acknowledged()
         if self.readers.waiting:
             self.readers.serve()
-        if self.push_at == FAR and self.remotes:
+        if self.push_at == FAR_FUTURE_NS and self.remotes:
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
             self.machine.wake_by(self.push_at)
 
@@ -493,7 +493,7 @@ class Leader(Seat):
         follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
         if self.deletions:
             self.deletions_made()
-        if not follower.in_play and self.pending is None:
+        if not follower.in_maximal_isr and self.pending is None:
             self._propose_join(follower, now_ns)
         if log.high_watermark < end:
             self.advance(now_ns)
@@ -502,7 +502,7 @@ class Leader(Seat):
             return
         follower.parked = event
         follower.parked_ns = now_ns
-        if (request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset) and self.push_at == FAR:
+        if (request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset) and self.push_at == FAR_FUTURE_NS:
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
             machine.wake_by(self.push_at)
 
@@ -532,7 +532,7 @@ class Leader(Seat):
     def _push_high_watermark(self, now_ns: int) -> None:
         """Answer fetches that were parked for a while and have an old high watermark or log start
         offset. Followers that fetched just now are likely to get records soon, so they wait."""
-        self.push_at = FAR
+        self.push_at = FAR_FUTURE_NS
         high_watermark, start = self.log.high_watermark, self.log.start_offset
         for follower in self.remotes:
             parked = follower.parked
@@ -561,7 +561,7 @@ class Leader(Seat):
             return False
         if follower.start_offset < self.log.start_offset:
             return False
-        return len(self.committed) >= self.min_isr or leo >= self.frozen_end or self.caught_up(follower, now_ns)
+        return len(self.committed) >= self.min_isr or leo >= self.hw_frozen_at or self.caught_up(follower, now_ns)
 
     def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
         """Handle the answer to the outstanding proposal; answers to earlier ones say nothing (P2)."""
@@ -594,7 +594,7 @@ class Leader(Seat):
 
     def _look_for_joiners(self, now_ns: int) -> None:
         for follower in self.remotes:
-            if self.pending is None and not follower.in_play and follower.parked is not None:
+            if self.pending is None and not follower.in_maximal_isr and follower.parked is not None:
                 self._propose_join(follower, now_ns)
 
     def _propose_join(self, follower: Progress, now_ns: int) -> None:
@@ -603,7 +603,7 @@ class Leader(Seat):
 
     def _propose_shrink(self, now_ns: int) -> None:
         """Propose to remove all laggards in one step; check again later if a replica can still lag."""
-        self.shrink_at = FAR
+        self.shrink_at = FAR_FUTURE_NS
         if self.pending is None:
             late = [f.broker_id for f in self.remotes if f.committed and not self.caught_up(f, now_ns)]
             if late:
@@ -641,8 +641,8 @@ class Leader(Seat):
     def _set_committed(self, isr: Sequence[int], *, keep_pending: bool = False) -> None:
         below_before = len(self.committed) < self.min_isr
         self.committed = tuple(isr)
-        if len(self.committed) < self.min_isr and (not below_before or not self.frozen_end):
-            self.frozen_end = self.log.end_offset
+        if len(self.committed) < self.min_isr and (not below_before or not self.hw_frozen_at):
+            self.hw_frozen_at = self.log.end_offset
         for follower in self.remotes:
             follower.committed = follower.broker_id in self.committed
         joins = self.pending.joins if keep_pending and self.pending is not None else None
@@ -652,13 +652,13 @@ class Leader(Seat):
         self.maximal = tuple(maximal)
         self.alone = True
         for follower in self.remotes:
-            follower.in_play = follower.broker_id in self.maximal
-            if follower.in_play:
+            follower.in_maximal_isr = follower.broker_id in self.maximal
+            if follower.in_maximal_isr:
                 self.alone = False
 
     def _arm_shrink(self, now_ns: int) -> None:
         """Check for laggards later, unless no replica that counts lacks records."""
-        if self.shrink_at != FAR:
+        if self.shrink_at != FAR_FUTURE_NS:
             return
         end = self.log.end_offset
         for follower in self.remotes:
@@ -777,7 +777,7 @@ class Leader(Seat):
                 # Durable: a power loss must not bring deleted records back.
                 log.delete_records(offset)
             except StorageError:
-                if not machine.sleeps_on():
+                if not machine.still_unloaded():
                     raise
                 self.reply(event, DeleteRecordsPartitionResult(machine.partition, -1, ErrorCode.KAFKA_STORAGE_ERROR))
                 return
@@ -799,7 +799,7 @@ class Leader(Seat):
         low = self.log.start_offset
         for follower in self.remotes:
             status = self.machine.brokers.get(follower.broker_id)
-            if (follower.in_play or (status is not None and status.eligible)) and follower.start_offset < low:
+            if (follower.in_maximal_isr or (status is not None and status.eligible)) and follower.start_offset < low:
                 low = follower.start_offset
         return low
 
@@ -833,17 +833,17 @@ class Leader(Seat):
         if now_ns >= self.shrink_at:
             self._propose_shrink(now_ns)
         if now_ns >= self.join_at:
-            self.join_at = FAR
+            self.join_at = FAR_FUTURE_NS
             self._look_for_joiners(now_ns)
         if pending is not None and now_ns >= pending.resend_ns:
-            pending.resend_ns = FAR
+            pending.resend_ns = FAR_FUTURE_NS
             self.machine.out.append(AlterPartition(pending.token, pending.data))
-        resend_at = FAR if pending is None else pending.resend_ns
+        resend_at = FAR_FUTURE_NS if pending is None else pending.resend_ns
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
             self.advance(now_ns)
         soonest = min(self.expiry_at, self.readers.expiry_ns, self.push_at, self.shrink_at, self.join_at, self.record_at, resend_at)
-        if soonest < FAR:
+        if soonest < FAR_FUTURE_NS:
             self.machine.wake_by(soonest)
 
     def _expire(self, now_ns: int) -> None:
@@ -852,7 +852,7 @@ class Leader(Seat):
         self.log.write_mark()
         self.waiters = self._unexpired(self.waiters, now_ns)
         self.flush_waiters = self._unexpired(self.flush_waiters, now_ns)
-        soonest = min([waiter.deadline_ns for waiter in (*self.waiters, *self.flush_waiters)], default=FAR)
+        soonest = min([waiter.deadline_ns for waiter in (*self.waiters, *self.flush_waiters)], default=FAR_FUTURE_NS)
         kept_deletions = []
         for deletion in self.deletions:
             if deletion.deadline_ns <= now_ns:
@@ -881,7 +881,7 @@ class Leader(Seat):
     def _answer(self, waiter: Waiter, code: int) -> None:
         machine = self.machine
         if code:
-            result = PartitionProduceResponse(machine.partition, code, current_leader=self.hint())
+            result = PartitionProduceResponse(machine.partition, code, current_leader=self.current_leader_hint())
         elif waiter.code:
             result = PartitionProduceResponse(machine.partition, waiter.code)
         else:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyreplog.compiled import mypyc_attr
-from pyreplog.replica.seat import FAR, NEVER
+from pyreplog.mypyc_build import mypyc_attr
+from pyreplog.replica.role import DISTANT_PAST_NS, FAR_FUTURE_NS
 from pyreplog.wire import AlterPartitionData
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Progress:
         "broker_id",
         "caught_up_ns",
         "committed",
-        "in_play",
+        "in_maximal_isr",
         "last_fetch_leader_leo",
         "last_fetch_ns",
         "leo",
@@ -46,17 +46,17 @@ class Progress:
         self.start_offset = -1
         self.broker_epoch = -1
         self.last_fetch_leader_leo = -1
-        self.last_fetch_ns = NEVER
-        self.caught_up_ns = NEVER
+        self.last_fetch_ns = DISTANT_PAST_NS
+        self.caught_up_ns = DISTANT_PAST_NS
         """The latest time at which its newest fetch offset was the leader's log end offset."""
         self.committed = False
         """Whether the replica is in the committed ISR."""
-        self.in_play = False
+        self.in_maximal_isr = False
         """Whether the replica is in the maximal ISR."""
-        self.not_before_ns = NEVER
+        self.not_before_ns = DISTANT_PAST_NS
         """The leader does not propose the replica again before this time."""
         self.parked: FollowerFetch | None = None
-        self.parked_ns = NEVER
+        self.parked_ns = DISTANT_PAST_NS
 
     def fetched(self, offset: int, start_offset: int, broker_epoch: int, leader_leo: int, now_ns: int) -> None:
         """Record a valid fetch from ``offset``.
@@ -121,4 +121,4 @@ class Proposal:
         self.token = token
         self.data = data
         self.joins = joins
-        self.resend_ns = FAR
+        self.resend_ns = FAR_FUTURE_NS

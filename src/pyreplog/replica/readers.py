@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
 from pyreplog.interruptions import is_interruption
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.record import RecordBatch
-from pyreplog.replica.seat import FAR
+from pyreplog.replica.role import FAR_FUTURE_NS
 
 if TYPE_CHECKING:
     from pyreplog.log import LogSlice
     from pyreplog.replica.events import ConsumerFetch
-    from pyreplog.replica.seat import Seat
+    from pyreplog.replica.role import ReplicaRole
 
 __all__ = ["Readers"]
 
@@ -43,11 +43,11 @@ class Readers:
 
     __slots__ = ("_seat", "expiry_ns", "waiting")
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: ReplicaRole) -> None:
         self._seat = seat
         self.waiting = _NOBODY
         """Waiting fetches by (source, correlation id)."""
-        self.expiry_ns = FAR
+        self.expiry_ns = FAR_FUTURE_NS
         """The time at which :meth:`expire` must be called next."""
 
     def fetch(self, event: ConsumerFetch, now_ns: int) -> None:
@@ -104,7 +104,7 @@ class Readers:
 
     def expire(self, now_ns: int) -> None:
         """Answer the expired fetches with the records available now."""
-        soonest = FAR
+        soonest = FAR_FUTURE_NS
         high_watermark = self._seat.log.high_watermark
         for key, reader in list(self.waiting.items()):
             if reader.deadline_ns <= now_ns:
@@ -114,7 +114,7 @@ class Readers:
                 soonest = min(soonest, reader.deadline_ns)
         self.expiry_ns = soonest
 
-    def leave(self, code: int) -> None:
+    def exit(self, code: int) -> None:
         """Refuse all waiting fetches with ``code``, because the role ends."""
         for reader in self.waiting.values():
             self._seat.refuse_fetch(reader.event, code)

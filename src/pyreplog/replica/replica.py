@@ -1,7 +1,7 @@
 """The state machine of one partition's replica: it holds the role, and dispatches events to it.
 
 The roles are :class:`~pyreplog.replica.leader.Leader`, :class:`~pyreplog.replica.follower.Follower`
-and the two that refuse (:mod:`~pyreplog.replica.seat`). This module has the parts that all roles
+and the two that refuse (:mod:`~pyreplog.replica.role`). This module has the parts that all roles
 share: the metadata, the one outstanding sync, the one outstanding timer, and the change to
 ``offline`` when the disk fails.
 
@@ -25,13 +25,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import Sleeping
-from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM
-from pyreplog.replica.damage import GIVE_WAY_NS, Damage
+from pyreplog.log import UnloadedLog
+from pyreplog.mypyc_build import mypyc_attr
+from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
+from pyreplog.replica.damage import RESIGN_AFTER_NS, DamagedRanges
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokenRule,
@@ -61,7 +61,7 @@ from pyreplog.replica.events import (
 )
 from pyreplog.replica.follower import Follower
 from pyreplog.replica.leader import Leader
-from pyreplog.replica.seat import FAR, Offlined, Seat
+from pyreplog.replica.role import FAR_FUTURE_NS, OfflineRole, ReplicaRole
 from pyreplog.wire import NO_LEADER, ErrorCode
 
 if TYPE_CHECKING:
@@ -131,11 +131,12 @@ class Replica:
         "brokers",
         "config",
         "damage",
+        "deferred_log_start",
         "in_sync",
-        "kept_start",
         "leader_epoch",
         "leader_id",
         "log",
+        "needs_sync",
         "next_token",
         "now_ns",
         "out",
@@ -143,7 +144,6 @@ class Replica:
         "partition_epoch",
         "replicas",
         "seat",
-        "sync_only",
         "syncing",
         "topic_id",
         "unclean_epoch",
@@ -161,10 +161,10 @@ class Replica:
         self.config = config
         self.topic_id: str = log.topic_id
         self.partition: int = log.topic_partition.partition
-        self.sync_only = log.durability == "sync"
+        self.needs_sync = log.durability == "sync"
         #: The log start before the log restarted inside a batch. The start rises to it again with
         #: the high watermark, in any role.
-        self.kept_start = 0
+        self.deferred_log_start = 0
         # The newest metadata.
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
@@ -180,21 +180,21 @@ class Replica:
         self.out: list[Effect]
         self.now_ns = 0
         """The time of the current step, or of the last one."""
-        self.damage: Damage | None = None
+        self.damage: DamagedRanges | None = None
         """Damage that reads found; None: none."""
         self.next_token = 1
-        self.wake_at = FAR
+        self.wake_at = FAR_FUTURE_NS
         self.syncing = False
-        self._flush_at = FAR
-        self._flush_ns = log.config.flush_ms * 1_000_000 if not self.sync_only and log.config.flush_ms < FAR // 1_000_000 else 0
-        self._sync_after = 1 if self.sync_only or log.config.flush_ms == 0 else log.config.flush_messages
+        self._flush_at = FAR_FUTURE_NS
+        self._flush_ns = log.config.flush_ms * 1_000_000 if not self.needs_sync and log.config.flush_ms < FAR_FUTURE_NS // 1_000_000 else 0
+        self._sync_after = 1 if self.needs_sync or log.config.flush_ms == 0 else log.config.flush_messages
         self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
         # A full segment is synced whatever the flush settings say. Asking the log at every event
         # would take a tenth of all time, so a flag holds the answer.
-        self._is_segment_full = not isinstance(log, Sleeping) and log.has_unsynced_segment
+        self._is_segment_full = not isinstance(log, UnloadedLog) and log.has_unsynced_segment
         log.on_roll = self._note_roll
-        self.seat: Seat = Seat(self)
-        self._of_role = _handlers(Seat, _BY_ROLE)
+        self.seat: ReplicaRole = ReplicaRole(self)
+        self._of_role = _handlers(ReplicaRole, _BY_ROLE)
         self._of_machine = _handlers(type(self), _BY_MACHINE)
 
     # -- what others may look at
@@ -258,34 +258,34 @@ class Replica:
 
         A second call is harmless.
         """
-        if isinstance(self.seat, Offlined):
+        if isinstance(self.seat, OfflineRole):
             return
-        self.seat.leave(ErrorCode.KAFKA_STORAGE_ERROR)
-        self._sit(Offlined(self))
+        self.seat.exit(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._sit(OfflineRole(self))
         self.out.append(Offline(error))
 
-    def met_damage(self, error: CorruptError, *, is_only_member: bool) -> bool:
+    def on_corrupt_read(self, error: CorruptError, *, is_only_member: bool) -> bool:
         """Report that a read of the log found damage, see :class:`Damaged`.
 
         Return whether the reader must be told, because no other replica leads instead.
         """
         damage = self.damage
         if damage is None:
-            damage = self.damage = Damage()
+            damage = self.damage = DamagedRanges()
         damage.met(self.leader_epoch, self.now_ns, is_only_member=is_only_member)
-        is_last = is_only_member or (self.is_leader and self.now_ns - damage.since_ns >= GIVE_WAY_NS)
+        is_last = is_only_member or (self.is_leader and self.now_ns - damage.since_ns >= RESIGN_AFTER_NS)
         is_news, is_due = damage.is_news(error, is_last=is_last), damage.is_due(self.now_ns)
         if is_news or is_due:
             self.out.append(Damaged(error, is_last, is_news))
         return is_last
 
-    def sleeps_on(self) -> bool:
+    def still_unloaded(self) -> bool:
         """Return whether the log still sleeps after a storage error.
 
         It does if room, descriptors or memory to open it were lacking. The failed call then changed
         nothing, and may succeed later.
         """
-        return isinstance(self.log, Sleeping) and self.log.failure is None
+        return isinstance(self.log, UnloadedLog) and self.log.failure is None
 
     def broken_rule(self, rule: str, about: str) -> None:
         """Report that a safety rule did not hold."""
@@ -295,7 +295,7 @@ class Replica:
 
     def _metadata_applied(self, event: MetadataApplied, now_ns: int) -> None:
         self.brokers = event.brokers
-        if isinstance(self.seat, Offlined):
+        if isinstance(self.seat, OfflineRole):
             return
         if event.leader_epoch < self.leader_epoch or event.partition_epoch < self.partition_epoch:
             return
@@ -317,8 +317,8 @@ class Replica:
         elif event.leader >= 0:
             if grew or not isinstance(self.seat, Follower):
                 self._change(self.follower_class(self), now_ns)
-        elif self.seat.name != Seat.name:
-            self._change(Seat(self), now_ns)
+        elif self.seat.name != ReplicaRole.name:
+            self._change(ReplicaRole(self), now_ns)
 
     def _lead(self, event: MetadataApplied, now_ns: int) -> None:
         """Take the leader role, unless the log already knows the epoch (rule L0).
@@ -328,7 +328,7 @@ class Replica:
         latest = self.log.epochs.latest
         if event.leader_epoch <= latest:
             self.broken_rule("L0", f"told to lead in epoch {event.leader_epoch}, but its log has epoch {latest}")
-            self._change(Seat(self), now_ns)
+            self._change(ReplicaRole(self), now_ns)
         else:
             self._change(self.leader_class(self, event.isr), now_ns)
 
@@ -338,7 +338,7 @@ class Replica:
 
     def _synced(self, event: Synced, now_ns: int) -> None:
         self.syncing = False
-        if isinstance(self.seat, Offlined):
+        if isinstance(self.seat, OfflineRole):
             return
         self.log.synced(event.upto, event.generation, mark=False)
         self._is_segment_full = self._is_segment_full and self.log.has_unsynced_segment
@@ -354,16 +354,16 @@ class Replica:
 
     def _tick(self, event: Tick, now_ns: int) -> None:
         if now_ns >= self.wake_at:
-            self.wake_at = FAR
-        if self.log.incomplete and self.partition_epoch >= 0 and not isinstance(self.seat, Offlined):
+            self.wake_at = FAR_FUTURE_NS
+        if self.log.incomplete and self.partition_epoch >= 0 and not isinstance(self.seat, OfflineRole):
             self._note_standing(now_ns, in_sync=self.in_sync)
         self.seat.tick(event, now_ns)
-        if self._flush_at < FAR:
+        if self._flush_at < FAR_FUTURE_NS:
             self.wake_by(self._flush_at)
 
     def _stop(self, event: Stop, now_ns: int) -> None:
-        self.seat.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._sit(Seat(self))
+        self.seat.exit(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._sit(ReplicaRole(self))
         self.in_sync = self._may_sync = self._is_segment_full = False
 
     # -- help
@@ -384,17 +384,17 @@ class Replica:
             elif not self.log.reported:
                 self.log.set_reported()
         except StorageError as error:
-            if not self.sleeps_on() and (in_sync or error.errno not in OUT_OF_ROOM | OUT_OF_MEANS):
+            if not self.still_unloaded() and (in_sync or error.errno not in NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS):
                 raise
             self.wake_by(now_ns + WAKE_RETRY_NS)
 
-    def _change(self, seat: Seat, now_ns: int) -> None:
+    def _change(self, seat: ReplicaRole, now_ns: int) -> None:
         """End the old role, then take the new one."""
-        self.seat.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.seat.exit(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._sit(seat)
-        seat.take(now_ns)
+        seat.enter(now_ns)
 
-    def _sit(self, seat: Seat) -> None:
+    def _sit(self, seat: ReplicaRole) -> None:
         self.seat = seat
         self._of_role = _handlers(type(seat), _BY_ROLE)
 
@@ -406,26 +406,26 @@ class Replica:
         log = self.log
         unsynced = log.end_offset - log.flushed_offset
         if unsynced <= 0:
-            self._flush_at = FAR
+            self._flush_at = FAR_FUTURE_NS
             self._is_segment_full = False
             return
         if unsynced < self._sync_after and now_ns < self._flush_at and not self._is_segment_full:
-            if self._flush_at == FAR and self._flush_ns:
+            if self._flush_at == FAR_FUTURE_NS and self._flush_ns:
                 self._flush_at = now_ns + self._flush_ns
                 self.wake_by(self._flush_at)
             return
-        if isinstance(self.seat, Offlined):
+        if isinstance(self.seat, OfflineRole):
             return
         try:
             plan = log.sync_plan()
         except StorageError as error:
-            if error.errno not in OUT_OF_MEANS or log.failure is not None:
+            if error.errno not in RESOURCES_EXHAUSTED_ERRNOS or log.failure is not None:
                 raise
             # The sync did not start, for lack of descriptors.
             self._flush_at = now_ns + WAKE_RETRY_NS
             self.wake_by(self._flush_at)
             return
         if plan is not None:
-            self._flush_at = FAR
+            self._flush_at = FAR_FUTURE_NS
             self.syncing = True
             self.out.append(Sync(plan.files, plan.upto, plan.generation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from pyreplog.runtime.follow import DiskNews, Followed, News
+from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
 from pyreplog.runtime.locking import LockWait, cluster_wait, log_wait
 from pyreplog.runtime.log import Log, open_log
 from pyreplog.runtime.opening import folder_of
@@ -13,17 +13,17 @@ from pyreplog.runtime.writer import LogWriter
 
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
+    from pyreplog.runtime.background_syncs import BackgroundSyncs
     from pyreplog.runtime.backing_up import backup
     from pyreplog.runtime.cluster import Cluster
+    from pyreplog.runtime.cluster_node import ClusterNode
     from pyreplog.runtime.cluster_reader import ClusterReader, ReaderAdmin
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
-    from pyreplog.runtime.early_syncs import EarlySyncs
-    from pyreplog.runtime.member import ClusterNode
     from pyreplog.runtime.nodes import Nodes
-    from pyreplog.runtime.owner import apply_unowned, make_unowned
     from pyreplog.runtime.producer import Producer
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.several import scan
+    from pyreplog.runtime.spool_applier import apply_offline, make_unowned
     from pyreplog.runtime.subject import place_of
 
 __all__ = [
@@ -33,20 +33,20 @@ __all__ = [
     "ClusterNode",
     "ClusterReader",
     "Consumer",
-    "DiskNews",
-    "EarlySyncs",
+    "FileWatchSignal",
+    "BackgroundSyncs",
     "Followed",
     "LockWait",
     "Log",
     "LogWriter",
-    "News",
+    "ChangeSignal",
     "Nodes",
     "PartitionDescription",
     "Producer",
     "ReaderAdmin",
     "ReaderConsumer",
     "TopicDescription",
-    "apply_unowned",
+    "apply_offline",
     "backup",
     "cluster_wait",
     "folder_of",
@@ -61,19 +61,19 @@ _LATER: Final = {
     "ANSWER_TIMEOUT_S": ".consumer",
     "Admin": ".admin",
     "Cluster": ".cluster_reader",  # which tells it what mode="r" makes
-    "ClusterNode": ".member",
+    "ClusterNode": ".cluster_node",
     "ClusterReader": ".cluster_reader",
     "Consumer": ".consumer",
-    "EarlySyncs": ".early_syncs",
+    "BackgroundSyncs": ".background_syncs",
     "Nodes": ".nodes",
     "PartitionDescription": ".admin",
     "Producer": ".producer",
     "ReaderAdmin": ".cluster_reader",
     "ReaderConsumer": ".reader_consumer",
     "TopicDescription": ".admin",
-    "apply_unowned": ".owner",
+    "apply_offline": ".spool_applier",
     "backup": ".backing_up",
-    "make_unowned": ".owner",
+    "make_unowned": ".spool_applier",
     "place_of": ".subject",
     "scan": ".several",
 }

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, SupportsIndex
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
 from pyreplog.config import FOREVER_S, INT32_MAX, INT64_MAX, LogConfig, check_flag, check_seconds, small_retention, whole
+from pyreplog.controller import PARTITIONS_MAX
 from pyreplog.errors import (
     BrokerNotAvailableError,
     ConfigError,
@@ -20,10 +21,9 @@ from pyreplog.errors import (
 )
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import check_topic
-from pyreplog.quorum import PARTITIONS_MAX
 from pyreplog.runtime.advice import Advice
-from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.runtime.face import Face
+from pyreplog.runtime.client_face import ClientFace
+from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.opening import check_name
 from pyreplog.wire import (
@@ -67,14 +67,14 @@ class TopicDescription:
     config: Mapping[str, str]
 
 
-class Admin(Face[Machine]):
+class Admin(ClientFace[Machine]):
     """Makes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
 
     def __init__(
         self,
         driver: Driver,
         advice: Advice,
-        make: Callable[[], tuple[Machine, Seat]],
+        make: Callable[[], tuple[Machine, DrivenMachine]],
         settle: Callable[[str, int, float | None], None],
         counts: Callable[[], bool],
         node_count: int,

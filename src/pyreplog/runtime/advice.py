@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyreplog.config import suggestion
 from pyreplog.errors import PyreplogError, RequestTimedOutError, UnknownTopicError
-from pyreplog.runtime.member import ClusterNode
+from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.values import TopicPartition
 
 __all__ = ["Advice", "Awaited"]

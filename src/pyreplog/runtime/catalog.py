@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyreplog.config import suggestion
+from pyreplog.controller import STATE_FILE, ControllerState, describe_configs, describe_topics, load
 from pyreplog.errors import StorageError, UnknownTopicError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import METADATA_TOPIC, Finder, LogReader, deeper_logs, list_topics, parent_of, read_properties, untrusted
 from pyreplog.ports import Disk, Stat
-from pyreplog.quorum import STATE_FILE, ControllerState, describe_configs, describe_topics, load
 from pyreplog.runtime.admin import PartitionDescription, TopicDescription, description_of
 from pyreplog.values import TopicPartition
 from pyreplog.wire import NO_LEADER, RESOURCE_TOPIC, DescribeConfigsRequest, DescribeConfigsResource, DescribeTopicPartitionsRequest

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Self, SupportsIndex, overload
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
-from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
+from pyreplog.client import ACKS, BatchForwarder, ConsumerConfig, ProducerConfig
 from pyreplog.client import Admin as AdminMachine
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
@@ -34,6 +34,8 @@ from pyreplog.config import (
     producer_batch_max,
     whole,
 )
+from pyreplog.controller import CONTROLLER_ADDRESS, STATE_FILE, ControllerServer, LocalController, TopicImage
+from pyreplog.controller import load as load_state
 from pyreplog.errors import (
     ClosedError,
     ClusterError,
@@ -49,25 +51,23 @@ from pyreplog.errors import (
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import make_folder, open_readers, read_properties, refuse_unfinished, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
-from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint, TopicImage
-from pyreplog.quorum import load as load_state
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.advice import Advice, Awaited
+from pyreplog.runtime.at_exit import end_on_sigterm, forget, remember
+from pyreplog.runtime.cluster_node import ClusterNode, close_disk
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
-from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.runtime.exits import end_on_sigterm, forget, remember
+from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.locking import LockWait, cluster_wait
-from pyreplog.runtime.member import ClusterNode, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.nodes import Nodes
 from pyreplog.runtime.older_state import check_not_older
 from pyreplog.runtime.opening import check_clock, check_name, check_progress, check_together, folder_of
-from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.runtime.retry import Retry
+from pyreplog.runtime.spool_applier import SpoolApplier
 from pyreplog.runtime.views import ReaderView
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, SystemClock, SystemDisk, anchored
@@ -189,7 +189,7 @@ class Cluster:
         """When a controller last began again in the place of one that was cut short; None: none did."""
         self._failure: PyreplogError | None = None
         self._lock: Lock | None = None
-        self._owner: SpoolOwner | None = None
+        self._owner: SpoolApplier | None = None
         self._own_process = own_process
         self._nodes: list[ClusterNode] = []
         self._advice = Advice(
@@ -243,15 +243,15 @@ class Cluster:
         self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, self._counts, len(self._nodes))
         self._driver.start()
 
-    def _start_controller(self, after: Authority | None = None) -> None:
+    def _start_controller(self, after: LocalController | None = None) -> None:
         """Begin with what is in its file, which has to have what ``after`` decided. Nothing of it is left where a signal handler cuts this
         short."""
         now_ns = self._clock.monotonic_ns()
-        authority = Authority.open(self._controller_disk, self._path, self._config, self._random, now_ns=now_ns, after=after)
+        authority = LocalController.open(self._controller_disk, self._path, self._config, self._random, now_ns=now_ns, after=after)
         transport = self._driver.network.endpoint()
-        seat: Seat | None = None
+        seat: DrivenMachine | None = None
         try:
-            endpoint = AuthorityEndpoint(authority, transport, self._clock)
+            endpoint = ControllerServer(authority, transport, self._clock)
             seat = self._driver.add(endpoint, transport, self._controller_interrupted, shared=False)
             self._authority, self._authority_seat = endpoint, seat
         except BaseException:
@@ -361,25 +361,27 @@ class Cluster:
     def _bootstrap(self) -> list[Address]:
         return [f"node-{node.node_id}" for node in self._nodes]
 
-    def _make_admin(self) -> tuple[AdminMachine, Seat]:
+    def _make_admin(self) -> tuple[AdminMachine, DrivenMachine]:
         transport = self._driver.network.endpoint()
         machine = AdminMachine(
             transport, self._clock, self._random, address=self._address("admin"), controller=CONTROLLER_ADDRESS, owner=self._driver
         )
         return machine, self._driver.add(machine, transport, lambda error: self._admin._interrupted(error))
 
-    def _own_spool(self) -> SpoolOwner:
+    def _own_spool(self) -> SpoolApplier:
         """Take what other processes stage for this cluster, from now on."""
 
-        def make(broken: Callable[[Exception | None], None]) -> tuple[Relay, Seat]:
-            def begin() -> tuple[Relay, Seat]:
+        def make(broken: Callable[[Exception | None], None]) -> tuple[BatchForwarder, DrivenMachine]:
+            def begin() -> tuple[BatchForwarder, DrivenMachine]:
                 transport = self._driver.network.endpoint()
-                machine = Relay(transport, self._clock, self._random, self._bootstrap(), address=self._address("relay"), owner=self._driver)
+                machine = BatchForwarder(
+                    transport, self._clock, self._random, self._bootstrap(), address=self._address("relay"), owner=self._driver
+                )
                 return machine, self._driver.add(machine, transport, broken)
 
             return self._driver.alone(begin)
 
-        owner = SpoolOwner(
+        owner = SpoolApplier(
             Spool(self._controller_disk, self._path),
             lambda: ClusterAppender(self._admin, self._driver, make, lambda: owner.stopping, self._clock),
             self._clock,
@@ -479,7 +481,7 @@ class Cluster:
             enable_idempotence=enable_idempotence,
         )
 
-        def make(interrupted: Callable[[Exception | None], None]) -> tuple[ProducerMachine, Seat]:
+        def make(interrupted: Callable[[Exception | None], None]) -> tuple[ProducerMachine, DrivenMachine]:
             transport = self._driver.network.endpoint()
             address = self._address("producer")
             self._trusted[address] = None  # its batches are made by our own encoder, in this process
@@ -559,7 +561,7 @@ class Cluster:
             read_from=read_from,
         )
 
-        def make(interrupted: Callable[[Exception | None], None]) -> tuple[ConsumerMachine, Seat]:
+        def make(interrupted: Callable[[Exception | None], None]) -> tuple[ConsumerMachine, DrivenMachine]:
             transport = self._driver.network.endpoint()
             machine = ConsumerMachine(
                 transport,

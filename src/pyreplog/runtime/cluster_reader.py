@@ -17,8 +17,8 @@ from pyreplog.record import Record
 from pyreplog.runtime.admin import Admin, TopicDescription
 from pyreplog.runtime.catalog import Catalog
 from pyreplog.runtime.cluster import Cluster
+from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.member import ClusterNode
 from pyreplog.runtime.opening import check_clock, check_name, check_together, folder_of
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReaderConsumer, Reset

@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import Final, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import timestamp_ms
+from pyreplog.client import Completion, Ends
 from pyreplog.client import Consumer as Machine
-from pyreplog.client import Ends, Pending
 from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ConfigError, InternalError, UnknownTopicError
 from pyreplog.interruptions import is_interruption
 from pyreplog.record import Record
 from pyreplog.runtime.advice import Advice
-from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.runtime.face import Face
+from pyreplog.runtime.client_face import ClientFace
+from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.subject import Subject, partitions_of, place_of
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -29,7 +29,7 @@ ANSWER_TIMEOUT_S: Final = 10.0
 _LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
 
 
-class Consumer(Face[Machine]):
+class Consumer(ClientFace[Machine]):
     """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``; use it in ``with``, or call ``close``.
 
     Records come in order within each partition, and only once they are below the high watermark. Iterating over the consumer
@@ -43,7 +43,7 @@ class Consumer(Face[Machine]):
         self,
         driver: Driver,
         advice: Advice,
-        make: Callable[[Callable[[Exception | None], None]], tuple[Machine, Seat]],
+        make: Callable[[Callable[[Exception | None], None]], tuple[Machine, DrivenMachine]],
         on_close: Callable[[Consumer], None],
         subject: Subject,
         timeout: float | None,
@@ -172,7 +172,7 @@ class Consumer(Face[Machine]):
                 return self._use(lambda machine: machine.take(count_max))
             # What came may be another thread's by now: then there is a next first record.
 
-    def _take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Pending | None]:
+    def _take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Completion | None]:
         """The records that are there (below ``ends``), and where there are none what is settled as soon as there are; then :meth:`_forget`
         it."""
         self._check()
@@ -189,7 +189,7 @@ class Consumer(Face[Machine]):
                 return records, None
         return records, self._arrived(records, count_max, ends)
 
-    def _arrived(self, records: list[Record] | None, count_max: int | None, ends: Ends | None) -> Pending | None:
+    def _arrived(self, records: list[Record] | None, count_max: int | None, ends: Ends | None) -> Completion | None:
         """Add what has arrived to ``records`` (None: to what is left); where nothing has, what is settled as soon as something does."""
         while True:
             place = self._place
@@ -203,7 +203,7 @@ class Consumer(Face[Machine]):
         self._driver.enter(seat)
         return pending
 
-    def _forget(self, pending: Pending) -> None:
+    def _forget(self, pending: Completion) -> None:
         """Nobody waits any more for what :meth:`_take` gave."""
         self._use(lambda machine: machine.forget(pending))
 

@@ -22,17 +22,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from pyreplog.client import Pending
+from pyreplog.client import Completion
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, ForkedError, PyreplogError, again
 from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Clock
-from pyreplog.runtime.awaited import loop_future
 from pyreplog.runtime.background import Background, release
 from pyreplog.runtime.guard import Guard
+from pyreplog.runtime.loop_future import loop_future
 from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport
 
-__all__ = ["Driver", "Machine", "Seat"]
+__all__ = ["Driver", "Pollable", "DrivenMachine"]
 
 TIMER_CHECK: Final = 64
 """Polls between two looks at the clock while there is always something to do."""
@@ -44,7 +44,7 @@ IDLE_S: Final = 1.0
 PATIENCE_S: Final = 0.003
 """For so long, and up to as long again, the background thread leaves the drive to callers after one of them waited: who fills many batches
 between two waits is back by then. Each of its looks takes the interpreter from who drives, just when that one comes back from the disk."""
-CENTURY_S: Final = 3e9
+WAIT_MAX_S: Final = 3e9
 """As good as for ever, and still a number of nanoseconds that fits 64 bits."""
 _AT_ONCE: Final = (False,)
 
@@ -53,7 +53,7 @@ _log = logging.getLogger("pyreplog")
 T = TypeVar("T")
 
 
-class Machine(Protocol):
+class Pollable(Protocol):
     """What can be driven."""
 
     @property
@@ -66,14 +66,14 @@ class Machine(Protocol):
         ...
 
 
-class Seat:
+class DrivenMachine:
     """One machine with its endpoint. ``failed`` is told of an exception that should not be, and of a poll that a signal handler cut short
     (error None): the machine's state is then worth nothing. ``busy``: it is being polled, or was when that happened."""
 
     __slots__ = ("_guard", "busy", "failed", "is_mine", "is_shared", "lock", "machine", "transport", "wake_ns")
 
     def __init__(
-        self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], name: str, *, shared: bool
+        self, machine: Pollable, transport: LocalTransport, failed: Callable[[Exception | None], None], name: str, *, shared: bool
     ) -> None:
         self.machine = machine
         self.transport = transport
@@ -102,7 +102,7 @@ class Driver:
     def __init__(self, clock: Clock, name: str, network_class: type[LocalNetwork] = LocalNetwork) -> None:
         self.network = network_class(self.notify)
         self._now_ns = clock.monotonic_ns
-        self._seats: dict[LocalTransport, Seat] = {}
+        self._seats: dict[LocalTransport, DrivenMachine] = {}
         self._name = f"the cluster {name!r}"
         self._drive = Guard(self._name)
         self._is_driven = False
@@ -122,29 +122,31 @@ class Driver:
         """The syncs of the machines' disks: begun when there is nothing else to do, because by then a leader's followers have the same
         records, and want theirs."""
         self._refusal: PyreplogError | None = None
-        self._broken: deque[tuple[Seat, Exception | None]] = deque()
+        self._broken: deque[tuple[DrivenMachine, Exception | None]] = deque()
         self._is_cut_short = False
         """The loop was left half-way, and nobody has looked at everything since."""
 
     # -------------------------------------------------------------------------------------------------------------------- machines
 
-    def add(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool = True) -> Seat:
+    def add(
+        self, machine: Pollable, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool = True
+    ) -> DrivenMachine:
         """Drive ``machine`` from now on. REQUIRES :meth:`alone`, or that nobody drives yet. ``shared``: others may use it under its
         seat's lock; not: nobody touches it but who drives, or is :meth:`alone`."""
-        seat = self._seats[transport] = Seat(machine, transport, failed, self._name, shared=shared)
+        seat = self._seats[transport] = DrivenMachine(machine, transport, failed, self._name, shared=shared)
         self.network.enter(transport)
         return seat
 
-    def remove(self, seat: Seat) -> None:
+    def remove(self, seat: DrivenMachine) -> None:
         """Drive it no more, and forget what befell it. REQUIRES :meth:`alone`."""
         self._seats.pop(seat.transport, None)
         self._broken = deque([entry for entry in self._broken if entry[0] is not seat])
 
-    def pause(self, seat: Seat) -> None:
+    def pause(self, seat: DrivenMachine) -> None:
         """Give it no turn until :meth:`resume`; what is sent to it waits. REQUIRES :meth:`alone`."""
         self._seats.pop(seat.transport, None)
 
-    def resume(self, seat: Seat) -> None:
+    def resume(self, seat: DrivenMachine) -> None:
         """Undo :meth:`pause`: it is due at once. REQUIRES :meth:`alone`."""
         self._seats[seat.transport] = seat
         self.network.enter(seat.transport)
@@ -169,7 +171,7 @@ class Driver:
             self._exclusive_wanted = True
             try:
                 if self._parked:
-                    self._rouse()
+                    self._wake_driver()
                 with self._drive.lock:
                     self._is_driven = True
                     try:
@@ -182,7 +184,7 @@ class Driver:
                         self._is_driven = False
             finally:
                 self._exclusive_wanted = False
-                self._pass_on()
+                self._hand_over()
 
     def check_free(self, advice: str = "") -> None:
         """Raise ReentrantCallError, with ``advice``, where this thread is in the middle of something for which who waits may have to wait:
@@ -201,12 +203,12 @@ class Driver:
         """The clock of everything it drives."""
         return self._now_ns()
 
-    def wait_for(self, pending: Pending, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
+    def wait_for(self, pending: Completion, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
         """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout`` seconds."""
         if not self.settles(pending, timeout):
             raise TimeoutError(f"no answer after {timeout:g} s; what was asked or sent goes on in the background{pending.so_far()}")
 
-    def settles(self, pending: Pending, timeout: Any) -> bool:
+    def settles(self, pending: Completion, timeout: Any) -> bool:
         """Whether ``pending`` is settled within ``timeout`` seconds; drives if nobody else does. For who has more to say than TimeoutError,
         which a signal handler may raise, too. ReentrantCallError where this thread drives already."""
         deadline_ns = self._deadline_ns(timeout)
@@ -223,11 +225,11 @@ class Driver:
 
     def _deadline_ns(self, timeout: Any) -> int:
         """``timeout`` seconds from now; INT64_MAX where that is never."""
-        if timeout is None or timeout >= CENTURY_S:
+        if timeout is None or timeout >= WAIT_MAX_S:
             return INT64_MAX
         return self._now_ns() + int(timeout * 1e9)
 
-    def _drive_until(self, pending: Pending, deadline_ns: int) -> bool:
+    def _drive_until(self, pending: Completion, deadline_ns: int) -> bool:
         """Drive, unless somebody does: then False at once."""
         self._waited_count += 1  # lost by a race of two threads: no harm
         held: list[bool] = []
@@ -251,7 +253,7 @@ class Driver:
             if held and held[0]:
                 self._is_driven = False
                 self._drive.lock.release()
-                self._pass_on()
+                self._hand_over()
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Whether ``condition()``, asked while no machine moves, holds within ``timeout`` seconds; for what happens rarely."""
@@ -261,9 +263,9 @@ class Driver:
                 return True
             if self._now_ns() >= deadline_ns:
                 return False
-            self.settles(Pending(self), CONDITION_CHECK_S)
+            self.settles(Completion(self), CONDITION_CHECK_S)
 
-    def _wait_turn(self, pending: Pending, deadline_ns: int) -> None:
+    def _wait_turn(self, pending: Completion, deadline_ns: int) -> None:
         """Sleep until ``pending`` is settled, the drive is handed over, or the time is up."""
         self.check_free()  # who drives may wait for a machine that this thread is using
         turn = threading.Lock()
@@ -283,9 +285,9 @@ class Driver:
             except ValueError:  # handed the drive
                 pass
             if pending.settled:
-                self._pass_on()  # the drive may have been handed to one that needs it no more
+                self._hand_over()  # the drive may have been handed to one that needs it no more
 
-    def _pass_on(self) -> None:
+    def _hand_over(self) -> None:
         """Whoever is done with the drive sees to it that somebody takes it who needs it."""
         if self._is_driven or self._exclusive_wanted:
             return
@@ -302,7 +304,7 @@ class Driver:
             return
         release(turn)
 
-    def future_of(self, pending: Pending) -> Any:
+    def future_of(self, pending: Completion) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled; the background thread drives."""
         if self._refusal is not None:
             raise again(self._refusal)
@@ -316,7 +318,7 @@ class Driver:
 
     # --------------------------------------------------------------------------------------------------------------------- waking
 
-    def enter(self, seat: Seat) -> None:
+    def enter(self, seat: DrivenMachine) -> None:
         """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives, or a few
         where callers waited just now."""
         transport = seat.transport
@@ -330,20 +332,20 @@ class Driver:
             transport.is_ready = True
             add(transport)
         if self._parked:
-            self._rouse()
+            self._wake_driver()
         elif not self._background.is_armed and not self._is_driven:
             self._background.arm()
 
     def notify(self) -> None:
         """Any thread: something that was waited for is there (a sync ended)."""
         if self._parked:
-            self._rouse()
+            self._wake_driver()
         elif not self._is_driven:
             self._background.wake()
 
     # --------------------------------------------------------------------------------------------------------------------- the loop
 
-    def _run(self, pending: Pending | None, deadline_ns: int) -> None:
+    def _run(self, pending: Completion | None, deadline_ns: int) -> None:
         """Drive until ``pending`` is settled (None: until there is nothing to do now, or somebody waits for the drive)."""
         ready = self.network.ready
         seats = self._seats
@@ -393,7 +395,7 @@ class Driver:
             self._parked = False
         held_syncs.finish()
 
-    def _rouse(self) -> None:
+    def _wake_driver(self) -> None:
         """Whoever drives sleeps, or did just now: there is something to do."""
         release(self._wake)
         self.held_syncs.wake()
@@ -406,7 +408,7 @@ class Driver:
         finally:
             self._parked = False
 
-    def _poll(self, seat: Seat) -> None:
+    def _poll(self, seat: DrivenMachine) -> None:
         if seat.busy:
             self._fail(seat, None)
             return
@@ -438,7 +440,7 @@ class Driver:
                 self._poll(seat)
         self._due_ns = min((seat.wake_ns for seat in self._seats.values()), default=INT64_MAX)
 
-    def _fail(self, seat: Seat, error: Exception | None) -> None:
+    def _fail(self, seat: DrivenMachine, error: Exception | None) -> None:
         """Take it out. What becomes of it is seen to by the background thread, which no signal handler interrupts."""
         transport = seat.transport
         if transport not in self._seats:
@@ -498,7 +500,7 @@ class Driver:
         finally:
             self._is_driven = False
             self._drive.lock.release()
-            self._pass_on()
+            self._hand_over()
         return IDLE_S if due_ns == INT64_MAX else max(due_ns - self._now_ns(), 0) / 1e9
 
     # --------------------------------------------------------------------------------------------------------------------- the end

@@ -9,10 +9,10 @@ from datetime import datetime
 from pyreplog.arrow import ArrowRows
 from pyreplog.config import RECORDS_SIZE_MAX, batch_max, producer_batch_max
 from pyreplog.errors import MessageTooLargeError
-from pyreplog.log import Intake, Log
-from pyreplog.moments import TIMESTAMP_MAX, beyond_last, record_ms
+from pyreplog.log import Log, LogValidator
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import HEADER_SIZE, BatchBuilder, RecordBatch
+from pyreplog.timestamps import TIMESTAMP_MAX, beyond_last, record_ms
 
 __all__ = ["Encoder"]
 
@@ -23,9 +23,9 @@ class Encoder:
     def __init__(self, log: Log, now_ms: Callable[[], int]) -> None:
         """``now_ms`` says the time of records that bring none."""
         config = log.config
-        self._intake = Intake(config, log.topic_partition, log.clock)
+        self._validator = LogValidator(config, log.topic_partition, log.clock)
         self._now_ms = now_ms
-        self.bounded = self._intake.bounded
+        self.bounded = self._validator.bounded
         """Whether a record's own timestamp may be out of the log's bounds. Its clock's never is."""
         self.size_max = batch_max(config)
         """Bytes of a batch of one record, before it is compressed."""
@@ -42,7 +42,7 @@ class Encoder:
             raise self._too_large(0)
         batch = builder.finish()
         if self.bounded and timestamp is not None:
-            self._intake.check_times(RecordBatch(batch), 0)
+            self._validator.check_times(RecordBatch(batch), 0)
         return batch
 
     def many(
@@ -68,7 +68,7 @@ class Encoder:
                 raise self._too_large(first)
             batch = builder.finish()
             if bounded:
-                self._intake.check_times(RecordBatch(batch), first)
+                self._validator.check_times(RecordBatch(batch), first)
             if count > 1:
                 self.check_size(batch, first)
             batches.append((batch, taken - first))
@@ -93,7 +93,7 @@ class Encoder:
             # Encoded twice, as there is memory for one batch only.
             for batch, first, _, _ in self._batches(rows, stamp):
                 if bounded:
-                    self._intake.check_times(RecordBatch(batch), first)
+                    self._validator.check_times(RecordBatch(batch), first)
                 self.check_size(batch, first)
         return self._batches(rows, stamp)
 
@@ -116,7 +116,7 @@ class Encoder:
         if found > TIMESTAMP_MAX:
             raise beyond_last(found)
         if found >= 0:
-            self._intake.check_time(found)
+            self._validator.check_time(found)
         return found
 
     def check_size(self, batch: memoryview, first: int) -> None:
@@ -124,7 +124,7 @@ class Encoder:
         what compression makes of it."""
         if len(batch) > self.size_target:  # it has one record
             try:
-                self._intake.check_size(RecordBatch(batch))
+                self._validator.check_size(RecordBatch(batch))
             except MessageTooLargeError as error:
                 raise self._too_large(first, " once it is compressed") from error
 

@@ -20,7 +20,7 @@ from pyreplog.ports import Disk, Watch
 from pyreplog.record import Record
 from pyreplog.runtime.background import release
 
-__all__ = ["PAUSE_MAX_S", "PAUSE_MIN_S", "WATCHED_PAUSE_S", "DiskNews", "Followed", "News", "WriterNews", "follow"]
+__all__ = ["PAUSE_MAX_S", "PAUSE_MIN_S", "WATCHED_PAUSE_S", "FileWatchSignal", "Followed", "ChangeSignal", "WriterSignal", "follow"]
 
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
@@ -29,7 +29,7 @@ WATCHED_PAUSE_S: Final = 0.25
 """Who is told of changes looks this often all the same: a network file system tells only of its own machine's."""
 
 
-class News(Protocol):
+class ChangeSignal(Protocol):
     """Says when there may be more to read. Belongs to one follower."""
 
     told: Callable[[], None] | None
@@ -70,7 +70,7 @@ class Followed(Protocol):
         """Take notice of what was appended since, hurrying nobody; ClosedError where nothing can come any more."""
         ...
 
-    def news(self) -> News:
+    def news(self) -> ChangeSignal:
         """Says, from now on, when there may be more to read. The caller closes it."""
         ...
 
@@ -79,12 +79,12 @@ class Followed(Protocol):
         ...
 
 
-class WriterNews:
+class WriterSignal:
     """Of the log that this process writes: the writer calls ``wake`` itself. A binary semaphore, held while there is none."""
 
     __slots__ = ("_forget", "_signal", "told")
 
-    def __init__(self, forget: Callable[[WriterNews], None]) -> None:
+    def __init__(self, forget: Callable[[WriterSignal], None]) -> None:
         """``forget`` ends it at the writer."""
         self._forget = forget
         #: Called with each ``wake``, for who waits elsewhere than in ``wait``. Any thread.
@@ -93,11 +93,11 @@ class WriterNews:
         self._signal.acquire()
 
     def wait(self, timeout: float | None) -> None:
-        """See :class:`News`."""
+        """See :class:`ChangeSignal`."""
         self._signal.acquire(timeout=-1 if timeout is None else max(min(timeout, threading.TIMEOUT_MAX), 0.0))
 
     def wake(self) -> None:
-        """See :class:`News`."""
+        """See :class:`ChangeSignal`."""
         release(self._signal)
         if self.told is not None:
             self.told()
@@ -107,7 +107,7 @@ class WriterNews:
         self._forget(self)
 
 
-class DiskNews:
+class FileWatchSignal:
     """Of files that another process may write."""
 
     __slots__ = ("__weakref__", "_guard", "_pause", "_signal", "_wake", "_watch", "told")
@@ -147,7 +147,7 @@ class DiskNews:
         self._pause = PAUSE_MIN_S
 
     def wait(self, timeout: float | None) -> None:
-        """See :class:`News`."""
+        """See :class:`ChangeSignal`."""
         pause = self.pause()
         if timeout is not None:
             pause = max(min(pause, timeout), 0.0)
@@ -162,7 +162,7 @@ class DiskNews:
             watch.clear()
 
     def wake(self) -> None:
-        """See :class:`News`."""
+        """See :class:`ChangeSignal`."""
         release(self._signal)
         with self._guard:
             if self._wake >= 0:
@@ -208,13 +208,13 @@ def follow(view: Followed, start: int, timeout: float | None) -> Iterator[Record
         news.close()
 
 
-def _wait(view: Followed, news: News, offset: int, timeout: float | None) -> bool:
+def _wait(view: Followed, news: ChangeSignal, offset: int, timeout: float | None) -> bool:
     """Whether there is something at ``offset``; False when ``timeout`` passed first."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         view.look()
         if view.end_offset > offset:
-            if isinstance(news, DiskNews):
+            if isinstance(news, FileWatchSignal):
                 news.came()
             return True
         left = None if deadline is None else deadline - time.monotonic()

@@ -26,11 +26,11 @@ from pyreplog.errors import ClosedError, ConfigError, CorruptLogError, LockedErr
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
-from pyreplog.runtime.exits import forget, remember, remembered
+from pyreplog.runtime.at_exit import forget, remember, remembered
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.locking import log_wait
-from pyreplog.runtime.lookout import Lookout
 from pyreplog.runtime.opening import Asked, check_clock, check_disk, check_progress, disk_of, folder_of, open_for_reading, open_for_writing
+from pyreplog.runtime.spool_watcher import SpoolWatcher
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, SkippingView, WriterView, record_lists, records, teller_of
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, anchored, current_process
@@ -119,13 +119,13 @@ def open_log(
         raise ConfigError("above_high_watermark belongs to mode='r': the writer's opening decides what becomes of the records above it")
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
-    lookout: Lookout | None = None
+    lookout: SpoolWatcher | None = None
     made: list[LogWriter] = []  # noted before anything can come between: a signal handler that raises leaves no folder locked
     asked = Asked.of(topic, partition, durability, config, buffer_memory, max_block_ms)
     opening = partial(open_for_writing, disk, clock, place, asked, _name(folder), progress, made)
     try:
         writer = wait.call(partial(_open, opening, place))
-        lookout = Lookout(disk, place, clock, writer) if takes_spool else None
+        lookout = SpoolWatcher(disk, place, clock, writer) if takes_spool else None
         writing = WriterView(writer, max_batch_bytes)
         return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
     except BaseException:
@@ -169,7 +169,7 @@ class Log:
     """
 
     def __init__(
-        self, path: str, view: WriterView | ReaderView | CommittedView, writer: LogWriter | None, lookout: Lookout | None = None
+        self, path: str, view: WriterView | ReaderView | CommittedView, writer: LogWriter | None, lookout: SpoolWatcher | None = None
     ) -> None:
         """Made by :func:`open_log`."""
         self._path = path
@@ -640,7 +640,7 @@ def _in_time(view: LogView | SkippingView, start: int, end: int, low: int | None
             yield record
 
 
-def _close(view: LogView, writer: LogWriter | None, lookout: Lookout | None) -> None:
+def _close(view: LogView, writer: LogWriter | None, lookout: SpoolWatcher | None) -> None:
     """All that one opening made."""
     if lookout is not None:
         lookout.stop()

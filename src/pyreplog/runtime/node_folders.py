@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from pyreplog.controller import STATE_FILE, BrokerImage
 from pyreplog.errors import ConfigError, CorruptError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import has_root_file, is_partition, read_cluster, read_nodes, read_properties, write_cluster, write_nodes
 from pyreplog.ports import Disk
-from pyreplog.quorum import STATE_FILE, BrokerImage
 from pyreplog.runtime.opening import check_alone, folder_of
 from pyreplog.system import anchored
 

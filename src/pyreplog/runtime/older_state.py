@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyreplog.controller import STATE_FILE, ControllerState
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import parse_directory_name, read_epochs, read_topic_id
 from pyreplog.ports import Disk
-from pyreplog.quorum import STATE_FILE, ControllerState
 from pyreplog.values import TopicPartition
 
 __all__ = ["check_not_older"]

@@ -21,17 +21,17 @@ from pyreplog.config import (
     suggestion,
     whole,
 )
+from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
 from pyreplog.log import (
     Finder,
     Log,
     LogReader,
     LogRoot,
-    Origin,
+    RecoveryContext,
     check_topic,
     deeper_logs,
     directory_name,
-    distrusted,
     find_roots,
     has_root_file,
     hidden_roots,
@@ -41,9 +41,9 @@ from pyreplog.log import (
     read_cluster,
     root_above,
     topic_id_of,
+    unsafe_permissions,
 )
 from pyreplog.ports import Clock, Disk
-from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
@@ -160,7 +160,7 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
 def _opened(disk: Disk, finder: Finder, key: TopicPartition) -> LogReader:
     reader = finder.open(key)
     assert reader is not None, "it was found just now"
-    if refusal := distrusted(disk, [reader]):
+    if refusal := unsafe_permissions(disk, [reader]):
         LOGGER.warning("%s; it is read all the same", refusal)
     _warn_of_rest(reader)
     return reader
@@ -438,8 +438,8 @@ def _reopen(root: LogRoot, key: TopicPartition) -> Log:
     """As after a kill of the process: what was written is in the page cache."""
     old = root.logs[key]
     old.close(clean=False)
-    origin = Origin(clean=False, same_boot=True, log_start_offset=old.start_offset)
+    origin = RecoveryContext(clean=False, same_boot=True, log_start_offset=old.start_offset)
     log = Log.open(old.disk, old.directory, key, None, old.clock, None, origin)
-    log.keep_tail(0)
+    log.set_tail_cache_size(0)
     root.logs[key] = log
     return log

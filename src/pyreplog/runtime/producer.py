@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import NoReturn, SupportsIndex, TypeVar
 
-from pyreplog.client import Acks, Outcome
+from pyreplog.client import Acks, BatchResult
 from pyreplog.client import Producer as Machine
 from pyreplog.config import check_seconds, listed
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, ReentrantCallError, UnknownTopicError
@@ -16,8 +16,8 @@ from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
 from pyreplog.runtime.advice import Advice
-from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.runtime.face import Face
+from pyreplog.runtime.client_face import ClientFace
+from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.logger import tell_unheard
 from pyreplog.runtime.opening import check_name
 
@@ -35,7 +35,7 @@ def _listed(given: Iterable[_Item] | None, name: str) -> Sequence[_Item] | None:
     return list(given)
 
 
-class Producer(Face[Machine]):
+class Producer(ClientFace[Machine]):
     """Sends records to a cluster's topics. Made by ``cluster.producer()``; use it in ``with``, or call ``close``.
 
     ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records sent meanwhile share batches.
@@ -47,7 +47,7 @@ class Producer(Face[Machine]):
         self,
         driver: Driver,
         advice: Advice,
-        make: Callable[[Callable[[Exception | None], None]], tuple[Machine, Seat]],
+        make: Callable[[Callable[[Exception | None], None]], tuple[Machine, DrivenMachine]],
         on_close: Callable[[Producer], None],
         cluster: str,
     ) -> None:
@@ -217,7 +217,7 @@ class Producer(Face[Machine]):
                     raise
                 return  # the record was taken, and who could make room is this thread itself
 
-    def _unsettled(self) -> list[Outcome]:
+    def _unsettled(self) -> list[BatchResult]:
         machine, seat = self._place
         with seat.free():
             waiting = machine.unsettled()

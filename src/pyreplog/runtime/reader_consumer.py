@@ -18,7 +18,7 @@ from pyreplog.mutex import new_mutex
 from pyreplog.ports import Disk
 from pyreplog.record import Record
 from pyreplog.runtime.catalog import Catalog
-from pyreplog.runtime.follow import DiskNews
+from pyreplog.runtime.follow import FileWatchSignal
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.subject import Subject, partitions_of, place_of, topics_of
 from pyreplog.runtime.views import ReaderView, record_lists
@@ -83,7 +83,7 @@ class ReaderConsumer:
         self._looked_s = 0.0
         self._left: deque[Record] = deque()
         """Read, and not given out yet: what the next call gets."""
-        self._waiting: set[DiskNews] = set()
+        self._waiting: set[FileWatchSignal] = set()
         self.assign(subject)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -202,7 +202,7 @@ class ReaderConsumer:
 
     def _await_more(self, deadline: float | None) -> bool:
         """Whether something was read before ``deadline`` passed (by ``time.monotonic``; None: never passes)."""
-        news: DiskNews | None = None
+        news: FileWatchSignal | None = None
         try:
             while True:
                 if self._fill():
@@ -218,16 +218,16 @@ class ReaderConsumer:
             if news is not None:
                 self._end_waiting(news)
 
-    def _begin_waiting(self) -> DiskNews:
+    def _begin_waiting(self) -> FileWatchSignal:
         """Says from now on when there may be more to read; ``close`` wakes it. End it with :meth:`_end_waiting`."""
         with self._state:
             marks = [mark for cursor in self._cursors.values() for mark in cursor.view.marks]
-        news = DiskNews(self._disk, marks)
+        news = FileWatchSignal(self._disk, marks)
         with self._state:
             self._waiting.add(news)
         return news
 
-    def _end_waiting(self, news: DiskNews) -> None:
+    def _end_waiting(self, news: FileWatchSignal) -> None:
         with self._state:
             self._waiting.discard(news)
         news.close()

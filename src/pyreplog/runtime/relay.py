@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pyreplog.client import Relay
+from pyreplog.client import BatchForwarder
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ForkedError, OutcomeUnknownError, UnknownTopicError
-from pyreplog.log import Intake
+from pyreplog.log import LogValidator
 from pyreplog.ports import Clock
 from pyreplog.record import RecordBatch
 from pyreplog.runtime.admin import Admin
-from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.values import TopicPartition
 
 __all__ = ["ClusterAppender"]
@@ -30,7 +30,7 @@ class ClusterAppender:
         self,
         admin: Admin,
         driver: Driver,
-        make: Callable[[Callable[[Exception | None], None]], tuple[Relay, Seat]],
+        make: Callable[[Callable[[Exception | None], None]], tuple[BatchForwarder, DrivenMachine]],
         stopping: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -55,7 +55,7 @@ class ClusterAppender:
             known = self._config[key.topic] = (len(description.partitions), LogConfig.from_mapping(dict(description.config)))
         if key.partition >= known[0]:
             raise UnknownTopicError(f"{key}: the topic has partitions 0 to {known[0] - 1}")
-        return Intake(known[1], key, self._clock).check
+        return LogValidator(known[1], key, self._clock).check
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """See :class:`pyreplog.spool.Appender`."""

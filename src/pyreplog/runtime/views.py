@@ -16,7 +16,7 @@ from pyreplog.errors import BatchTooLargeError, ConfigError, CorruptError, Corru
 from pyreplog.log import READ_COMMITTED, CommittedSource, LogReader, SkippingSource, StableSource, check_skipping
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, record_lists_of, split
-from pyreplog.runtime.follow import DiskNews, Followed, News
+from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
@@ -166,7 +166,7 @@ class WriterView:
         """The records of the half-open range."""
         return records(self, start, end)
 
-    def news(self) -> News:
+    def news(self) -> ChangeSignal:
         """Comes from the writer itself, in the moment the high watermark moves."""
         return self._writer.news()
 
@@ -184,7 +184,7 @@ class ReaderView:
         self._disk = disk
         self._guard = Guard(f"the reader of {reader.directory!r}")
         self._closed = False
-        self._news: weakref.WeakSet[DiskNews] = weakref.WeakSet()
+        self._news: weakref.WeakSet[FileWatchSignal] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
         self.is_checked = True
         _readers.add(self)
@@ -295,10 +295,10 @@ class ReaderView:
         """The records of the half-open range."""
         return records(self, start, end)
 
-    def news(self) -> DiskNews:
+    def news(self) -> FileWatchSignal:
         """From the disk, which is asked to tell of writes to the marks."""
         with self._lock:
-            news = DiskNews(self._disk, self._reader.marks)
+            news = FileWatchSignal(self._disk, self._reader.marks)
             self._news.add(news)
             return news
 
@@ -395,7 +395,7 @@ class CommittedView:
         """The records of the half-open range."""
         return records(self, start, end)
 
-    def news(self) -> News:
+    def news(self) -> ChangeSignal:
         """Of the view: some of it may concern only what is not committed yet."""
         return self._view.news()
 
@@ -462,7 +462,7 @@ class SkippingView:
         """The sound records of the half-open range."""
         return records(self, start, end)
 
-    def news(self) -> News:
+    def news(self) -> ChangeSignal:
         """Of the view."""
         return self._view.news()
 

@@ -1,12 +1,13 @@
-"""LogWriter: one partition that this process writes directly, without replicas. What is behind ``open_log`` in mode ``"a"``.
+"""LogWriter: one partition that this process writes directly, without replicas. What is behind ``open_log`` in mode
+``"a"``.
 
-One lock guards the log and the batch being gathered; a sync runs without it (:mod:`pyreplog.runtime.syncer`). The log's high watermark is
-its end that counts: the flushed one under durability ``sync``, the written one under ``os``. The mark that tells other processes is written
-before anything is acknowledged.
+One lock guards the log and the batch being gathered; a sync runs without it (:mod:`pyreplog.runtime.group_commit`).
+The log's high watermark is its end that counts: the flushed one under durability ``sync``, the written one under
+``os``. The mark that tells other processes is written before anything is acknowledged.
 
-A signal handler that raises (Ctrl-C) may do so between any two steps of an append. The section that changes the log is therefore fenced
-by a flag, and whoever finds it standing opens the partition again from its files, as after a kill: what was acknowledged is there. The
-lock is always taken by ``with``: see :mod:`pyreplog.runtime.guard`.
+A signal handler that raises (Ctrl-C) may do so between any two steps of an append. The section that changes the log
+is therefore fenced by a flag, and whoever finds it standing opens the partition again from its files, as after a
+kill: what was acknowledged is there. The lock is always taken by ``with``: see :mod:`pyreplog.runtime.guard`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from pyreplog.arrow import ArrowRows
-from pyreplog.client import Acks, Failures, Outcome, Pending
+from pyreplog.client import Acks, BatchResult, Completion, Failures
 from pyreplog.config import INT64_MAX, MAX_BATCH_BYTES
 from pyreplog.errors import (
     ClosedError,
@@ -34,21 +35,21 @@ from pyreplog.errors import (
 )
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
-from pyreplog.moments import TIMESTAMP_MAX
 from pyreplog.mutex import new_mutex
 from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
-from pyreplog.runtime.awaited import loop_future
 from pyreplog.runtime.background import LINGER_S, Background
-from pyreplog.runtime.chores import Chores
+from pyreplog.runtime.backpressure import UnsyncedBudget
 from pyreplog.runtime.encoder import Encoder
-from pyreplog.runtime.follow import WriterNews
+from pyreplog.runtime.follow import WriterSignal
+from pyreplog.runtime.group_commit import GroupCommit
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.logger import LOGGER, tell_unheard
-from pyreplog.runtime.room import Room
-from pyreplog.runtime.row_stamps import RowStamps
-from pyreplog.runtime.syncer import Syncer
+from pyreplog.runtime.loop_future import loop_future
+from pyreplog.runtime.maintenance import Maintenance
+from pyreplog.runtime.row_timestamps import RowStamps
 from pyreplog.system import SystemClock
+from pyreplog.timestamps import TIMESTAMP_MAX
 from pyreplog.values import LogStats
 
 __all__ = ["BUFFER_MEMORY", "MAX_BLOCK_MS", "LogWriter"]
@@ -64,12 +65,14 @@ RETRY_NS: Final = 500_000_000
 
 
 def _is_foreign(error: BaseException) -> bool:
-    """Whether a signal handler raised it, and so cut a change short anywhere: no refusal, although it may look like one."""
+    """Whether a signal handler raised it, and so cut a change short anywhere: no refusal, although it may look like
+    one."""
     return isinstance(error, ReentrantCallError) or is_interruption(error)
 
 
 class LogWriter:
-    """Appends to one partition, from any number of threads. Owns the root, the partition's log and one background thread."""
+    """Appends to one partition, from any number of threads. Owns the root, the partition's log and one background
+    thread."""
 
     def __init__(
         self,
@@ -81,8 +84,8 @@ class LogWriter:
         buffer_memory: int = BUFFER_MEMORY,
         max_block_ms: float = MAX_BLOCK_MS,
     ) -> None:
-        """Takes ``root`` and ``log`` over and leads ``log`` in a new epoch. ``reopen`` opens the partition again as after a kill; ``name``
-        is what errors call the log."""
+        """Takes ``root`` and ``log`` over and leads ``log`` in a new epoch. ``reopen`` opens the partition again as
+        after a kill; ``name`` is what errors call the log."""
         self.log = log
         self.name = name
         self._guard = Guard(name)
@@ -96,39 +99,40 @@ class LogWriter:
         self.abandoned: Callable[[], None] | None = None
         """Closes what was made with it, where nobody holds its face any more."""
         self._root = root
-        self._reopen = reopen
+        self._reopen_log = reopen
         self._now_ms = clock.wall_ms
         # None: the core asks this machine's clock itself, for each record of `append_nowait`.
         self._stamp_ms = None if isinstance(clock, SystemClock) else clock.wall_ms
         self._now_ns = clock.monotonic_ns
-        self._syncer = Syncer(log, name, self._guard, self._mend, self._after_sync, self._after_failure)
+        self._syncer = GroupCommit(log, name, self._guard, self._reopen_if_interrupted, self._after_sync, self._after_failure)
         self._background = Background(f"pyreplog {log.topic_partition}", self._work)
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
         config = log.config
         self._sync_each = config.durability == "sync"
         self._flushes = not self._sync_each and (config.flush_messages != INT64_MAX or config.flush_ms != INT64_MAX)
-        log.keep_tail(0)  # readers take from the page cache, and the builders' buffers are free again at once
+        log.set_tail_cache_size(0)  # readers take from the page cache, and the builders' buffers are free again at once
         self._gather_size_max = min(GATHER_SIZE_MAX, buffer_memory // 4)
         self._encoder = Encoder(log, clock.wall_ms)
         self.bounded = self._encoder.bounded
         """Whether a record's own timestamp is looked at before it is gathered: :attr:`gathering` does not."""
         self._gatherer = BatchBuilder(self._encoder.size_target, timestamp_max=TIMESTAMP_MAX)
-        # One call into the core for each record of `append_nowait`, with no lock. What it does not take goes the long way.
+        # One call into the core for each record of `append_nowait`, with no lock. What it does not
+        # take goes the long way.
         self.gathering = Gathering(self._gatherer, self._stamp_ms, self._gather)
-        self._gathering: Outcome | None = None
+        self._gathering: BatchResult | None = None
         self._stamps: list[int] = []
-        self._unsettled: deque[tuple[Appended, Outcome]] = deque()  # written, to be settled by a sync
-        self._followers: list[WriterNews] = []
+        self._unsettled: deque[tuple[Appended, BatchResult]] = deque()  # written, to be settled by a sync
+        self._followers: list[WriterSignal] = []
         self._failures = Failures()
-        self._seen: Outcome | None = None
-        self._hurry = False
+        self._last_seen_batch: BatchResult | None = None
+        self._sync_now = False
         # Only what waits for a sync: under `os` nothing does.
-        self._room = Room(buffer_memory, max_block_ms)
+        self._room = UnsyncedBudget(buffer_memory, max_block_ms)
         self._is_new = True
         self._look: Callable[[], float | None] | None = None
         self._look_due_ns = 0
-        self._chores = Chores(root, self._now_ns())
+        self._chores = Maintenance(root, self._now_ns())
         self._lead()
         self._chores.begin(log)
 
@@ -138,7 +142,8 @@ class LogWriter:
         return self._guard.free()
 
     def watch(self, look: Callable[[], float | None]) -> None:
-        """Call ``look`` now, and from the background thread after as many seconds as it returns each time, until that is None.
+        """Call ``look`` now, and from the background thread after as many seconds as it returns each time, until
+        that is None.
 
         Once, before anything is appended: which then need not wait until a thread has started.
         """
@@ -155,7 +160,7 @@ class LogWriter:
         log.on_roll = self._retain_soon
         self.epoch = log.epochs.latest + 1
         log.become_leader(self.epoch)
-        log.advance_high_watermark(log.counted_end)
+        log.advance_high_watermark(log.ack_offset)
         log.write_mark()
 
     # ------------------------------------------------------------------------------------------------------------------ appending
@@ -166,7 +171,7 @@ class LogWriter:
         if guard.is_mine():  # as in `lock`: what is appended by itself is many
             raise guard.refuse()
         with guard.lock:
-            self._enter()
+            self._prepare_change()
             offset = self._write(self._encoder.one(value, key, headers, timestamp)).base_offset
         try:
             if self._sync_each:
@@ -184,10 +189,11 @@ class LogWriter:
         headers: Sequence[Headers] | None,
         timestamps: Sequence[int | datetime] | None,
     ) -> range:
-        """The offsets of many records, which count when this returns: one batch where they fit, several in order where not."""
+        """The offsets of many records, which count when this returns: one batch where they fit, several in order
+        where not."""
         count = len(values)
         with self.lock:
-            self._enter()
+            self._prepare_change()
             if not count:
                 return range(self.log.end_offset, self.log.end_offset)
             batches = self._encoder.many(values, keys, headers, timestamps, self._now_ms())
@@ -198,7 +204,7 @@ class LogWriter:
                 self._write(batches[0][0])
             else:
                 in_part = self._write_several((batch for batch, _ in batches), offsets)
-        return self._counted(offsets, in_part)
+        return self._await_durable(offsets, in_part)
 
     def append_many_nowait(
         self,
@@ -209,9 +215,9 @@ class LogWriter:
     ) -> Acks:
         """The same records, written when this returns, and handles on when they count."""
         self.await_room()
-        runs: list[tuple[Outcome, int, int]] = []
+        runs: list[tuple[BatchResult, int, int]] = []
         with self.lock:
-            self._enter()
+            self._prepare_change()
             if len(values):
                 stamp = self._now_ms()
                 row = 0
@@ -226,27 +232,27 @@ class LogWriter:
         self._encoder.check_rows(rows)
         count = rows.row_count
         with self.lock:
-            self._enter()
+            self._prepare_change()
             start = self.log.end_offset
             offsets = range(start, start + count)
             in_part = self._write_several((batch for batch, _, _, _ in self._encoder.rows(rows)), offsets)
-        return self._counted(offsets, in_part)
+        return self._await_durable(offsets, in_part)
 
     def append_arrow_nowait(self, rows: ArrowRows) -> Acks:
         """The same rows, written when this returns, and handles on when they count."""
         self._encoder.check_rows(rows)
         self.await_room()
-        runs: list[tuple[Outcome, int, int]] = []
+        runs: list[tuple[BatchResult, int, int]] = []
         with self.lock:
-            self._enter()
+            self._prepare_change()
             for batch, row, count, stamp in self._encoder.rows(rows):
                 self._write_later(batch, count, RowStamps(rows, row, count, stamp), runs)
         self._background.arm()
         return Acks(runs)
 
-    def _counted(self, offsets: range, in_part: tuple[int, Exception] | None) -> range:
-        """The range, once it counts. ``in_part``: of :meth:`_write_several`; raised once what is there counts, so that whoever then reads
-        finds it."""
+    def _await_durable(self, offsets: range, in_part: tuple[int, Exception] | None) -> range:
+        """The range, once it counts. ``in_part``: of :meth:`_write_several`; raised once what is there counts, so
+        that whoever then reads finds it."""
         end, rest = offsets.stop, ""
         if in_part is not None:
             end = in_part[0]
@@ -266,17 +272,18 @@ class LogWriter:
     def _unsynced_error(
         self, count: int, error: StorageError | ClosedError | ReentrantCallError | MemoryError, rest: str = ""
     ) -> UnsyncedError:
-        """What to tell of records that are in the log, and whose sync failed with ``error``; ``rest``: of those that are not."""
+        """What to tell of records that are in the log, and whose sync failed with ``error``; ``rest``: of those
+        that are not."""
         cause: Exception = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
         if isinstance(error, MemoryError):
             cause = MemoryError("there was no memory left")
         return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}{rest}", cause)
 
     def _write_later(
-        self, batch: memoryview, count: int, stamps: Sequence[int | datetime] | int, runs: list[tuple[Outcome, int, int]]
+        self, batch: memoryview, count: int, stamps: Sequence[int | datetime] | int, runs: list[tuple[BatchResult, int, int]]
     ) -> None:
         """Write a batch whose records nobody waits for; what the disk refuses, its handles tell."""
-        outcome = Outcome(self, *self.log.topic_partition, stamps)
+        outcome = BatchResult(self, *self.log.topic_partition, stamps)
         runs.append((outcome, 0, count))
         try:
             appended = self._write(batch)
@@ -287,7 +294,7 @@ class LogWriter:
             return
         self._note_written(appended, outcome)
 
-    def _note_written(self, appended: Appended, outcome: Outcome) -> None:
+    def _note_written(self, appended: Appended, outcome: BatchResult) -> None:
         """What nobody waits for is in the log. Under ``os`` it counts; under ``sync`` the next sync settles it."""
         if self._sync_each:
             self._unsettled.append((appended, outcome))
@@ -297,7 +304,8 @@ class LogWriter:
     def append_nowait(
         self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
     ) -> Ack:
-        """A handle on one record, which joins the batch being gathered. Whoever waits first writes the batch, or the background thread."""
+        """A handle on one record, which joins the batch being gathered. Whoever waits first writes the batch, or
+        the background thread."""
         if timestamp is not None and self.bounded:
             timestamp = self._encoder.check_time(timestamp)
         ack: Ack = self.gathering.append(value, key=key, headers=headers, timestamp=timestamp)
@@ -317,8 +325,9 @@ class LogWriter:
                 if ack is not None:
                     return ack
 
-    def offer(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack | None:
-        """As :meth:`append_nowait`, where that needs neither the disk nor a wait. None: nothing was taken; take the long way."""
+    def try_append_nowait(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack | None:
+        """As :meth:`append_nowait`, where that needs neither the disk nor a wait. None: nothing was taken; take the
+        long way."""
         if timestamp is not None and self.bounded:
             timestamp = self._encoder.check_time(timestamp)
         ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
@@ -336,12 +345,12 @@ class LogWriter:
             if held and held[0]:
                 lock.release()
 
-    def _begin_gathering(self) -> Outcome:
+    def _begin_gathering(self) -> BatchResult:
         self._check()
         self._background.start()
         topic, partition = self.log.topic_partition
         self._stamps = []
-        self._gathering = outcome = Outcome(self, topic, partition, self._stamps)
+        self._gathering = outcome = BatchResult(self, topic, partition, self._stamps)
         try:
             self._gatherer.begin(outcome, self._stamps, self._gather_size_max)
         except MemoryError:  # it did not begin, and what it holds is the batch before
@@ -351,11 +360,11 @@ class LogWriter:
         return outcome
 
     def _gather_anew(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack | None:
-        """The batch being gathered is full: write it and begin the next, again while others, who need no lock, fill that one too. None:
-        they did, and there is no room for one more."""
+        """The batch being gathered is full: write it and begin the next, again while others, who need no lock, fill
+        that one too. None: they did, and there is no room for one more."""
         while True:
             if self._gatherer.count:
-                self._enter()
+                self._prepare_change()
             begun = self._begin_gathering()
             ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
             if ack is not None:
@@ -370,7 +379,7 @@ class LogWriter:
         stamp = self._now_ms() if timestamp is None else timestamp
         batch = self._encoder.one(value, key, headers, stamp)
         self._encoder.check_size(batch, 0)
-        runs: list[tuple[Outcome, int, int]] = []
+        runs: list[tuple[BatchResult, int, int]] = []
         self._write_later(batch, 1, [stamp], runs)
         return Ack(runs[0][0], 0)
 
@@ -383,14 +392,14 @@ class LogWriter:
         return not self._sync_each or self._waiting_size() + self._gather_size_max <= self._room.size_max
 
     def await_room(self, since: float | None = None) -> None:
-        """Back-pressure: return once one more batch may wait for the disk; BufferExhaustedError ``max_block_ms`` after ``since``, a
-        moment of ``time.monotonic`` (None: now). REQUIRES that the lock is not held."""
+        """Back-pressure: return once one more batch may wait for the disk; BufferExhaustedError ``max_block_ms``
+        after ``since``, a moment of ``time.monotonic`` (None: now). REQUIRES that the lock is not held."""
         if not self._has_room():
             self._guard.free()  # a wait within this thread's own change would be for nothing
             self._room.wait(self._has_room, self._waiting_size, self.check, self._sync_soon, since)
 
     def _sync_soon(self) -> None:
-        self._hurry = True
+        self._sync_now = True
         self._background.wake()
 
     def _write_gathered(self) -> None:
@@ -415,9 +424,10 @@ class LogWriter:
             raise
 
     def _write_rest(self) -> None:
-        """For who vouches for what was gathered: write it. Raises what its handles hear, and what keeps the log from being whole."""
+        """For who vouches for what was gathered: write it. Raises what its handles hear, and what keeps the log
+        from being whole."""
         if self._busy:
-            self._repair()
+            self._reopen()
         gathered = self._gathering
         if gathered is not None:
             self._write_gathered()
@@ -425,14 +435,15 @@ class LogWriter:
                 gathered.asked = True
                 raise gathered.error
 
-    def _fail(self, outcome: Outcome, count: int, error: BaseException) -> None:
-        """So many records were refused, or nobody knows: their handles tell, and the end of the log does where nobody asks these."""
+    def _fail(self, outcome: BatchResult, count: int, error: BaseException) -> None:
+        """So many records were refused, or nobody knows: their handles tell, and the end of the log does where
+        nobody asks these."""
         self._failures.note(outcome, count)
         outcome.fail(error)
 
     # ------------------------------------------------------------------------------------------------------------------- the log
 
-    def _enter(self) -> None:
+    def _prepare_change(self) -> None:
         """Before a change: usable, whole, and in order behind what was gathered."""
         if self._busy or self._failure is not None or self._syncer.failure is not None:
             self._check()
@@ -446,7 +457,8 @@ class LogWriter:
 
     @property
     def _is_mendable(self) -> bool:
-        """Whether a change was interrupted half-way and no more is wrong, although the log may have ended with it."""
+        """Whether a change was interrupted half-way and no more is wrong, although the log may have ended with
+        it."""
         return self._busy and not self._syncer.poisoned
 
     def check(self) -> None:
@@ -459,11 +471,11 @@ class LogWriter:
     def _check(self) -> None:
         self.check()
         if self._busy:
-            self._repair()
+            self._reopen()
 
     def _write(self, batch: memoryview, times_checked: bool = True) -> Appended:
-        """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this returns. ``times_checked``: as
-        :meth:`pyreplog.log.Log.append_as_leader`."""
+        """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this returns.
+        ``times_checked``: as :meth:`pyreplog.log.Log.append_as_leader`."""
         log = self.log
         appended: Appended | None = None
         if self._is_new:  # first: where no thread is to be had, nothing is appended
@@ -493,7 +505,8 @@ class LogWriter:
         return appended
 
     def _write_several(self, batches: Iterable[memoryview], offsets: range) -> tuple[int, Exception] | None:
-        """The batches of one append. To refuse a later one does not undo the first: where what is written ends then, and the refusal."""
+        """The batches of one append. To refuse a later one does not undo the first: where what is written ends
+        then, and the refusal."""
         try:
             for batch in batches:
                 self._write(batch)
@@ -505,9 +518,10 @@ class LogWriter:
         return None
 
     def append_batch(self, batch: memoryview) -> Appended:
-        """Append one encoded batch of a producer, checked by the caller, or find that it is there. It counts after :meth:`settle`."""
+        """Append one encoded batch of a producer, checked by the caller, or find that it is there. It counts after
+        :meth:`settle`."""
         with self.lock:
-            self._enter()
+            self._prepare_change()
             return self._write(batch, times_checked=False)
 
     def keep_producers(self, producer_ids: frozenset[int]) -> None:
@@ -561,8 +575,8 @@ class LogWriter:
         self._fail_all(error)
 
     def _fail_all(self, reason: PyreplogError | None = None) -> None:
-        """Of a log that takes nothing any more: whoever waits hears of it, for what was written (with ``reason``, if there is one) and for
-        what was only gathered. REQUIRES the lock."""
+        """Of a log that takes nothing any more: whoever waits hears of it, for what was written (with ``reason``,
+        if there is one) and for what was only gathered. REQUIRES the lock."""
         self._gatherer.reset()  # takes nothing any more
         try:
             self.check()
@@ -587,27 +601,29 @@ class LogWriter:
         for news in tuple(self._followers):
             news.wake()
 
-    def news(self) -> WriterNews:
-        """Woken from now on whenever the high watermark moves, the log is poisoned, or closed. The caller closes it."""
-        news = WriterNews(self._forget_follower)
+    def news(self) -> WriterSignal:
+        """Woken from now on whenever the high watermark moves, the log is poisoned, or closed. The caller closes
+        it."""
+        news = WriterSignal(self._forget_follower)
         self._followers.append(news)
         return news
 
-    def _forget_follower(self, news: WriterNews) -> None:
+    def _forget_follower(self, news: WriterSignal) -> None:
         try:
             self._followers.remove(news)
         except ValueError:  # closed twice
             pass
 
-    def _mend(self) -> None:
-        """Before a look, or a wait: a repair that was itself interrupted leaves a log that is closed, and a change may leave one ended."""
+    def _reopen_if_interrupted(self) -> None:
+        """Before a look, or a wait: a repair that was itself interrupted leaves a log that is closed, and a change
+        may leave one ended."""
         if self._busy and self.failure is None:
-            self._repair()
+            self._reopen()
 
-    def _repair(self) -> None:
+    def _reopen(self) -> None:
         """Open the partition again after a change that was interrupted half-way."""
         LOGGER.warning("%s: an append was interrupted; opening the partition again", self.name)
-        self.log = self._reopen()
+        self.log = self._reopen_log()
         self._syncer.replace_log(self.log)
         self._room.clear()
         self._lead()
@@ -619,15 +635,15 @@ class LogWriter:
         """The log's clock."""
         return self._now_ns()
 
-    def wait_for(self, pending: Pending, timeout: float | None) -> None:
-        """Bring ``pending`` about and return when it is settled; TimeoutError as :meth:`Syncer.wait`."""
+    def wait_for(self, pending: Completion, timeout: float | None) -> None:
+        """Bring ``pending`` about and return when it is settled; TimeoutError as :meth:`GroupCommit.wait`."""
         with self.lock:
             if pending is self._gathering:
-                self._enter()
+                self._prepare_change()
             written = next((appended for appended, waiting in self._unsettled if waiting is pending), None)
         if written is not None and not pending.settled:
             if timeout == 0:  # a sync that the caller carried out itself would be waited for
-                self._hurry = True
+                self._sync_now = True
                 self._background.wake()
                 raise TimeoutError("not on stable storage yet; it is on its way there")
             try:
@@ -638,23 +654,24 @@ class LogWriter:
         self._check_process(pending)  # it may have been on its way from the one to the other
         assert pending.settled, "what is neither gathered nor waits for a sync is settled"
 
-    def _check_process(self, pending: Pending) -> None:
+    def _check_process(self, pending: Completion) -> None:
         if isinstance(self._failure, ForkedError) and not pending.settled:
             raise again(self._failure)
 
-    def future_of(self, pending: Pending) -> Any:
+    def future_of(self, pending: Completion) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled, by the background thread."""
         self._check_process(pending)
         future, end = loop_future()
         if not pending.add_waiter(end):
             future.set_result(None)
         else:
-            self._hurry = True
+            self._sync_now = True
             self._background.wake()
         return future
 
     def flush(self) -> None:
-        """Make everything appended so far durable, what ``append_nowait`` gathered included. Raises what kept that from being written."""
+        """Make everything appended so far durable, what ``append_nowait`` gathered included. Raises what kept that
+        from being written."""
         with self.lock:
             self.check()
             self._write_rest()
@@ -662,25 +679,26 @@ class LogWriter:
         self._syncer.wait(end)
 
     def settle_gathered(self) -> None:
-        """Append what was gathered, so that it can be read (under ``sync``: once it is synced). A poisoned log is read up to what was
-        durable."""
+        """Append what was gathered, so that it can be read (under ``sync``: once it is synced). A poisoned log is
+        read up to what was durable."""
         if self._gathering is not None:
             with self.lock:
                 if self._failure is None and self.failure is not None:
                     self._fail_all()
                 else:
-                    self._enter()
+                    self._prepare_change()
 
     def read(self, offset: int, size_max: int, end_offset: int) -> LogSlice:
         """See :meth:`pyreplog.log.Log.read`."""
         with self.lock:
-            self._mend()
+            self._reopen_if_interrupted()
             return self.log.read(offset, size_max, end_offset)
 
     def find_timestamp(self, timestamp: int, size_max: int = MAX_BATCH_BYTES) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record below the high watermark that is as late as ``timestamp`` (ms)."""
+        """(offset, timestamp) of the first record below the high watermark that is as late as ``timestamp``
+        (ms)."""
         with self.lock:
-            self._mend()
+            self._reopen_if_interrupted()
             return self.log.find_timestamp(timestamp, self.log.high_watermark, size_max)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
@@ -695,7 +713,7 @@ class LogWriter:
 
     def _work(self) -> float | None:
         """What nobody waits for. The seconds until there is something to do again."""
-        pause_s = self._tend()
+        pause_s = self._background_step()
         if self._look is None or self._look_due_ns == INT64_MAX:
             return pause_s
         if self._now_ns() >= self._look_due_ns:
@@ -703,7 +721,7 @@ class LogWriter:
         look_s = max(self._look_due_ns - self._now_ns(), 0) / 1e9
         return look_s if pause_s is None else min(pause_s, look_s)
 
-    def _tend(self) -> float | None:
+    def _background_step(self) -> float | None:
         end = -1
         try:
             with self.lock:
@@ -713,17 +731,18 @@ class LogWriter:
                     return None
                 now = self._now_ns()
                 flush_due = not self._sync_each and self.log.sync_due(now)
-                if self._gathering is not self._seen and not self._hurry and not flush_due and now < self._chores.due_ns:
+                if self._gathering is not self._last_seen_batch and not self._sync_now and not flush_due and now < self._chores.due_ns:
                     # Begun since the last look: who fills batches this fast needs no help.
-                    self._seen = self._gathering
+                    self._last_seen_batch = self._gathering
                     return LINGER_S
-                self._hurry = False
-                self._enter()
+                self._sync_now = False
+                self._prepare_change()
                 if self._unsettled or flush_due or (not self._sync_each and self.log.sync_due(now)):
                     end = self.log.end_offset
             if end >= 0:
                 self._syncer.wait(end)
-            # Last, so that nobody who waits for the sync waits for these too; and in any case, so that no load puts them off for good.
+            # Last, so that nobody who waits for the sync waits for these too; and in any case, so
+            # that no load puts them off for good.
             self._do_chores(now)
         except PyreplogError as error:
             LOGGER.error("%s: %s", self.name, error)
@@ -737,7 +756,7 @@ class LogWriter:
         if now < self._chores.due_ns:
             return
         with self.lock:
-            self._mend()
+            self._reopen_if_interrupted()
             if self.failure is None:
                 with self._fence():
                     self._chores.do(self.log, now)
@@ -755,7 +774,7 @@ class LogWriter:
     def delete_records(self, before: int) -> int:
         """See :meth:`pyreplog.log.Log.delete_records`; whole segments below go at once."""
         with self.lock:
-            self._enter()
+            self._prepare_change()
             with self._fence():
                 start = self.log.delete_records(before)
                 self.log.apply_retention()
@@ -764,8 +783,8 @@ class LogWriter:
 
     @contextmanager
     def _fence(self) -> Iterator[None]:
-        """Round a change that is no append: where anything but a refusal of the log's cuts it short, the next call opens the partition
-        again."""
+        """Round a change that is no append: where anything but a refusal of the log's cuts it short, the next call
+        opens the partition again."""
         self._busy = True
         try:
             yield
@@ -777,7 +796,7 @@ class LogWriter:
     def apply_retention(self) -> int:
         """See :meth:`pyreplog.log.Log.apply_retention`: who calls this vouches for the clock."""
         with self.lock:
-            self._enter()
+            self._prepare_change()
             with self._fence():
                 count = self.log.apply_retention(confirmed=True)
                 self._note_removals()
@@ -795,8 +814,9 @@ class LogWriter:
     # ------------------------------------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Write and sync everything, leave the clean marker, release the folder. Twice is harmless: who comes second waits for the first,
-        and where an exception (Ctrl-C) cut that short does the rest. Raises what failed, having closed all the same."""
+        """Write and sync everything, leave the clean marker, release the folder. Twice is harmless: who comes
+        second waits for the first, and where an exception (Ctrl-C) cut that short does the rest. Raises what
+        failed, having closed all the same."""
         if self._closer == threading.get_ident():
             return  # a signal handler, within a close of its own thread
         with self._closing:
@@ -860,7 +880,8 @@ class LogWriter:
         return None if self.is_told_of or self.closed else self.name.removeprefix("the ")
 
     def _forked(self) -> None:
-        """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
+        """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork
+        leaves one)."""
         self._guard = Guard(self.name)
         self._closing, self._closer = new_mutex(), None
         self.closed = self.released = True

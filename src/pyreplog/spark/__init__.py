@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyreplog.spark.behind import Lag, lag
 from pyreplog.spark.java import ensure_java_home
 from pyreplog.spark.places import LogPartition
+from pyreplog.spark.query_lag import Lag, lag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

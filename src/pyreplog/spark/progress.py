@@ -14,7 +14,7 @@ from pyreplog.errors import ConfigError, excerpt
 from pyreplog.spark.places import LogPartition, log_of
 from pyreplog.values import TopicPartition
 
-__all__ = ["Progress", "limit_bytes", "limit_offsets"]
+__all__ = ["StreamProgress", "limit_bytes", "limit_offsets"]
 
 VERSION: Final = 1
 VERSION_OF_SEVERAL: Final = 2
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StreamProgress:
     """The end of a micro-batch: for each partition the offset behind the last one read."""
 
     ends: Offsets
@@ -65,7 +65,7 @@ class Progress:
         return {"v": VERSION_OF_SEVERAL, "logs": logs}
 
     @classmethod
-    def from_json(cls, value: object) -> Progress:
+    def from_json(cls, value: object) -> StreamProgress:
         """The progress that :meth:`to_json` wrote. :class:`ConfigError` for anything else, such as a checkpoint of another source."""
         several = isinstance(value, dict) and value.get("v") == VERSION_OF_SEVERAL and isinstance(value.get("logs"), dict)
         if not several and (not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("t"), dict)):

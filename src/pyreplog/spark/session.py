@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyreplog.errors import ConfigError
-from pyreplog.spark.home import unzipped_home
 from pyreplog.spark.java import ensure_java_home
+from pyreplog.spark.unzip import unzipped_home
 
 __all__ = ["local_session", "socket_settings"]
 

@@ -23,11 +23,11 @@ from pyreplog.config import INT32_MAX
 from pyreplog.errors import ConfigError, InvalidRequestError
 from pyreplog.ports import File
 from pyreplog.record import HEADER_SIZE, RowEncoder, xxh64
-from pyreplog.runtime import EarlySyncs
+from pyreplog.runtime import BackgroundSyncs
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch, commit_nothing, withdraw_batch
 from pyreplog.spark.sink_options import WriteOptions, check_columns
-from pyreplog.spark.sink_target import Target, find_target
+from pyreplog.spark.sink_target import SinkTarget, find_target
 from pyreplog.spool import BatchId, Spool, StagedFile, StagedWriter
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -59,7 +59,7 @@ class _FileSyncs:
     """Has the disk at work on one file while Spark still hands over rows. Belongs to one thread."""
 
     def __init__(self, disk: SystemDisk) -> None:
-        self._syncs = EarlySyncs(disk)
+        self._syncs = BackgroundSyncs(disk)
 
     def begin(self, file: File) -> None:
         """See :class:`pyreplog.spool.Syncs`."""
@@ -83,7 +83,7 @@ class _Stage:
         self._columns = [name for name in columns if name != "topic"]
         self._by_column = "topic" in columns
         disk = self._disk = SystemDisk(permissions=options.permissions)
-        self._target: Target = find_target(disk, options.path, options.topic, by_column=self._by_column)
+        self._target: SinkTarget = find_target(disk, options.path, options.topic, by_column=self._by_column)
         self._writer: StagedWriter | None = None
         self._spool = Spool(disk, options.path)
         self._batch_id = batch_id

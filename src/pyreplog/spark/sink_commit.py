@@ -12,7 +12,7 @@ from typing import Final
 
 from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolDamagedError, SpoolRefusedError, StorageError
 from pyreplog.ports import Disk
-from pyreplog.runtime import apply_unowned, make_unowned
+from pyreplog.runtime import apply_offline, make_unowned
 from pyreplog.spark.logger import LOGGER
 from pyreplog.spool import BatchId, Spool, StagedFile, damage_of
 from pyreplog.system import SystemClock
@@ -64,7 +64,7 @@ def _wait(spool: Spool, batch_id: BatchId, deadline: float, timeout_s: float, ow
         if own and now >= own_at:  # once at least, however long it took to get here
             own_at = now + OWN_PAUSE_S
             try:
-                apply_unowned(spool.disk, spool.folder, SystemClock())
+                apply_offline(spool.disk, spool.folder, SystemClock())
                 continue
             except LockedError as error:
                 holder = error.holder
@@ -98,7 +98,7 @@ def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
         if own and spool.stands(batch_id):
             # Whoever refused it was stopped before it had cleared up, and the next attempt would find that: an owner does it.
             try:
-                apply_unowned(spool.disk, spool.folder, SystemClock())
+                apply_offline(spool.disk, spool.folder, SystemClock())
             except LockedError:
                 pass  # whoever has the folder open does it
             except PyreplogError as error:
@@ -169,7 +169,7 @@ def _note_empty(spool: Spool, batch_id: BatchId, deadline: float, own: bool) -> 
             if spool.note_empty(batch_id):
                 return
             if own:
-                apply_unowned(spool.disk, spool.folder, SystemClock())
+                apply_offline(spool.disk, spool.folder, SystemClock())
         except LockedError as error:
             holder = f" (open: {error.holder})"
         if time.monotonic() >= deadline:

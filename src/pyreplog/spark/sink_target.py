@@ -9,16 +9,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pyreplog.config import INT32_MAX, LogConfig, producer_batch_max, suggestion
+from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
 from pyreplog.log import Finder, check_topic, find_roots, read_cluster, read_config
 from pyreplog.ports import Disk
-from pyreplog.quorum import STATE_FILE
 from pyreplog.values import TopicPartition
 
-__all__ = ["Target", "find_target"]
+__all__ = ["SinkTarget", "find_target"]
 
 
-class Target(NamedTuple):
+class SinkTarget(NamedTuple):
     """Where rows go. ``counts``: partitions by topic. ``topic``: where those go that name none; None: each has to. ``folders``: of each
     partition, one for each copy."""
 
@@ -46,14 +46,14 @@ class Target(NamedTuple):
         return min([producer_batch_max(config or LogConfig()) for config in kept], default=INT32_MAX)
 
 
-def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = False) -> Target:
+def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = False) -> SinkTarget:
     """Look at ``path``, which may not be there yet. ``topic``: of the option; ``by_column``: rows name theirs.
 
     Raises :class:`ConfigError` where the path is nothing that can be written to.
     """
     stat = disk.stat(path)
     if stat is None:
-        return Target(path, False, {}, None if by_column else topic or _folder_topic(path))
+        return SinkTarget(path, False, {}, None if by_column else topic or _folder_topic(path))
     if not stat.is_directory:
         raise ConfigError(f"path {path} is a file; it must be the folder of a log or of a cluster")
     is_cluster = disk.stat(f"{path}/{STATE_FILE}") is not None
@@ -78,7 +78,7 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
     counts = {key.topic: key.partition + 1 for key in sorted(folders)}
     if topic is None and not by_column:
         topic = _only(path, counts, is_cluster)
-    target = Target(path, is_cluster, counts, topic, folders)
+    target = SinkTarget(path, is_cluster, counts, topic, folders)
     if topic is not None:
         target.count(topic)
     return target

@@ -22,7 +22,7 @@ from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.places import log_of
 from pyreplog.spark.planner import REACH_UNKNOWN, Available, OffsetRange, check_partitions, no_log, plan, remaining, select, start_of
-from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
+from pyreplog.spark.progress import StreamProgress, limit_bytes, limit_offsets
 from pyreplog.spark.schema import Field
 from pyreplog.spark.several import access_of
 from pyreplog.spark.tasks import Task, read_task
@@ -83,9 +83,9 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         self._sleep = sleep
         self._access: Access | None = None
         #: Where a new query begins, once it was asked.
-        self._initial: Progress | None = None
+        self._initial: StreamProgress | None = None
         #: End of the micro-batch planned last.
-        self._planned: Progress | None = None
+        self._planned: StreamProgress | None = None
         #: Whether the query only takes what is there when it begins, and what that is, once it was looked at.
         self._freezes = False
         self._frozen: There | None = None
@@ -155,7 +155,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         """Where the partitions ended when last looked at: what ``lag`` compares with."""
         if self._seen is None:
             return None
-        return Progress({partition: found.end for partition, found in self._seen.items()}, several=self._options.several).to_json()
+        return StreamProgress({partition: found.end for partition, found in self._seen.items()}, several=self._options.several).to_json()
 
     # -- a micro-batch --
 
@@ -205,8 +205,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return self._access
 
     def _progress(
-        self, ends: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], there: There, before: Progress | None = None
-    ) -> Progress:
+        self, ends: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], there: There, before: StreamProgress | None = None
+    ) -> StreamProgress:
         """The end of a micro-batch, with the ids of its topics and logs: those of ``before`` if nothing is there any more."""
         ids, clusters = ({}, {}) if before is None else (dict(before.topic_ids), dict(before.cluster_ids))
         ids |= {place: found.topic_id for place, found in there.items() if found.topic_id}
@@ -214,11 +214,11 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         logs = set(map(log_of, ends))
         ids = {place: one for place, one in ids.items() if log_of(place) in logs}
         clusters = {log: one for log, one in clusters.items() if log in logs}
-        return Progress(ends, starts, ids, clusters, several=self._options.several)
+        return StreamProgress(ends, starts, ids, clusters, several=self._options.several)
 
-    def _read_back(self, offset: dict[str, Any]) -> Progress:
+    def _read_back(self, offset: dict[str, Any]) -> StreamProgress:
         """The progress that Spark gives back, from this start of the query or an earlier one."""
-        progress = Progress.from_json(offset)
+        progress = StreamProgress.from_json(offset)
         if progress.several != self._options.several:
             was, now = ("a pattern of several logs", "one folder") if progress.several else ("one folder", "a pattern of several logs")
             raise ConfigError(
@@ -227,7 +227,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             )
         return progress
 
-    def _there(self, before: Progress | None) -> There:
+    def _there(self, before: StreamProgress | None) -> There:
         """What :meth:`_look` finds, now or when the query began."""
         there = self._look(before) if self._frozen is None else self._frozen
         if self._freezes:
@@ -238,7 +238,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             self._frozen = there
         return there
 
-    def _look(self, before: Progress | None) -> There:
+    def _look(self, before: StreamProgress | None) -> There:
         """What the partitions that are read hold now, new ones among them. ``before``: those are read, whatever became of the others."""
         access = self._files()
         found = access.partitions()
@@ -253,13 +253,13 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         self._seen = seen
         return seen
 
-    def _before(self, start: dict[str, Any] | None) -> Progress | None:
+    def _before(self, start: dict[str, Any] | None) -> StreamProgress | None:
         """The end of the micro-batch before. Spark before 4.2 does not say it, so after a restart it may not be known (None)."""
         if start is not None:
             return self._read_back(start)
         return self._planned or self._initial
 
-    def _new(self, before: Progress, there: There) -> _New:
+    def _new(self, before: StreamProgress, there: There) -> _New:
         """What may be read next."""
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
@@ -302,7 +302,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         why = "it is gone" if self._files().available(partition) is None else "the options leave it out now"
         return RecordsDeletedError(f"{partition} was read up to offset {end}, but {why}")
 
-    def _first(self, partition: TopicPartition, before: Progress, until: Progress) -> int:
+    def _first(self, partition: TopicPartition, before: StreamProgress, until: StreamProgress) -> int:
         """Where a micro-batch begins in ``partition``. Of one that was planned without knowing what was read, as before Spark 4.2 after a
         restart, nobody has looked yet whether it goes on there."""
         end, last = before.ends.get(partition), until.ends[partition]
@@ -320,7 +320,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         found = self._files().available(partition)
         return last if found is None else found.start
 
-    def _short(self, before: Progress, there: There) -> bool:
+    def _short(self, before: StreamProgress, there: There) -> bool:
         """Whether something ends before what was read of it, not for too long yet."""
         known = [partition for partition in before.ends if partition in there and not _is_another(before, partition, there[partition])]
         settled = [self._settled(partition) for partition in known if there[partition].end < before.ends[partition]]
@@ -383,7 +383,7 @@ def _behind_gaps(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartit
     return found
 
 
-def _is_another(before: Progress, partition: TopicPartition, found: Available) -> bool:
+def _is_another(before: StreamProgress, partition: TopicPartition, found: Available) -> bool:
     """Whether the topic of ``partition`` is another one of that name than the one that was read."""
     return _differ(before.identity(partition), (found.cluster_id, found.topic_id))
 

@@ -14,9 +14,9 @@ from pyspark.sql.datasource import InputPartition
 from pyreplog.arrow import Scan
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED
 from pyreplog.spark.arrow_types import Converter
-from pyreplog.spark.live import LiveRange
 from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
+from pyreplog.spark.planned_range import PlannedRange
 from pyreplog.spark.planner import OffsetRange
 from pyreplog.spark.schema import Field, project
 from pyreplog.spark.several import access_of
@@ -53,7 +53,7 @@ def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[
         for planned in ranges:
             wanted: OffsetRange | None = planned
             while wanted is not None:
-                source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=LOGGER.warning, committed=committed)
+                source = PlannedRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=LOGGER.warning, committed=committed)
                 name = f"topic {wanted.topic} in {f'{options.logs_in}/{wanted.log}' if wanted.log else options.path}"
                 scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
                 for batch in scan.batches():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyreplog.system.chance import SystemChance
 from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk, anchored
+from pyreplog.system.entropy import SystemChance
 from pyreplog.system.held import HeldSyncs
 from pyreplog.system.local import LocalNetwork, LocalTransport
 from pyreplog.system.process import current as current_process

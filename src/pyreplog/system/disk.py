@@ -24,14 +24,14 @@ from pyreplog._core import _platform
 from pyreplog.config import Permissions
 from pyreplog.errors import StorageError
 from pyreplog.interruptions import is_interruption, is_no_thread, is_too_late
-from pyreplog.ports import OUT_OF_MEANS, File, Lock, R, Stat, Store, SyncDone, T, Watch
+from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, File, Lock, R, Stat, Store, SyncDone, T, Watch
+from pyreplog.system.descriptor_cache import opener, with_free_descriptor
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
 from pyreplog.system.held import HeldSyncs
 from pyreplog.system.lock import SystemLock, hold_file, take_lock
 from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.system.permissions import Modes, modes_of
 from pyreplog.system.process import current
-from pyreplog.system.shelf import make_room, opener
 from pyreplog.system.store import SystemStore
 from pyreplog.system.syncs import SyncPool
 from pyreplog.system.watch import open_watch
@@ -96,7 +96,7 @@ class SystemDisk:
         If there is no room to reserve ``size`` bytes, no file is left.
         """
         with self._doing("creating", path):
-            fd = make_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, self._modes.file))
+            fd = with_free_descriptor(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, self._modes.file))
             try:
                 self._modes.settle_file(fd)
                 if size and (code := _platform.lib.rl_preallocate(fd, size)) and code not in _NO_RESERVATION:
@@ -283,7 +283,7 @@ class SystemDisk:
                     return file.read().strip()
             except OSError as error:
                 # An empty id would mean that the machine went down.
-                if is_interruption(error) or error.errno in OUT_OF_MEANS:
+                if is_interruption(error) or error.errno in RESOURCES_EXHAUSTED_ERRNOS:
                     raise
                 return ""
 
@@ -308,7 +308,7 @@ class SystemDisk:
 
 
 def _sync_directory(directory: str) -> None:
-    fd = make_room(lambda: os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    fd = with_free_descriptor(lambda: os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:
         code = sync_outcome(_sync_all, fd)
     finally:

@@ -17,9 +17,9 @@ from typing import Any, Final, NoReturn, SupportsIndex
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.ports import OUT_OF_DESCRIPTORS, Buffer
+from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, Buffer
+from pyreplog.system.descriptor_cache import DESCRIPTORS, with_free_descriptor
 from pyreplog.system.process import Process, current
-from pyreplog.system.shelf import SHELF, make_room
 
 __all__ = ["Descriptor", "SystemFile", "sync_data", "sync_outcome"]
 
@@ -49,7 +49,7 @@ def open_again(path: str, *, write: bool) -> int:
     """Return a new descriptor of an existing file; if none is left, other files give theirs up."""
     global _openings
     _openings += 1
-    return make_room(lambda: os.open(path, (os.O_RDWR if write else os.O_RDONLY) | OPEN_FLAGS))
+    return with_free_descriptor(lambda: os.open(path, (os.O_RDWR if write else os.O_RDONLY) | OPEN_FLAGS))
 
 
 class Descriptor:
@@ -73,7 +73,7 @@ class Descriptor:
         self.fd = fd
         self.process = process
         self.used = True
-        """Whether the file was read since the last ``take_used``."""
+        """Whether the file was read since the last ``clear_used``."""
         self.writes = 0
         """Bytes written plus one for each write, and the part of that which a sync covered. The
         difference is not known to be on the disk.
@@ -116,12 +116,12 @@ def sync_outcome(sync: Callable[[Any], int], handle: Any) -> int:
     """Return the result of a sync: 0 or an errno.
 
     EINTR is no result, so the sync is called again. The errnos of a sync that could not start
-    (:data:`OUT_OF_DESCRIPTORS`) become EIO, because a file system in user space may return them for
+    (:data:`NO_DESCRIPTORS_ERRNOS`) become EIO, because a file system in user space may return them for
     a sync that failed.
     """
     while (code := sync(handle)) == errno.EINTR:
         pass
-    return errno.EIO if code in OUT_OF_DESCRIPTORS else code
+    return errno.EIO if code in NO_DESCRIPTORS_ERRNOS else code
 
 
 def _write_rest(fd: int, position: int, rest: list[memoryview], written: int) -> None:
@@ -143,7 +143,7 @@ def _write_rest(fd: int, position: int, rest: list[memoryview], written: int) ->
         written = os.pwritev(fd, rest[:PARTS_MAX], position)
 
 
-class _Parked(Process):
+class _ReleasedProcess(Process):
     """Takes the place of the process in a descriptor that was given up.
 
     The test of ``process.left``, which each call makes anyway, finds it.
@@ -170,7 +170,7 @@ class SystemFile:
         self._path = path
         self._write = write
         self._descriptor = Descriptor(fd, current())
-        SHELF.put(self)
+        DESCRIPTORS.put(self)
 
     @property
     def path(self) -> str:
@@ -181,7 +181,7 @@ class SystemFile:
     def descriptor(self) -> Descriptor:
         """The descriptor, which a sync in another thread holds, so that a close is harmless."""
         descriptor = self._descriptor
-        return self._again(descriptor) if type(descriptor.process) is _Parked else descriptor
+        return self._again(descriptor) if type(descriptor.process) is _ReleasedProcess else descriptor
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
         """Write all of ``parts`` one after another from ``position``, or raise.
@@ -302,8 +302,8 @@ class SystemFile:
 
     # -- for the shelf --
 
-    def park(self, *, sync: bool) -> bool:
-        """See :class:`~pyreplog.system.shelf.Lendable`.
+    def release_descriptor(self, *, sync: bool) -> bool:
+        """See :class:`~pyreplog.system.descriptor_cache.Lendable`.
 
         A call that runs in another thread ends with the descriptor that it has.
         """
@@ -320,7 +320,7 @@ class SystemFile:
             if is_interruption(error):
                 raise
             return False
-        parked = Descriptor(-1, _Parked((status.st_dev, status.st_ino)), descriptor)
+        parked = Descriptor(-1, _ReleasedProcess((status.st_dev, status.st_ino)), descriptor)
         if self._descriptor is descriptor:
             self._descriptor = parked
         if descriptor.writes != descriptor.writes_synced and self._descriptor is parked:
@@ -329,8 +329,8 @@ class SystemFile:
             return False
         return True
 
-    def take_used(self) -> bool:
-        """See :class:`~pyreplog.system.shelf.Lendable`."""
+    def clear_used(self) -> bool:
+        """See :class:`~pyreplog.system.descriptor_cache.Lendable`."""
         descriptor = self._descriptor
         used, descriptor.used = descriptor.used, False
         return used and descriptor.fd >= 0
@@ -341,7 +341,7 @@ class SystemFile:
         Raises :class:`ForkedError` in a forked child, which has no descriptor of its own.
         """
         process = parked.process
-        if type(process) is not _Parked or process.pid != current().pid:
+        if type(process) is not _ReleasedProcess or process.pid != current().pid:
             raise process.refuse(self._path)
         try:
             fd = open_again(self._path, write=self._write)
@@ -354,7 +354,7 @@ class SystemFile:
             raise StorageError(errno.ESTALE, "another file has replaced it since it was opened", self._path)
         if self._descriptor is parked:
             self._descriptor = descriptor
-            SHELF.put(self)
+            DESCRIPTORS.put(self)
         return descriptor
 
     def _failed(self, error: OSError, doing: str) -> PyreplogError:

@@ -33,7 +33,7 @@ _wait_below = _lib.rl_syncs_wait_below
 _wake = _lib.rl_syncs_wake
 
 
-class _Group:
+class _SyncBatch:
     """The syncs that one call started. Belongs to one thread at a time, except ``handle``."""
 
     __slots__ = ("begun", "codes", "descriptors", "files", "handle", "left", "loans", "told", "writes")
@@ -121,8 +121,8 @@ class HeldSyncs:
         """Pools that hold syncs back, or have lent them and not got them back. If there is one, the
         owner must act.
         """
-        self._group: _Group | None = None
-        self._spare: _Group | None = None
+        self._group: _SyncBatch | None = None
+        self._spare: _SyncBatch | None = None
 
     def begin(self) -> None:
         """Have threads carry out the syncs that are held back."""
@@ -136,7 +136,7 @@ class HeldSyncs:
         """
         if self._group is not None:
             self.rescue()  # an earlier call was interrupted
-        group, self._spare = self._spare or _Group(), None
+        group, self._spare = self._spare or _SyncBatch(), None
         self._group = group
         for pool in tuple(self.pools):
             pool.lend(group.loans)

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import LocalProtocolError
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import Address, Connected, Disconnected, Received, TransportEvent
 
 __all__ = ["QUEUE_MAX", "LocalNetwork", "LocalTransport"]

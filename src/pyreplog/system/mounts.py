@@ -7,8 +7,8 @@ import re
 from typing import Final
 
 from pyreplog.interruptions import is_interruption
-from pyreplog.ports import OUT_OF_MEANS
-from pyreplog.system.shelf import opener
+from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS
+from pyreplog.system.descriptor_cache import opener
 
 __all__ = ["is_shared", "kind_of"]
 
@@ -63,6 +63,6 @@ def kind_of(path: str) -> str:
                 if len(point) >= depth and (place == point or place.startswith(f"{point}/")):
                     found, depth = kind, len(point)
     except OSError as error:
-        if is_interruption(error) or error.errno in OUT_OF_MEANS:
+        if is_interruption(error) or error.errno in RESOURCES_EXHAUSTED_ERRNOS:
             raise
     return found

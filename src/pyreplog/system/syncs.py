@@ -23,8 +23,8 @@ from pyreplog.errors import ClosedError, InternalError, NoThreadError, StorageEr
 from pyreplog.interruptions import is_ending, is_no_thread
 from pyreplog.mutex import new_mutex
 from pyreplog.ports import File, SyncDone
+from pyreplog.system.descriptor_cache import hard_limit
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
-from pyreplog.system.shelf import hard_limit
 
 if TYPE_CHECKING:
     from pyreplog.system.held import HeldSyncs, Loan

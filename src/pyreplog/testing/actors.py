@@ -8,8 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.config import LogConfig
+from pyreplog.controller import MetadataImage
 from pyreplog.log import Log, LogRoot
-from pyreplog.quorum import MetadataImage
 from pyreplog.replica import Fetch, Replica, Sync
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -17,13 +17,13 @@ from pyreplog.values import TopicPartition
 if TYPE_CHECKING:
     from pyreplog.testing.stage import Stage
 
-__all__ = ["TOPIC", "Actor", "DiskHome", "Letter"]
+__all__ = ["TOPIC", "StageNode", "DiskHome", "Envelope"]
 
 TOPIC: Final = "t"
 
 
 @dataclass(slots=True, eq=False)
-class Letter:
+class Envelope:
     """A message on its way. ``kind``: fetch, records, proposal or decision; ``body`` is what arrives."""
 
     kind: str
@@ -123,7 +123,7 @@ class _Worst(Random):
 
 
 @dataclass(slots=True, eq=False)
-class Actor:
+class StageNode:
     """One node on the stage. ``told``: how many of the controller's records it has heard of; ``epoch``: of its registration.
 
     ``node``, ``root``, ``disk_failed`` and ``rotten`` are what checkers look at, in the shape of a world's machine.

@@ -36,9 +36,9 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
-from pyreplog.ports import OUT_OF_DESCRIPTORS, Clock, File, Lock, R, Stat, Store, SyncDone, T
+from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, Clock, File, Lock, R, Stat, Store, SyncDone, T
 from pyreplog.testing.faults import Call, Fault
-from pyreplog.testing.storage import Change, Damage, Folder, Inode, Node, Piece, put
+from pyreplog.testing.storage import Change, Folder, Inode, Node, PendingWrite, PowerLoss, put
 from pyreplog.testing.store import SimStore
 
 __all__ = ["SimDisk", "SimFile", "SimLock"]
@@ -228,7 +228,7 @@ class SimDisk:
         The damage is drawn from ``random``, which then is the new disk's own chance.
         """
         oldest = self._changes[0].sequence if self._changes else self._sequence
-        damage = Damage.drawn(random, min(oldest, self._oldest_piece()), self._sequence)
+        damage = PowerLoss.drawn(random, min(oldest, self._oldest_piece()), self._sequence)
         names: dict[Folder, dict[str, Node]] = {}
         for change in self._changes:
             if not damage.keeps(change):
@@ -298,7 +298,7 @@ class SimDisk:
         if call is not None and call.inode is not None and written:
             inode = copy(call.inode)
             assert isinstance(inode, Inode)
-            inode.change(Piece(disk._next(), call.position, call.data[:written]))
+            inode.change(PendingWrite(disk._next(), call.position, call.data[:written]))
         return disk
 
     def fingerprint(self) -> bytes:
@@ -463,7 +463,7 @@ class SimDisk:
         try:
             self.begin("sync_directory", directory)
         except StorageError as error:
-            if error.errno in OUT_OF_DESCRIPTORS:
+            if error.errno in NO_DESCRIPTORS_ERRNOS:
                 raise
             for change in self._changes:
                 if change.touches(folder) and self.random.random() < 0.5:
@@ -526,8 +526,8 @@ class SimDisk:
         elif node in self._locks:
             raise LockedError(path, self._locks[node][0])
         text = f"pid 1 on a simulated machine ({about})"
-        node.change(Piece(self._next(), 0, None))
-        node.change(Piece(self._next(), 0, text.encode()))
+        node.change(PendingWrite(self._next(), 0, None))
+        node.change(PendingWrite(self._next(), 0, text.encode()))
         lock = SimLock(self, node, is_named=True)
         self._locks[node] = (text, lock)
         return lock
@@ -582,7 +582,7 @@ class SimDisk:
         for fault in self._faults:
             if fault.strikes(kind, path):
                 if inode is not None and data and fault.partial:
-                    inode.change(Piece(self._next(), position, data[: fault.partial]))
+                    inode.change(PendingWrite(self._next(), position, data[: fault.partial]))
                 raise _error(fault.errno, f"{kind} (injected)", path)
 
     def write(self, path: str, inode: Inode, position: int, data: bytes) -> None:
@@ -596,16 +596,16 @@ class SimDisk:
             room = max(len(inode.data), inode.reserved) + self._free()
             if position + len(data) > room:
                 if room > position:
-                    inode.change(Piece(self._next(), position, data[: room - position]))
+                    inode.change(PendingWrite(self._next(), position, data[: room - position]))
                 raise _error(errno.ENOSPC, f"writing at byte {position}", path)
         self._sequence += 1
-        inode.change(Piece(self._sequence, position, data))
+        inode.change(PendingWrite(self._sequence, position, data))
         inode.mtime_ms = self._mtime_ms()
 
     def truncate(self, path: str, inode: Inode, size: int) -> None:
         """A file's truncation."""
         self.begin("truncate", path, size)
-        inode.change(Piece(self._next(), size, None))
+        inode.change(PendingWrite(self._next(), size, None))
         inode.reserved = min(inode.reserved, size)
 
     def sync(self, path: str, inode: Inode, *, sequence: int | None = None, error: int = 0) -> None:
@@ -617,7 +617,7 @@ class SimDisk:
             if error or generation == self.generation:
                 raise _error(error or earlier, "syncing", path)
         except StorageError as failure:
-            if failure.errno not in OUT_OF_DESCRIPTORS:
+            if failure.errno not in NO_DESCRIPTORS_ERRNOS:
                 inode.spoil(upto, self.random)
             raise
         inode.settle(upto)
@@ -631,7 +631,7 @@ class SimDisk:
         try:
             self.begin("start_sync", path, position)
         except StorageError as error:
-            if error.errno in OUT_OF_DESCRIPTORS:
+            if error.errno in NO_DESCRIPTORS_ERRNOS:
                 return  # nothing began, which is no failure here
             inode.spoil(self._sequence, self.random)
             inode.failed_start = self.generation, error.errno or errno.EIO
@@ -642,7 +642,7 @@ class SimDisk:
         if held is not None and held[1] is lock:
             del self._locks[inode]
             if lock.is_named:
-                inode.change(Piece(self._next(), 0, None))
+                inode.change(PendingWrite(self._next(), 0, None))
 
     # Inside ------------------------------------------------------------------------------------------------------------------
 

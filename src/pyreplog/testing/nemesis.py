@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyreplog.quorum import CONTROLLER_ADDRESS
+from pyreplog.controller import CONTROLLER_ADDRESS
 
 if TYPE_CHECKING:
     from pyreplog.testing.world import Machine, World

@@ -23,9 +23,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from pyreplog.config import NodeConfig
+from pyreplog.controller import Controller, MetadataImage, PartitionImage, PartitionKey
 from pyreplog.errors import CorruptError, PyreplogError
 from pyreplog.log import Log
-from pyreplog.quorum import Controller, MetadataImage, PartitionImage, PartitionKey
 from pyreplog.record import BatchBuilder, Record, records_of, split
 from pyreplog.replica import (
     AlterPartition,
@@ -55,7 +55,7 @@ from pyreplog.replica import (
     Unexpected,
     Wake,
 )
-from pyreplog.testing.actors import TOPIC, Actor, DiskHome, Letter
+from pyreplog.testing.actors import TOPIC, DiskHome, Envelope, StageNode
 from pyreplog.testing.checkers import (
     INVARIANTS,
     Checker,
@@ -132,7 +132,7 @@ class Stage:
         self.cluster_id = "stage"
         self.controller = controller_class(MetadataImage(), self.config, Random(1), self.cluster_id)
         self.records: list[tuple[int, MetadataRecord]] = []
-        self.flight: list[Letter] = []
+        self.flight: list[Envelope] = []
         self.results: dict[int, Any] = {}
         self.events: list[str] = []
         self.values: dict[int, bytes] = {}
@@ -144,7 +144,7 @@ class Stage:
         self.lost: dict[TopicPartition, dict[int, None]] = {}
         self.rotten: dict[tuple[TopicPartition, int], None] = {}
         self.delete_asked: dict[TopicPartition, int] = {}
-        self.machines: dict[int, Actor] = {}
+        self.machines: dict[int, StageNode] = {}
         self.quiet = False
         """Say nothing of what is done."""
         self._numbers = 0
@@ -164,7 +164,7 @@ class Stage:
         self._controller_checkers = [one for one in self.checkers if type(one).controller_turn is not Checker.controller_turn]
         self._settle_checkers = [one for one in self.checkers if type(one).settled is not Checker.settled]
         for node_id in range(1, count + 1):
-            actor = self.machines[node_id] = Actor(node_id, home(self, node_id))
+            actor = self.machines[node_id] = StageNode(node_id, home(self, node_id))
             self._register(actor)
             self._heartbeat(actor)
         config = {"min.insync.replicas": str(min_insync_replicas), "durability": durability}
@@ -273,7 +273,7 @@ class Stage:
                 checker.settled(self._scene, attempt)
             self._is_there(actor, attempt.offset, attempt.value)
 
-    def _note(self, actor: Actor, effect: Effect) -> None:
+    def _note(self, actor: StageNode, effect: Effect) -> None:
         match effect:
             case Reply(source, number, result):
                 if source == CLIENT:
@@ -284,7 +284,7 @@ class Stage:
                     data: Any = materialised(result)
                 except PyreplogError:
                     return
-                self.flight.append(Letter("records", actor.node_id, follower, (FetchAnswered(request, data), self._life(follower))))
+                self.flight.append(Envelope("records", actor.node_id, follower, (FetchAnswered(request, data), self._life(follower))))
             case Fetch():
                 actor.fetch = effect
                 self.send(actor.node_id)
@@ -303,7 +303,7 @@ class Stage:
             case Offline(error):
                 actor.node.offline = error
 
-    def _answered(self, actor: Actor, number: int, result: Any) -> None:
+    def _answered(self, actor: StageNode, number: int, result: Any) -> None:
         self.results[number] = result
         if number in self._deletions and not result.error_code:
             for one in self.checkers:
@@ -315,7 +315,7 @@ class Stage:
             )
             self._fresh.append(attempt)
 
-    def _is_there(self, actor: Actor, offset: int, value: bytes) -> None:
+    def _is_there(self, actor: StageNode, offset: int, value: bytes) -> None:
         """What a node acknowledges it has, at that offset (S1), and at no other (S12)."""
         log = actor.log
         known = self.acknowledged.setdefault(value, offset)
@@ -410,7 +410,7 @@ class Stage:
             number = len(self._sent)
             self._sent[number] = (follower, actor.fetch.request)
             event = FollowerFetch(str(follower), number, actor.fetch.request, follower, actor.epoch)
-            self.flight.append(Letter("fetch", follower, actor.fetch.leader_id, event))
+            self.flight.append(Envelope("fetch", follower, actor.fetch.leader_id, event))
 
     def ask_again(self, node_id: int) -> None:
         """A leader whose proposal got no answer sends it again, as its node does after a while."""
@@ -419,21 +419,21 @@ class Stage:
         if isinstance(seat, Leader) and seat.pending is not None:
             self._propose(actor, AlterPartition(seat.pending.token, seat.pending.data))
 
-    def _propose(self, actor: Actor, effect: AlterPartition) -> None:
+    def _propose(self, actor: StageNode, effect: AlterPartition) -> None:
         self._proposals += 1
         actor.asked = self._proposals
-        self.flight.append(Letter("proposal", actor.node_id, 0, (effect, actor.epoch, self._proposals)))
+        self.flight.append(Envelope("proposal", actor.node_id, 0, (effect, actor.epoch, self._proposals)))
 
-    def deliver(self, letter: Letter) -> None:
+    def deliver(self, letter: Envelope) -> None:
         """It arrives. REQUIRES that it is in ``flight``."""
         self.flight.remove(letter)
         self.arrive(letter)
 
-    def lose(self, letter: Letter) -> None:
+    def lose(self, letter: Envelope) -> None:
         """It never arrives."""
         self.flight.remove(letter)
 
-    def arrive(self, letter: Letter) -> None:
+    def arrive(self, letter: Envelope) -> None:
         """What a message does where it arrives; it stays in ``flight`` where it is there, so that it arrives twice."""
         body = letter.body
         if letter.kind == "fetch":
@@ -458,13 +458,13 @@ class Stage:
             self._decided()
             result = response.topics[0].partitions[0] if response.topics else None
             answer = AlterPartitionAnswered(effect.token, response.error_code, result)
-            self.flight.append(Letter("decision", 0, letter.source, (answer, self._life(letter.source), number)))
+            self.flight.append(Envelope("decision", 0, letter.source, (answer, self._life(letter.source), number)))
         else:
             answer, life, number = body
             if life == self._life(letter.target) and (number == self.machines[letter.target].asked or not self.match_answers):
                 self.step(letter.target, answer)  # as a node has it: only the answer to its newest request counts
 
-    def _count_refusals(self, actor: Actor, event: FetchAnswered) -> None:
+    def _count_refusals(self, actor: StageNode, event: FetchAnswered) -> None:
         """Nobody is told for ever that its log diverges (L5), or that its offset is out of range (L12)."""
         data = event.data
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or (data.diverging_epoch is not None and not data.error_code):
@@ -474,7 +474,7 @@ class Stage:
             if self._told_off[place] > event.request.current_leader_epoch + REFUSALS_MAX:
                 self.broken(rule, f"node {actor.node_id} was refused {self._told_off[place]} times in one epoch at {event.request}")
 
-    def letters(self, kind: str, source: int = -1, target: int = -1) -> list[Letter]:
+    def letters(self, kind: str, source: int = -1, target: int = -1) -> list[Envelope]:
         """What is on its way of that kind, from or to those where given."""
         return [one for one in self.flight if one.kind == kind and source in (-1, one.source) and target in (-1, one.target)]
 
@@ -488,7 +488,7 @@ class Stage:
             for letter in self.letters("records", target=follower):
                 self.deliver(letter)
 
-    def _again(self, follower: int) -> list[Letter]:
+    def _again(self, follower: int) -> list[Envelope]:
         self.send(follower)
         return self.letters("fetch", follower)
 
@@ -525,10 +525,10 @@ class Stage:
         actor.told = len(self.records)
         self._picture(actor)
 
-    def _statuses(self, actor: Actor) -> Mapping[int, BrokerStatus]:
+    def _statuses(self, actor: StageNode) -> Mapping[int, BrokerStatus]:
         return {one.broker_id: BrokerStatus(one.epoch, one.active) for one in actor.image.brokers.values()}
 
-    def _picture(self, actor: Actor, **changes: Any) -> None:
+    def _picture(self, actor: StageNode, **changes: Any) -> None:
         partition = actor.image.partition(self.key) if hasattr(self, "key") else None
         if partition is None or not actor.incarnation_id:
             return
@@ -551,7 +551,7 @@ class Stage:
         """A node hears again how things are, as far as it knows; or something else, where ``changes`` say so."""
         self._picture(self.machines[node_id], **changes)
 
-    def _host(self, actor: Actor, partition: PartitionImage) -> bool:
+    def _host(self, actor: StageNode, partition: PartitionImage) -> bool:
         log = actor.home.log
         if log is None:
             if partition.leader == NO_LEADER:
@@ -613,7 +613,7 @@ class Stage:
         self.say(f"the controller sees node {node_id} again")
         self._heartbeat(self.machines[node_id])
 
-    def _heartbeat(self, actor: Actor) -> None:
+    def _heartbeat(self, actor: StageNode) -> None:
         self.controller.heartbeat(BrokerHeartbeatRequest(actor.node_id, actor.epoch, actor.epoch), self.now_ns)
         self._decided()
         self._uncleanly()
@@ -668,7 +668,7 @@ class Stage:
         if unfence:
             self._heartbeat(actor)
 
-    def _register(self, actor: Actor) -> None:
+    def _register(self, actor: StageNode) -> None:
         actor.incarnation_id, previous = actor.home.open()
         actor.starts += 1
         actor.disk_failed = False

@@ -1,7 +1,7 @@
 """What lies under a simulated disk: files and folders of which each has a *shown* and a *stable* state.
 
 Shown is what the running system sees (the page cache); stable is what power loss leaves for certain. Between the two lie pending
-pieces: writes and truncations of a file, changes of names in folders. A crash keeps, drops or tears each of them (:class:`Damage`).
+pieces: writes and truncations of a file, changes of names in folders. A crash keeps, drops or tears each of them (:class:`PowerLoss`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from itertools import count
 from random import Random
 from typing import Final, NamedTuple
 
-__all__ = ["SECTOR_SIZE", "Change", "Damage", "Folder", "Inode", "Node", "Piece", "put"]
+__all__ = ["SECTOR_SIZE", "Change", "PowerLoss", "Folder", "Inode", "Node", "PendingWrite", "put"]
 
 SECTOR_SIZE: Final = 512
 PIECES_MAX: Final = 4096
 """A file with more unsynced pieces than this has the older half written back, as the kernel does after a while."""
 
 
-class Piece(NamedTuple):
+class PendingWrite(NamedTuple):
     """One unsynced change of a file: ``chunk`` written at ``position``, or (``chunk`` is None) the length set to ``position``."""
 
     sequence: int
@@ -34,7 +34,7 @@ class Inode:
     def __init__(self, data: bytes = b"", stable: bytes = b"", *, mtime_ms: int = 0, reserved: int = 0) -> None:
         self.data: bytes | bytearray = data
         self.stable: bytes | bytearray = stable
-        self.pending: list[Piece] = []
+        self.pending: list[PendingWrite] = []
         self.mtime_ms = mtime_ms
         self.reserved = reserved
         #: Of no other file of this process.
@@ -44,7 +44,7 @@ class Inode:
         self._frozen_data: bytes | None = data
         self._frozen_stable: bytes | None = stable
 
-    def change(self, piece: Piece) -> None:
+    def change(self, piece: PendingWrite) -> None:
         """Show ``piece`` and keep it pending."""
         if type(self.data) is bytes:
             self.data = bytearray(self.data)
@@ -70,7 +70,7 @@ class Inode:
 
     def spoil(self, sequence: int, chance: Random) -> None:
         """A sync up to ``sequence`` fails: what is pending reaches the disk in part, and none of it is ever written again."""
-        damage = Damage.independent(chance)
+        damage = PowerLoss.independent(chance)
         stable = self._writable_stable()
         for piece in self.pending:
             if piece.sequence <= sequence:
@@ -94,7 +94,7 @@ class Inode:
         if position < len(self.stable):
             self._writable_stable()[position] ^= mask
 
-    def after_crash(self, damage: Damage) -> Inode:
+    def after_crash(self, damage: PowerLoss) -> Inode:
         """A new file with what power loss leaves of this one."""
         if self.pending:
             content = bytearray(self.stable)
@@ -158,7 +158,7 @@ class Change(NamedTuple):
         return any(part[0] is folder for part in self.parts)
 
 
-class Damage:
+class PowerLoss:
     """How one power loss treats what was pending: drawn once, then asked for each piece in the order of their making.
 
     Legal for a file: each piece kept, dropped or torn (at any byte; any set of sectors; length grown but bytes zero or, where nothing was
@@ -176,7 +176,7 @@ class Damage:
         self._cut = cut
 
     @classmethod
-    def drawn(cls, chance: Random, oldest: int, newest: int) -> Damage:
+    def drawn(cls, chance: Random, oldest: int, newest: int) -> PowerLoss:
         """One of several tempers, so that rare combinations (all names but no data) are not rare."""
         kind = chance.randrange(8)
         if kind == 0:
@@ -193,7 +193,7 @@ class Damage:
         return cls.independent(chance)
 
     @classmethod
-    def independent(cls, chance: Random) -> Damage:
+    def independent(cls, chance: Random) -> PowerLoss:
         """Each piece on its own."""
         return cls(chance, drop_data=chance.choice((0.15, 0.5, 0.85)), drop_names=chance.choice((0.15, 0.5, 0.85)), tear=0.4)
 
@@ -207,7 +207,7 @@ class Damage:
         """Whether a rename that reached the disk left its old name there too."""
         return self._cut is None and self._chance.random() < 0.1
 
-    def apply(self, content: bytearray, piece: Piece) -> None:
+    def apply(self, content: bytearray, piece: PendingWrite) -> None:
         """Do to ``content`` what is left of ``piece``."""
         chance = self._chance
         if self._cut is not None:

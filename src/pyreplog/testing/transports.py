@@ -21,11 +21,11 @@ from typing import Any, ClassVar, Final
 
 from pyreplog.client import Admin, Consumer, Producer, ProducerConfig
 from pyreplog.config import NodeConfig
+from pyreplog.controller import ControllerServer, LocalController
 from pyreplog.errors import ClosedError, LocalProtocolError
 from pyreplog.log import LogRoot
 from pyreplog.node import Node
 from pyreplog.ports import Clock, Disconnected, Received, Transport
-from pyreplog.quorum import Authority, AuthorityEndpoint
 from pyreplog.record import BatchBuilder, RecordBatch
 from pyreplog.system import SystemClock
 from pyreplog.testing.disk import SimDisk
@@ -268,8 +268,8 @@ class TransportConformance:
         """Three nodes, a controller and clients on this network: records are acknowledged by all replicas, and read back in order."""
         clock = self.clock()
         disks = [SimDisk(clock=clock) for _ in range(4)]
-        authority = Authority.open(disks[0], "controller", NodeConfig(), Random(0), now_ns=clock.monotonic_ns())
-        machines: list[Any] = [AuthorityEndpoint(authority, self.endpoint(), clock)]
+        authority = LocalController.open(disks[0], "controller", NodeConfig(), Random(0), now_ns=clock.monotonic_ns())
+        machines: list[Any] = [ControllerServer(authority, self.endpoint(), clock)]
         for number in (1, 2, 3):
             root = LogRoot.open(
                 disks[number], f"node-{number}", clock=clock, random=Random(number), node_id=number, cluster_id=authority.cluster_id

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
-from pyreplog.testing.actors import Letter
+from pyreplog.testing.actors import Envelope
 from pyreplog.testing.checkers import InvariantBroken
 from pyreplog.testing.stage import Stage
 from pyreplog.testing.variants.museum import MUSEUM, Variant
@@ -115,7 +115,7 @@ class Walk:
             self._sequence += len(values)
             stage.append(self.random.choice(leaders), *values, acks=-1 if self.random.random() < 0.8 else 1)
 
-    def _choose(self) -> Letter | None:
+    def _choose(self) -> Envelope | None:
         flight = self.stage.flight
         if not flight:
             return None

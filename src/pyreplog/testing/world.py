@@ -15,20 +15,20 @@ from random import Random
 from typing import Final, Protocol
 
 from pyreplog.client import Consumer
-from pyreplog.errors import PyreplogError
-from pyreplog.log import Log, LogRoot
-from pyreplog.node import Hosted, MetadataFollower, Node
-from pyreplog.ports import Address, Clock
-from pyreplog.quorum import (
+from pyreplog.controller import (
     CONTROLLER_ADDRESS,
     MISSING,
-    Authority,
-    AuthorityEndpoint,
     Controller,
+    ControllerServer,
+    LocalController,
     MetadataImage,
     PartitionImage,
     PartitionKey,
 )
+from pyreplog.errors import PyreplogError
+from pyreplog.log import Log, LogRoot
+from pyreplog.node import HostedPartition, MetadataListener, Node
+from pyreplog.ports import Address, Clock
 from pyreplog.replica import Replica
 from pyreplog.testing.checkers import INVARIANTS, Checker, InvariantBroken, standard_checkers
 from pyreplog.testing.clock import MachineClock, SimClock
@@ -187,7 +187,7 @@ class World:
         replica_class: type[Replica] = Replica,
         log_class: type[Log] = Log,
         controller_class: type[Controller] = Controller,
-        metadata_class: type[MetadataFollower] = MetadataFollower,
+        metadata_class: type[MetadataListener] = MetadataListener,
         consumer_class: type[Consumer] = Consumer,
         checkers: Sequence[Checker] | None = None,
         replay: str = "",
@@ -202,7 +202,7 @@ class World:
             "replica_class": (replica_class, Replica),
             "log_class": (log_class, Log),
             "controller_class": (controller_class, Controller),
-            "metadata_class": (metadata_class, MetadataFollower),
+            "metadata_class": (metadata_class, MetadataListener),
             "consumer_class": (consumer_class, Consumer),
         }
         self._other_parts = [f"{name}={given.__name__}" for name, (given, standard) in parts.items() if given is not standard]
@@ -233,7 +233,7 @@ class World:
         self.rotten: dict[tuple[TopicPartition, int], None] = {}
         """Those of them that may have been cut without their node's knowing that it is more than a torn tail."""
         self.controller_disk = self.new_disk(manual=False)
-        self.endpoint: AuthorityEndpoint | None = None
+        self.endpoint: ControllerServer | None = None
         self.cluster_id = ""
         self._controller_class = controller_class
         self._consumer_class = consumer_class
@@ -396,13 +396,13 @@ class World:
     def start_controller(self) -> None:
         """The controller starts from its file."""
 
-        class Chosen(Authority):
+        class Chosen(LocalController):
             controller_class = self._controller_class
 
         authority = Chosen.open(self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns())
         self.cluster_id = authority.cluster_id
         self._controller_transport = self.network.endpoint()
-        self.endpoint = AuthorityEndpoint(authority, self._controller_transport, self.clock)
+        self.endpoint = ControllerServer(authority, self._controller_transport, self.clock)
         self._after(CONTROLLER_ADDRESS)
 
     def stop_controller(self, *, power_loss: bool) -> None:
@@ -608,7 +608,7 @@ class World:
             for number, partition in topic.partitions.items()
         ]
 
-    def hosted(self, node_id: int, key: PartitionKey) -> Hosted | None:
+    def hosted(self, node_id: int, key: PartitionKey) -> HostedPartition | None:
         """What a machine hosts of a partition, while it is up."""
         node = self.machines[node_id].node
         return None if node is None else node.hosted.get(key)

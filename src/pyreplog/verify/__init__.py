@@ -6,12 +6,24 @@ through the ``Disk`` port, takes no lock and changes nothing, so it may run besi
 
 from __future__ import annotations
 
-from pyreplog.verify.batches import CHUNK_SIZE, HEADER_SIZE, OVERHEAD, Batch, Broken, Window, batch_at, leads_on, look_behind, resume, walk
+from pyreplog.verify.batches import (
+    CHUNK_SIZE,
+    HEADER_SIZE,
+    OVERHEAD,
+    Broken,
+    CheckedBatch,
+    Window,
+    batch_at,
+    leads_on,
+    look_behind,
+    resume,
+    walk,
+)
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
 from pyreplog.verify.codecs import SIZE_MAX, TooLarge, Unavailable, Undecodable, decompress
 from pyreplog.verify.controller import check_controller
-from pyreplog.verify.findings import Book, Finding, Level
-from pyreplog.verify.folder import Facts, Look, read_file, segment_files, split_deleted
+from pyreplog.verify.findings import Finding, Level, Report
+from pyreplog.verify.folder import CheckContext, Facts, read_file, segment_files, split_deleted
 from pyreplog.verify.logs import OneLog, Surroundings, could_be_ours, look_around
 from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
 from pyreplog.verify.members import absent_partitions
@@ -28,13 +40,13 @@ __all__ = [
     "CODEC_NAMES",
     "CONTROL_NAMES",
     "HEADER_SIZE",
-    "Batch",
-    "Book",
+    "CheckedBatch",
+    "Report",
     "Broken",
     "Facts",
     "Finding",
     "Level",
-    "Look",
+    "CheckContext",
     "Malformed",
     "OVERHEAD",
     "OneLog",

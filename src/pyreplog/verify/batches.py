@@ -40,7 +40,7 @@ class Broken(Exception):
         self.size = size
 
 
-class Batch(NamedTuple):
+class CheckedBatch(NamedTuple):
     """One whole batch as it lies in its file; of formats 0 and 1 a message or wrapper. -1 where a format has no such field."""
 
     position: int
@@ -116,7 +116,7 @@ class Window:
         return self._chunk[start : start + size]
 
 
-def batch_at(window: Window, position: int) -> Batch | None:
+def batch_at(window: Window, position: int) -> CheckedBatch | None:
     """The batch at ``position``; None at the end of the file. Raises :class:`Broken` where none is; checksums are not looked at."""
     left = window.size - position
     if left <= 0:
@@ -146,7 +146,7 @@ def batch_at(window: Window, position: int) -> Batch | None:
     _, _, epoch, _, crc, attributes, delta, base_time, max_time, producer, producer_epoch, sequence, count = _V2.unpack_from(data)
     if delta < 0 or count < 0:
         raise Broken(position, f"its last offset delta is {delta}, its record count {count}", size)
-    return Batch(
+    return CheckedBatch(
         position,
         size,
         offset,
@@ -165,7 +165,7 @@ def batch_at(window: Window, position: int) -> Batch | None:
     )
 
 
-def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, magic: int) -> Batch:
+def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, magic: int) -> CheckedBatch:
     attributes = data[17]
     timestamp = int.from_bytes(data[18:26], "big", signed=True) if magic == 1 else -1
     base, count, newest = offset, 1, timestamp
@@ -179,10 +179,10 @@ def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, mag
             raise Broken(position, f"its offset is {offset}, and that of the last message in it {records[-1].offset}", size)
         base, count = records[0].offset, len(records)
         newest = timestamp if attributes & 8 else max(record.timestamp for record in records)
-    return Batch(position, size, base, offset, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data)
+    return CheckedBatch(position, size, base, offset, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data)
 
 
-def walk(window: Window, position: int = 0) -> Iterator[Batch]:
+def walk(window: Window, position: int = 0) -> Iterator[CheckedBatch]:
     """The batches from ``position`` to the end of the file. Raises :class:`Broken` where one is not whole, or its checksum differs."""
     while True:
         batch = batch_at(window, position)
@@ -196,7 +196,7 @@ def walk(window: Window, position: int = 0) -> Iterator[Batch]:
 
 def resume(
     window: Window, position: int, expected: int, claimed: int = 0, *, following: int | None = None, dense: bool = False
-) -> Batch | None:
+) -> CheckedBatch | None:
     """The first batch behind the damage at ``position`` that is whole, with its checksum, and begins at offset ``expected`` or later.
 
     ``claimed``: bytes that the damaged batch says it has. Looks there first, and believes what it finds where it has the offset that comes
@@ -236,14 +236,14 @@ def _offsets_claimed(window: Window, position: int) -> tuple[int, int]:
     return int.from_bytes(head[:8], "big", signed=True), delta
 
 
-def _good(window: Window, position: int, expected: int, following: int | None, *, dense: bool) -> Batch | None:
+def _good(window: Window, position: int, expected: int, following: int | None, *, dense: bool) -> CheckedBatch | None:
     batch = _whole(window, position)
     if batch is None or not expected <= batch.base_offset < expected + _INT32_MAX:
         return None
     return batch if leads_on(window, batch, following, dense=dense) else None
 
 
-def leads_on(window: Window, batch: Batch, following: int | None, *, dense: bool = False) -> bool:
+def leads_on(window: Window, batch: CheckedBatch, following: int | None, *, dense: bool = False) -> bool:
     """Whether neither the batches behind ``batch`` nor ``following``, as in :func:`resume`, say that its base offset is wrong."""
     if following is not None and batch.last_offset >= following:
         return False
@@ -256,7 +256,7 @@ def leads_on(window: Window, batch: Batch, following: int | None, *, dense: bool
     return after == batch.last_offset + 1
 
 
-def look_behind(window: Window, batch: Batch) -> Iterator[Batch]:
+def look_behind(window: Window, batch: CheckedBatch) -> Iterator[CheckedBatch]:
     """The next few batches behind ``batch``, as far as they are whole."""
     at = batch.position + batch.size
     for _ in range(_LOOKS):
@@ -267,7 +267,7 @@ def look_behind(window: Window, batch: Batch) -> Iterator[Batch]:
         at += behind.size
 
 
-def _whole(window: Window, position: int) -> Batch | None:
+def _whole(window: Window, position: int) -> CheckedBatch | None:
     try:
         batch = batch_at(window, position)
     except Broken:

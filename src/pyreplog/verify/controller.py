@@ -8,7 +8,7 @@ from typing import Final
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
-from pyreplog.verify.findings import Book
+from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import read_file
 from pyreplog.verify.nodes import listed
 from pyreplog.verify.states import Unreadable
@@ -20,7 +20,7 @@ _PUT_BACK: Final = (
 )
 
 
-def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequence[str], book: Book) -> None:
+def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequence[str], book: Report) -> None:
     """Verify that the controller's state in the folder ``path``, which holds ``names``, is whole and belongs to the nodes in ``roots``.
 
     Folders that no node of ours wrote, such as a broker's several ``log.dirs``, have no such file and need none.

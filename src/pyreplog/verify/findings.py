@@ -44,7 +44,7 @@ class Finding(NamedTuple):
         return fields
 
 
-class Book:
+class Report:
     """Takes findings and counts what was looked at. Belongs to one thread.
 
     ``progress`` is called with every piece of bytes that was read, in bytes.
@@ -106,7 +106,7 @@ class Book:
         """The level of the worst finding; NOTE where there is none."""
         return max((level for level, _ in self._counts), default=Level.NOTE)
 
-    def confirm(self, before: Book) -> None:
+    def confirm(self, before: Report) -> None:
         """Forget what is worse than a note and was not found in the look ``before``, too."""
         for finding in [one for one in self.findings if one.level is not Level.NOTE and one not in before.findings]:
             self.findings.remove(finding)
@@ -115,7 +115,7 @@ class Book:
             if not self._counts[key]:
                 del self._counts[key]
 
-    def take(self, other: Book) -> None:
+    def take(self, other: Report) -> None:
         """Add what ``other`` found and counted."""
         for finding in other.findings:
             self.findings.append(finding)

@@ -14,7 +14,7 @@ from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.batches import Broken, Window, batch_at
 from pyreplog.verify.codecs import SIZE_MAX
-from pyreplog.verify.findings import Book, Level
+from pyreplog.verify.findings import Level, Report
 from pyreplog.verify.states import Slot, Unreadable
 
 STATE_SIZE_MAX: Final = 64 << 20
@@ -30,7 +30,7 @@ _FILE_OF_SEGMENT: Final = re.compile(r"(.*)\.(log|index|timeindex|txnindex|snaps
 
 
 @dataclass(slots=True)
-class Look:
+class CheckContext:
     """How a folder is to be looked at, and what its root says of it. ``recovery_point`` and ``watermark``: None where nothing says."""
 
     deep: bool = True
@@ -72,7 +72,7 @@ class Facts:
     """(base offset, last offset, leader epoch, CRC) of each good batch, where asked for."""
 
 
-def read_file(disk: Disk, path: str, book: Book | None = None) -> bytes | None:
+def read_file(disk: Disk, path: str, book: Report | None = None) -> bytes | None:
     """A small file; None where there is none. Raises :class:`Unreadable` where it is too large, or cannot be read."""
     try:
         file = disk.open(path)  # not looked at before: a link that leads nowhere is something, too
@@ -153,7 +153,7 @@ def snapshots(names: list[str]) -> list[tuple[int, str]]:
 class FolderCheck:
     """One look at the small files of one folder; what they say is kept for the look at its segments."""
 
-    def __init__(self, disk: Disk, path: str, topic: str, partition: int, look: Look, book: Book) -> None:
+    def __init__(self, disk: Disk, path: str, topic: str, partition: int, look: CheckContext, book: Report) -> None:
         self._disk, self._path, self._look, self._book = disk, path, look, book
         self.facts = Facts(path, topic, partition, watermark=look.watermark)
         self._names: list[str] = []
@@ -170,7 +170,7 @@ class FolderCheck:
         """The mark first, for what it promises is in the files by then, and they only grow. Again where a writer is between two of them."""
         book = self._book
         for _ in range(_SMALL_TRIES):
-            self._book = own = Book(book.read)
+            self._book = own = Report(book.read)
             self._mark()
             self._names = list(self._disk.list(self._path))
             self._identity()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pyreplog.verify.batches import Batch
-from pyreplog.verify.findings import Book
+from pyreplog.verify.batches import CheckedBatch
+from pyreplog.verify.findings import Report
 
 OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12
@@ -30,7 +30,7 @@ def _trimmed(data: bytes, size: int) -> tuple[bytes, bool]:
 class OffsetIndexCheck:
     """The ``.index`` at ``path``. Feed every batch in order, then call :meth:`finish`."""
 
-    def __init__(self, book: Book, path: str, data: bytes, base_offset: int) -> None:
+    def __init__(self, book: Report, path: str, data: bytes, base_offset: int) -> None:
         self._book, self._path = book, path
         trimmed, self._preallocated = _trimmed(data, OFFSET_ENTRY_SIZE)
         self._entries = [(base_offset + offset, position) for offset, position in _OFFSET.iter_unpack(trimmed)]
@@ -45,7 +45,7 @@ class OffsetIndexCheck:
                 self._entries = []
                 break
 
-    def feed(self, batch: Batch) -> None:
+    def feed(self, batch: CheckedBatch) -> None:
         """The next batch of the log."""
         if self._wide is not None:
             if batch.last_offset == self._wide[0]:
@@ -84,7 +84,7 @@ class TimeIndexCheck:
     ``exact``: each entry names the last offset of a batch. Old brokers named the record's own.
     """
 
-    def __init__(self, book: Book, path: str, data: bytes, base_offset: int, *, exact: bool) -> None:
+    def __init__(self, book: Report, path: str, data: bytes, base_offset: int, *, exact: bool) -> None:
         self._book, self._path, self._exact = book, path, exact
         trimmed, self._preallocated = _trimmed(data, TIME_ENTRY_SIZE)
         if len(data) == TIME_ENTRY_SIZE:
@@ -101,7 +101,7 @@ class TimeIndexCheck:
                 self._entries = []
                 break
 
-    def feed(self, batch: Batch) -> None:
+    def feed(self, batch: CheckedBatch) -> None:
         """The next batch of the log."""
         before, self._greatest = self._greatest, max(self._greatest, batch.max_timestamp)
         while self._next < len(self._entries):

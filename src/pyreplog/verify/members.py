@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyreplog.ports import Disk
 from pyreplog.verify import states
-from pyreplog.verify.findings import Book
+from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import read_file
 from pyreplog.verify.logs import OneLog, id_of_topic, look_around
 from pyreplog.verify.states import Unreadable
@@ -19,13 +19,13 @@ _EPOCH: Final = 6
 """Where the leader epoch stands in the row of a partition."""
 
 
-def check_members(disk: Disk, home: str, logs: Sequence[OneLog], book: Book) -> None:
+def check_members(disk: Disk, home: str, logs: Sequence[OneLog], book: Report) -> None:
     """Report each partition that the controller's state in the folder ``home`` names and that no in-sync replica holds in ``logs``."""
     for (topic, partition), why in _absent(disk, home, logs).items():
         book.damage(f"{home}/{states.CONTROLLER}", f"{topic}-{partition} {why}", _BRING_BACK)
 
 
-def check_known(disk: Disk, home: str, logs: Sequence[OneLog], book: Book) -> None:
+def check_known(disk: Disk, home: str, logs: Sequence[OneLog], book: Report) -> None:
     """Report each folder in ``logs`` that the controller's state in ``home`` is too old to know: its topic or its leader epoch.
 
     A folder of an earlier topic is one only if the state names another id and a folder has that id; ``logs`` set it apart then.

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
-from pyreplog.verify.findings import Book
+from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import read_file
 from pyreplog.verify.states import Unreadable
 
@@ -57,7 +57,7 @@ def listed(disk: Disk, path: str) -> dict[int, str]:
     return {number: folder if folder.startswith("/") else f"{path}/{folder}" for number, folder in folders.items()}
 
 
-def check_nodes(disk: Disk, path: str, book: Book) -> None:
+def check_nodes(disk: Disk, path: str, book: Report) -> None:
     """Verify the list in the folder ``path``, and that each listed folder is there and is its node's."""
     file = f"{path}/{NODES}"
     try:
@@ -71,7 +71,7 @@ def check_nodes(disk: Disk, path: str, book: Book) -> None:
         _check_node(disk, number, folder, book)
 
 
-def _check_node(disk: Disk, number: int, folder: str, book: Book) -> None:
+def _check_node(disk: Disk, number: int, folder: str, book: Report) -> None:
     try:
         data = read_file(disk, f"{folder}/{states.META}")
     except (Unreadable, StorageError) as error:

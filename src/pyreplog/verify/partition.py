@@ -8,10 +8,10 @@ from typing import Final
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
-from pyreplog.verify.batches import Batch, Broken, Window, batch_at, leads_on, resume
+from pyreplog.verify.batches import Broken, CheckedBatch, Window, batch_at, leads_on, resume
 from pyreplog.verify.codecs import NAMES, TooLarge, Unavailable, Undecodable
-from pyreplog.verify.findings import Book, Level
-from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_files, snapshots, split_deleted
+from pyreplog.verify.findings import Level, Report
+from pyreplog.verify.folder import CheckContext, Facts, FolderCheck, segment_files, snapshots, split_deleted
 from pyreplog.verify.indexes import MENDED, OffsetIndexCheck, TimeIndexCheck
 from pyreplog.verify.producers import Producers
 from pyreplog.verify.records import Malformed, batch_records
@@ -27,12 +27,12 @@ _BIG: Final = 2**63 - 1
 _SPAN_MAX: Final = 2**31 - 1
 
 
-def check_partition(disk: Disk, path: str, topic: str, partition: int, look: Look, book: Book) -> Facts:
+def check_partition(disk: Disk, path: str, topic: str, partition: int, look: CheckContext, book: Report) -> Facts:
     """Verify the folder at ``path``. A writer may be at work in it: what changed while it was looked at is looked at again, and only what
     is found each time is believed."""
-    own: Book | None = None
+    own: Report | None = None
     for attempt in range(_TRIES):
-        before, own = own, Book(book.read)
+        before, own = own, Report(book.read)
         check = PartitionCheck(disk, path, topic, partition, look, own)
         facts = check.run()
         if before is not None:
@@ -50,7 +50,7 @@ def check_partition(disk: Disk, path: str, topic: str, partition: int, look: Loo
 class PartitionCheck(FolderCheck):
     """One look at one folder. Use once: :meth:`run`."""
 
-    def __init__(self, disk: Disk, path: str, topic: str, partition: int, look: Look, book: Book) -> None:
+    def __init__(self, disk: Disk, path: str, topic: str, partition: int, look: CheckContext, book: Report) -> None:
         super().__init__(disk, path, topic, partition, look, book)
         self._expected: int | None = None
         self._last_epoch = -1
@@ -211,7 +211,7 @@ class PartitionCheck(FolderCheck):
                 times.feed(batch)
             position += batch.size
 
-    def _is_deleted(self, window: Window, batch: Batch, expected: int, following: int | None) -> bool:
+    def _is_deleted(self, window: Window, batch: CheckedBatch, expected: int, following: int | None) -> bool:
         """Whether ``batch``, whose checksum is wrong, lies below the log's start and leads to the next one, so that it hides nothing."""
         after = batch.last_offset + 1
         if self.facts.mark is None or batch.base_offset != expected or after > self.facts.start:
@@ -248,7 +248,7 @@ class PartitionCheck(FolderCheck):
         if self._torn_from < 0:
             self._torn_from = offset
 
-    def _place(self, window: Window, batch: Batch, base: int, expected: int, following: int | None) -> None:
+    def _place(self, window: Window, batch: CheckedBatch, base: int, expected: int, following: int | None) -> None:
         """Offsets, which no checksum covers, against what lies before. Raises :class:`Broken`."""
         if batch.base_offset < expected or (self._dense and batch.base_offset != expected):
             raise Broken(batch.position, f"a batch says that it begins at offset {batch.base_offset}, and {expected} is next", 0)
@@ -259,7 +259,7 @@ class PartitionCheck(FolderCheck):
                 raise Broken(batch.position, f"a batch says that it begins at offset {batch.base_offset}, and those behind it do not", 0)
             self._producers.exact = False
 
-    def _reach_too_far(self, window: Window, batch: Batch, path: str, following: int | None, *, first: bool) -> None:
+    def _reach_too_far(self, window: Window, batch: CheckedBatch, path: str, following: int | None, *, first: bool) -> None:
         """``batch`` of a broker's segment is the ``first`` whose offset does not fit an index entry, or the first of another part of it.
 
         No checksum covers the offset: raises :class:`Broken` where what follows says that it is wrong.
@@ -280,7 +280,7 @@ class PartitionCheck(FolderCheck):
                 start=batch.base_offset,
             )
 
-    def _broken(self, window: Window, broken: Broken, after: Batch | None, path: str, following: int | None) -> None:
+    def _broken(self, window: Window, broken: Broken, after: CheckedBatch | None, path: str, following: int | None) -> None:
         start = self._expected or 0
         rest = window.size - broken.position
         promised = self._promised
@@ -310,7 +310,7 @@ class PartitionCheck(FolderCheck):
         self._lost_from = start
         self._book.damage(path, broken.reason, ANOTHER_COPY, position=broken.position, start=start, end=max(end, start + 1))
 
-    def _good(self, batch: Batch, path: str) -> None:
+    def _good(self, batch: CheckedBatch, path: str) -> None:
         book = self._book
         self._reach_snapshots(batch.base_offset)
         book.batch_count += 1
@@ -328,7 +328,7 @@ class PartitionCheck(FolderCheck):
         if self._look.compare:
             self.facts.batches.append((batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc))
 
-    def _epoch(self, batch: Batch, path: str) -> None:
+    def _epoch(self, batch: CheckedBatch, path: str) -> None:
         where = {"position": batch.position, "start": batch.base_offset, "end": batch.last_offset + 1}
         known = self._known_epoch(batch.base_offset)
         if known >= 0 and known == batch.leader_epoch:
@@ -361,7 +361,7 @@ class PartitionCheck(FolderCheck):
         slot = bisect_right(self._history_starts, offset) - 1
         return -1 if self._history is None or slot < 0 else self._history[slot][0]
 
-    def _records(self, batch: Batch, path: str) -> None:
+    def _records(self, batch: CheckedBatch, path: str) -> None:
         where = {"position": batch.position, "start": batch.base_offset, "end": batch.last_offset + 1}
         if batch.magic < 2:
             return  # looked at already: how many it holds is part of where it lies

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pyreplog.verify.batches import Batch
+from pyreplog.verify.batches import CheckedBatch
 from pyreplog.verify.records import PlainRecord
-from pyreplog.verify.states import Aborted, Producer
+from pyreplog.verify.states import Aborted, SnapshotEntry
 
 ABORT: Final = 0
 COMMIT: Final = 1
@@ -25,25 +25,25 @@ class Producers:
 
     def __init__(self) -> None:
         self.exact = False
-        self.states: dict[int, Producer] = {}
+        self.states: dict[int, SnapshotEntry] = {}
         # Transactions that are open: producer -> first offset.
         self._open: dict[int, int] = {}
         #: Transactions that were aborted since :meth:`take_aborted`.
         self._aborted: list[Aborted] = []
 
-    def load(self, producers: list[Producer]) -> None:
+    def load(self, producers: list[SnapshotEntry]) -> None:
         """Begin with what a snapshot says."""
         self.states = {producer.producer_id: producer for producer in producers}
         self._open = {producer.producer_id: producer.txn_first_offset for producer in producers if producer.txn_first_offset >= 0}
         self.exact = True
 
-    def data(self, batch: Batch) -> None:
+    def data(self, batch: CheckedBatch) -> None:
         """A batch of records with a producer."""
         first = self._open.get(batch.producer_id, -1)
         if batch.is_transactional and first < 0:
             first = self._open[batch.producer_id] = batch.base_offset
         before = self.states.get(batch.producer_id)
-        self.states[batch.producer_id] = Producer(
+        self.states[batch.producer_id] = SnapshotEntry(
             batch.producer_id,
             batch.producer_epoch,
             batch.last_sequence,
@@ -54,7 +54,7 @@ class Producers:
             first,
         )
 
-    def marker(self, batch: Batch, record: PlainRecord) -> None:
+    def marker(self, batch: CheckedBatch, record: PlainRecord) -> None:
         """The end of a transaction."""
         kind = control_type(record)
         if kind not in (ABORT, COMMIT) or len(record.value or b"") < 6:
@@ -66,7 +66,7 @@ class Producers:
             self._aborted.append(Aborted(batch.producer_id, first, record.offset, stable))
         before = self.states.get(batch.producer_id)
         if before is None or before.producer_epoch != batch.producer_epoch:
-            before = Producer(batch.producer_id, batch.producer_epoch, -1, -1, 0, -1, -1, -1)
+            before = SnapshotEntry(batch.producer_id, batch.producer_epoch, -1, -1, 0, -1, -1, -1)
         self.states[batch.producer_id] = before._replace(timestamp=batch.max_timestamp, coordinator_epoch=coordinator, txn_first_offset=-1)
 
     def take_aborted(self) -> list[Aborted]:
@@ -74,14 +74,14 @@ class Producers:
         found, self._aborted = self._aborted, []
         return found
 
-    def differs(self, snapshot: list[Producer]) -> str:
+    def differs(self, snapshot: list[SnapshotEntry]) -> str:
         """What a snapshot taken here says otherwise; "" where nothing. Producers that it leaves out may have expired."""
         for producer in snapshot:
             known = self.states.get(producer.producer_id)
             if known is None:
                 return f"it knows producer {producer.producer_id}, of which there is no batch"
             if known != producer:
-                name = next(name for name in Producer._fields if getattr(known, name) != getattr(producer, name))
+                name = next(name for name in SnapshotEntry._fields if getattr(known, name) != getattr(producer, name))
                 return (
                     f"producer {producer.producer_id} has {name} {getattr(producer, name)} in it, and {getattr(known, name)} by the batches"
                 )

@@ -14,8 +14,8 @@ from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.codecs import SIZE_MAX
 from pyreplog.verify.controller import check_controller
-from pyreplog.verify.findings import Book
-from pyreplog.verify.folder import Facts, Look, read_file
+from pyreplog.verify.findings import Report
+from pyreplog.verify.folder import CheckContext, Facts, read_file
 from pyreplog.verify.logs import OneLog, could_be_ours, is_directory, is_partition, look_around, may_not_enter, passed_over
 from pyreplog.verify.lookup import APART, LET_IN, REFUSED
 from pyreplog.verify.members import check_known, check_members
@@ -33,14 +33,14 @@ REWRITTEN: Final = "nothing to do: the next writer makes it anew"
 
 def verify(
     disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int], None] | None = None, max_batch_bytes: int = SIZE_MAX
-) -> Book:
+) -> Report:
     """Look at every file under ``path``: a root, a cluster's folder, a broker's ``log.dirs`` folder, or one partition folder.
 
     Reads only, and through nothing that the writer uses: its own decoders, the ``crc32c`` package. Without ``deep`` the records inside the
     batches are not decoded; the records of a compressed batch that takes more than ``max_batch_bytes`` unpacked are not either, which is a
     note. ``progress`` is told each piece of bytes read. Raises :class:`StorageError` where there is nothing to look at.
     """
-    book = Book(progress)
+    book = Report(progress)
     path = path.rstrip("/") or "/"
     check_backup(disk, path, book)
     found = look_around(disk, path)
@@ -56,7 +56,7 @@ def verify(
         more = f". There are logs more than two folders deep: name the folder of one ({', '.join(deeper[:5])})" if deeper else ""
         raise StorageError(errno.ENOENT, what + more, path)
     if found.bare is not None:
-        check_partition(disk, path, *found.bare, Look(deep=deep, max_batch_bytes=max_batch_bytes), book)
+        check_partition(disk, path, *found.bare, CheckContext(deep=deep, max_batch_bytes=max_batch_bytes), book)
         return book
     several = found.held()
     if len(several) > 1:
@@ -90,7 +90,7 @@ def verify(
     return book
 
 
-def check_backup(disk: Disk, path: str, book: Book) -> None:
+def check_backup(disk: Disk, path: str, book: Report) -> None:
     """Verify that the folder ``path``, if it is a backup, was finished."""
     file = f"{path}/{states.BACKUP}"
     try:
@@ -128,7 +128,7 @@ def total_size(disk: Disk, path: str, depth: int = 3) -> int:
 
 
 def check_root(
-    disk: Disk, path: str, book: Book, *, deep: bool = True, compare: bool = False, max_batch_bytes: int = SIZE_MAX
+    disk: Disk, path: str, book: Report, *, deep: bool = True, compare: bool = False, max_batch_bytes: int = SIZE_MAX
 ) -> list[Facts]:
     """Verify the root at ``path`` and every partition in it."""
     book.folders.append(path)
@@ -138,7 +138,7 @@ def check_root(
 class _Root:
     """One look at one root."""
 
-    def __init__(self, disk: Disk, path: str, book: Book, *, deep: bool, compare: bool, max_batch_bytes: int) -> None:
+    def __init__(self, disk: Disk, path: str, book: Report, *, deep: bool, compare: bool, max_batch_bytes: int) -> None:
         self._disk, self._path, self._book, self._deep, self._compare = disk, path, book, deep, compare
         self._max_batch_bytes = max_batch_bytes
         self._own = False
@@ -222,9 +222,9 @@ class _Root:
             what = f"a Kafka broker takes it for {partition}; nobody here reads it, for a partition's number has no zeros before it"
             self._book.warn(path, what, f"rename it to {partition}, if it is that")
 
-    def _look(self, key: tuple[str, int]) -> Look:
+    def _look(self, key: tuple[str, int]) -> CheckContext:
         values = {name: (self._checkpoints.get(name) or {}).get(key) for name in states.OFFSET_CHECKPOINTS}
-        return Look(
+        return CheckContext(
             deep=self._deep,
             max_batch_bytes=self._max_batch_bytes,
             clean=self._clean,
@@ -389,7 +389,7 @@ class _Root:
             self._book.warn(path, f"{key} has {value} in it, and {expected} in its mark, which counts", REWRITTEN)
 
 
-def _tell_apart(log: OneLog, book: Book) -> None:
+def _tell_apart(log: OneLog, book: Report) -> None:
     """Tell which folders of ``log`` no reader takes together, and which are of earlier topics."""
     for clash in log.clashes:
         named = " and ".join(clash.folders)
@@ -398,7 +398,7 @@ def _tell_apart(log: OneLog, book: Book) -> None:
         book.note(folder, "it is of an earlier topic of that name, by the controller's state: not compared")
 
 
-def _check_log(disk: Disk, log: OneLog, book: Book, *, deep: bool, max_batch_bytes: int) -> None:
+def _check_log(disk: Disk, log: OneLog, book: Report, *, deep: bool, max_batch_bytes: int) -> None:
     """Every root of ``log``, and its replicas against each other."""
     apart = {*log.earlier, *(folder for clash in log.clashes for folder in clash.folders[1:])}
     copies: dict[tuple[str, int], list[Facts]] = {}
@@ -410,7 +410,7 @@ def _check_log(disk: Disk, log: OneLog, book: Book, *, deep: bool, max_batch_byt
         _compare(facts_of_copies, book)
 
 
-def _compare(copies: list[Facts], book: Book) -> None:
+def _compare(copies: list[Facts], book: Report) -> None:
     """Replicas hold the same bytes below the high watermark of each."""
     first = copies[0]
     for other in copies[1:]:

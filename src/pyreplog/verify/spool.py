@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pyreplog.ports import Disk
-from pyreplog.verify.findings import Book
+from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import read_file
 from pyreplog.verify.states import Unreadable, state
 
@@ -40,7 +40,7 @@ def applied(data: bytes) -> Applied:
     return Applied(int(batch), int(prints[1]), int(prints[2], 16))
 
 
-def check_spool(disk: Disk, path: str, names: Iterable[str], book: Book) -> None:
+def check_spool(disk: Disk, path: str, names: Iterable[str], book: Report) -> None:
     """Verify the ``applied`` files among ``names``, the files of the folder ``path``."""
     for name in names:
         if _APPLIED.fullmatch(name) is None:

@@ -71,7 +71,7 @@ class Slot(NamedTuple):
         return max(self.synced_end, self.high_watermark)
 
 
-class Producer(NamedTuple):
+class SnapshotEntry(NamedTuple):
     """One producer in a snapshot. -1: none."""
 
     producer_id: int
@@ -278,17 +278,17 @@ def properties(data: bytes) -> dict[str, str]:
     return found
 
 
-class Farewell(NamedTuple):
+class ShutdownMarkerFile(NamedTuple):
     """A clean shutdown marker. ``incarnation``: "" where it is Kafka's. ``summaries``: size and CRC-32C of ``replog.db``, where named."""
 
     incarnation: str
     summaries: tuple[int, int] | None
 
 
-def farewell(data: bytes) -> Farewell:
+def farewell(data: bytes) -> ShutdownMarkerFile:
     """A clean shutdown marker; an empty one is that of an old broker."""
     if not data:
-        return Farewell("", None)
+        return ShutdownMarkerFile("", None)
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -297,7 +297,7 @@ def farewell(data: bytes) -> Farewell:
         raise Unreadable("it is not a JSON object")
     size, crc = fields.get("replogStoreSize"), fields.get("replogStoreCrc")
     named = (size, crc) if isinstance(size, int) and isinstance(crc, int) else None
-    return Farewell(str(fields.get("replogIncarnation", "")), named)
+    return ShutdownMarkerFile(str(fields.get("replogIncarnation", "")), named)
 
 
 def controller(data: bytes) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def controller(data: bytes) -> dict[str, Any]:
     return fields
 
 
-def snapshot(data: bytes) -> list[Producer]:
+def snapshot(data: bytes) -> list[SnapshotEntry]:
     """A producer snapshot."""
     if len(data) < _SNAPSHOT_HEAD.size:
         raise Unreadable(f"{len(data)} bytes, too few for a producer snapshot")
@@ -326,7 +326,7 @@ def snapshot(data: bytes) -> list[Producer]:
         raise Unreadable("its checksum does not match")
     if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
         raise Unreadable(f"it says that it has {count} producers, in {len(data)} bytes")
-    return [Producer(*entry) for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :])]
+    return [SnapshotEntry(*entry) for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :])]
 
 
 def aborted(data: bytes) -> list[Aborted]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from pyreplog.compiled import mypyc_attr
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import Address
 from pyreplog.wire.admin_schemas import (
     CreateTopicsRequest,

@@ -26,8 +26,8 @@ from typing import Final, Protocol
 
 from typing_extensions import Buffer
 
-from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.wire.metadata import MetadataRecord
 
 __all__ = [

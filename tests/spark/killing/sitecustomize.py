@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from pyreplog.runtime.owner import RootAppender
+from pyreplog.runtime.spool_applier import RootAppender
 from pyreplog.spool import Spool
 from pyreplog.spool.staged import StagedWriter
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from pyreplog.controller import MetadataImage
 from pyreplog.log import Log
-from pyreplog.quorum import MetadataImage
 from pyreplog.record import Record, RecordBatch, split
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyreplog.quorum import BrokerImage, PartitionKey
+from pyreplog.controller import BrokerImage, PartitionKey
 from pyreplog.record import Record, records_of
 from pyreplog.testing.checkers.base import Checker, batches_of
 from pyreplog.testing.checkers.logs import CommittedIdentical
@@ -178,7 +178,7 @@ class AckImplies(Checker):
         if not world.is_registered(member) or world.image.brokers[member].epoch != epoch:
             return True  # it is down, or another incarnation of which the leader has not heard
         log = world.log_of(member, key)
-        return log is None or log.counted_end >= high_watermark
+        return log is None or log.ack_offset >= high_watermark
 
 
 class DeletedStaysDeleted(Checker):

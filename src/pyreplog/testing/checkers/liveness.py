@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pyreplog.quorum import PartitionKey
+from pyreplog.controller import PartitionKey
 from pyreplog.replica import Leader
 from pyreplog.testing.checkers.base import Checker
 from pyreplog.wire import ErrorCode, FetchResponse, PartitionData, Response

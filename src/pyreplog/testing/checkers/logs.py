@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pyreplog.controller import PartitionKey
 from pyreplog.log import Log
-from pyreplog.quorum import PartitionKey
 from pyreplog.testing.checkers.base import Checker, Committed, batches_of, summary
 from pyreplog.values import TopicPartition
 
@@ -201,8 +201,8 @@ class WatermarkMonotonic(Checker):
             return
         for member in partition.isr:
             log = world.log_of(member, key)
-            if log is not None and world.is_registered(member) and log.counted_end < high_watermark:
-                world.broken("S8", f"{name}: high watermark {high_watermark}, but node {member} is in sync and has {log.counted_end}")
+            if log is not None and world.is_registered(member) and log.ack_offset < high_watermark:
+                world.broken("S8", f"{name}: high watermark {high_watermark}, but node {member} is in sync and has {log.ack_offset}")
 
 
 class NoBrokenRule(Checker):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyreplog.quorum import MetadataImage, PartitionKey, effective_min_isr
+from pyreplog.controller import MetadataImage, PartitionKey, effective_min_isr
 from pyreplog.testing.checkers.base import Checker
 from pyreplog.testing.checkers.logs import CommittedIdentical
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyreplog.quorum import MetadataImage, PartitionImage, PartitionKey
+from pyreplog.controller import MetadataImage, PartitionImage, PartitionKey
 from pyreplog.testing.checkers.base import Checker
 from pyreplog.testing.workload import Attempt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pyreplog.quorum import BrokerImage, Controller, PartitionImage, PartitionKey
+from pyreplog.controller import BrokerImage, Controller, PartitionImage, PartitionKey
 from pyreplog.wire import AlterPartitionData, BrokerRegistrationChangeRecord, BrokerRegistrationRequest, BrokerState, ErrorCode
 
 __all__ = ["AnyBrokerEpoch", "AnyPartitionEpoch", "ElectsOnce", "ElrKept", "NoElr", "SuspectsTrusted", "UncleanStartsIgnored"]
@@ -45,11 +45,11 @@ class NoElr(Controller):
 class UncleanStartsIgnored(Controller):
     """A broker that restarted uncleanly stays eligible, although it lost records."""
 
-    def _take_stock(self, request: BrokerRegistrationRequest, *rest: Any, **more: Any) -> None:
+    def _reconcile_replicas(self, request: BrokerRegistrationRequest, *rest: Any, **more: Any) -> None:
         """It has everything it had."""
         request.partition_ends = [dataclasses.replace(end, incomplete=False) for end in request.partition_ends]
         request.previous_broker_epoch = self.image.brokers[request.broker_id].epoch if request.broker_id in self.image.brokers else -1
-        super()._take_stock(request, *rest, **more)
+        super()._reconcile_replicas(request, *rest, **more)
 
 
 class SuspectsTrusted(Controller):

@@ -21,10 +21,10 @@ class NonDurableFollower(Replica):
 
 
 class _TruncatingFollower(Follower):
-    def take(self, now_ns: int) -> None:
+    def enter(self, now_ns: int) -> None:
         """Cut off everything above the own high watermark first, as Kafka did before KIP-101."""
         self.log.truncate_to(max(self.log.start_offset, self.log.high_watermark))
-        super().take(now_ns)
+        super().enter(now_ns)
 
 
 class TruncateToHighWatermark(Replica):
@@ -42,10 +42,10 @@ class _UnquestioningFollower(Follower):
 
 
 class _FirstFollower(_UnquestioningFollower):
-    def take(self, now_ns: int) -> None:
+    def enter(self, now_ns: int) -> None:
         """Cut off everything above the own high watermark first."""
         self.log.truncate_to(max(self.log.start_offset, self.log.high_watermark))
-        super().take(now_ns)
+        super().enter(now_ns)
 
 
 class FirstDesign(Replica):

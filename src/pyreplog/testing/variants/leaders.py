@@ -68,7 +68,7 @@ class _HastyLeader(Leader):
         super().produce_many(event, now_ns)
         self.flushes_acknowledged()
 
-    def own_end(self) -> int:
+    def local_ack_offset(self) -> int:
         """The written end."""
         return self.log.end_offset
 
@@ -97,7 +97,7 @@ class _LonelyLeader(Leader):
         """Over the committed in-sync set only: who may have been accepted already is not waited for."""
         if len(self.committed) < self.min_isr:
             return -1
-        return min([self.own_end(), *(f.leo for f in self.remotes if f.committed)])
+        return min([self.local_ack_offset(), *(f.leo for f in self.remotes if f.committed)])
 
 
 class CommittedIsrOnly(Replica):
@@ -231,10 +231,10 @@ class DivergenceCounts(Replica):
 
 
 class _SilentLeader(Leader):
-    def take(self, now_ns: int) -> None:
+    def enter(self, now_ns: int) -> None:
         """The epoch is recorded with its first batch only."""
         before = self.log.epochs.entries
-        super().take(now_ns)
+        super().enter(now_ns)
         self.log.epochs.restore(before)
 
 
@@ -325,12 +325,12 @@ class FsyncFailureIgnored(Replica):
 
 
 class _GenerousLeader(Leader):
-    def leave(self, code: int) -> None:
+    def exit(self, code: int) -> None:
         """Whoever waits is told that all went well."""
         for waiter in self.waiters:
             self._answer(waiter, 0)
         self.waiters.clear()
-        super().leave(code)
+        super().exit(code)
 
 
 class AnswersLeft(Replica):
@@ -356,8 +356,8 @@ class OldEndTold(Replica):
 class _PatientLeader(Leader):
     def appends_acknowledged(self) -> None:
         """Only when every follower has asked with that high watermark, which takes another round."""
-        known = [follower.parked.request.high_watermark for follower in self.remotes if follower.in_play and follower.parked]
-        if len(known) == sum(follower.in_play for follower in self.remotes):
+        known = [follower.parked.request.high_watermark for follower in self.remotes if follower.in_maximal_isr and follower.parked]
+        if len(known) == sum(follower.in_maximal_isr for follower in self.remotes):
             waiters = self.waiters
             while waiters and waiters[0].required <= min(known, default=self.log.high_watermark):
                 self._answer(waiters.pop(0), 0)
@@ -417,12 +417,12 @@ class RefusesTheAppended(Replica):
 
 
 class _CurtLeader(Leader):
-    def leave(self, code: int) -> None:
+    def exit(self, code: int) -> None:
         """Appends that wait are told the same as everybody else."""
         for waiter in self.waiters:
             self._answer(waiter, code)
         self.waiters.clear()
-        super().leave(code)
+        super().exit(code)
 
 
 class RefusesWhoWaits(Replica):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pyreplog.node import MetadataFollower
+from pyreplog.node import MetadataListener
 
 __all__ = ["AsksOnce"]
 
 
-class AsksOnce(MetadataFollower):
+class AsksOnce(MetadataListener):
     """A node whose question for metadata, or its answer, was lost does not ask again: it never hears what it is to lead."""
 
     def _expire(self, correlation_id: int) -> None:

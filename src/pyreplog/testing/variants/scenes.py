@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyreplog.quorum import CONTROLLER_ADDRESS, PartitionImage
+from pyreplog.controller import CONTROLLER_ADDRESS, PartitionImage
 from pyreplog.testing.world import World
 
 __all__ = [

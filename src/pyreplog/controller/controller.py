@@ -1,0 +1,661 @@
+"""The controller's decisions: requests in, metadata records out. Sans-IO, deterministic, one owner.
+
+A decision reads the image, which contains *every earlier decision*. It writes its records through
+:meth:`Controller._write`, which applies them at once, so no decision is based on state that an
+earlier decision has already changed. The caller must make the records durable
+(:meth:`Controller.take`) before it sends any answer.
+
+Rules: Kafka's (partition changes, AlterPartition validation in Kafka's order, KIP-903 broker
+epochs, KIP-966 eligible leader replicas), the election after unclean starts
+(:mod:`pyreplog.controller.election`), and fencing of brokers that are silent for too long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyreplog.config import NodeConfig
+from pyreplog.controller.election import MISSING, PartitionDecision, ReplicaEnd, UncleanElection, change_record, settle, settle_uncleanly
+from pyreplog.controller.image import LOST_DIRECTORY, BrokerImage, MetadataImage, PartitionImage, PartitionKey, effective_min_isr
+from pyreplog.controller.topics import create_topic
+from pyreplog.ports import Random
+from pyreplog.wire import (
+    ELECT_UNCLEAN,
+    MADE,
+    NO_COPY,
+    NO_LEADER,
+    PRODUCER_ID_BLOCK,
+    ROTTEN,
+    AlterPartitionData,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResult,
+    AlterPartitionTopicResult,
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationChangeRecord,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersResult,
+    ErrorCode,
+    MetadataRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+)
+
+__all__ = ["ELECTION_WAIT_MS", "Controller"]
+
+ELECTION_WAIT_MS: Final = 500
+"""Milliseconds that an election waits for better candidates.
+
+If replicas restarted uncleanly, it waits for all members of isr and elr. If the controller is new,
+it waits for the last leader.
+"""
+_MS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class _BrokerSession:
+    """The facts about one broker since this controller started. Soft state: never written.
+
+    ``registered``: this incarnation registered with this controller and is not known to be dead.
+    ``began``: its first registration was with this controller, so it never ran under another one.
+    ``alive``: its last message arrived within the session timeout.
+    """
+
+    contact_ns: int
+    registered: bool
+    began: bool = False
+    alive: bool = True
+    metadata_offset: int = -1
+    shutdown_offset: int = -1
+    """Offset of the newest record that moved a leadership or membership away (controlled
+    shutdown)."""
+
+
+@dataclass(slots=True)
+class Controller:
+    """Make decisions over ``image``. One owner.
+
+    ``suspects``: members of isr or elr that restarted uncleanly and are not known complete since,
+    with their ends at registration. They are part of the state that must be made durable.
+    """
+
+    image: MetadataImage
+    config: NodeConfig
+    random: Random
+    cluster_id: str
+    suspects: dict[PartitionKey, dict[int, ReplicaEnd]] = field(default_factory=dict)
+    _ends: dict[int, dict[PartitionKey, ReplicaEnd]] = field(default_factory=dict)
+    """Broker -> the ends that it reported at its last registration. Soft state."""
+    _sessions: dict[int, _BrokerSession] = field(default_factory=dict)
+    _waiting: dict[PartitionKey, int] = field(default_factory=dict)
+    """Partition -> time (ns) until which its election waits for better candidates."""
+    _records: list[tuple[int, MetadataRecord]] = field(default_factory=list)
+    _leaderless: dict[PartitionKey, int] = field(default_factory=dict)
+    """Partition -> offset since which it has no leader. Soft state.
+
+    Only later reports count as the end of a live replica.
+    """
+    _rotten: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
+    """(Partition, broker) -> the broker epoch in which it reported damage in its copy, or that it
+    cannot create the copy yet. Soft state: the next read, or the next try, reports it again."""
+    _producer_id: int = 1 << 62
+    """The next id to hand out. It starts beyond the written block, so a new controller starts a new
+    block."""
+
+    # ------------------------------------------------------------------------------------------------------------------ the interface
+
+    def start(self, now_ns: int) -> None:
+        """Start to decide over a loaded image: fence every broker and remove every leader.
+
+        No broker is known to be alive, and no leader may continue in its old epoch. The in-sync
+        sets stay, because no replica can leave one without the agreement of a controller.
+        """
+        for broker in list(self.image.brokers.values()):
+            if not broker.fenced:
+                self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=1))
+            self._sessions[broker.broker_id] = _BrokerSession(now_ns, registered=False)
+        for key, partition in self._partitions():
+            if partition.leader != NO_LEADER:
+                self._change(key, partition, PartitionDecision(partition.isr, partition.elr, NO_LEADER))
+
+    def take(self) -> list[tuple[int, MetadataRecord]]:
+        """Return the records written since the last call, with their offsets."""
+        records, self._records = self._records, []
+        return records
+
+    def next_deadline_ns(self) -> int | None:
+        """Return the time at which :meth:`tick` has work to do if no message arrives before."""
+        session = self.config.session_timeout_ms * _MS
+        times = [one.contact_ns + session for one in self._sessions.values() if one.alive]
+        times.extend(self._waiting.values())
+        return min(times, default=None)
+
+    def tick(self, now_ns: int) -> None:
+        """Fence brokers whose session timed out, one by one; end elections that waited long
+        enough."""
+        timeout = self.config.session_timeout_ms * _MS
+        for broker_id, session in self._sessions.items():
+            if session.alive and now_ns - session.contact_ns >= timeout:
+                session.alive = False
+                self._fence(broker_id, now_ns)
+        for key in [key for key, until in self._waiting.items() if until <= now_ns]:
+            del self._waiting[key]
+            self._settle(key, now_ns, patient=False)
+
+    def try_again(self, now_ns: int) -> None:
+        """Schedule timed decisions again after a failed write of the state.
+
+        The image was reset to the last durable state, so fencing and elections that only the clock
+        triggers must become due a second time.
+        """
+        again = now_ns + ELECTION_WAIT_MS * _MS
+        for broker_id, session in self._sessions.items():
+            broker = self.image.brokers.get(broker_id)
+            if broker is not None and not broker.fenced and not session.alive:
+                session.alive = True
+                session.contact_ns = again - self.config.session_timeout_ms * _MS
+        for key, partition in self._partitions():
+            if partition.leader == NO_LEADER and (partition.isr or partition.elr):
+                self._waiting.setdefault(key, again)
+
+    def extend_sessions(self, stall_ns: int) -> None:
+        """Add ``stall_ns`` to every session: the controller's own pause is not silence of a
+        broker."""
+        for session in self._sessions.values():
+            session.contact_ns += stall_ns
+
+    # ------------------------------------------------------------------------------------------------------------------------- brokers
+
+    def register(self, request: BrokerRegistrationRequest, now_ns: int) -> BrokerRegistrationResponse:
+        """Register a starting broker, fenced. Its epoch is the offset of its registration record.
+
+        A repeated request of one incarnation gets the same epoch. If the broker lost data (an
+        *incomplete* partition, or one that it should have and does not), it leaves isr and elr by
+        records before its registration. So if an image shows both the registration and the broker
+        as a member, then *this* incarnation became a member, or an earlier one whose copy it still
+        has.
+        """
+        if request.cluster_id != self.cluster_id:
+            return BrokerRegistrationResponse(ErrorCode.INCONSISTENT_CLUSTER_ID)
+        known = self.image.brokers.get(request.broker_id)
+        session = self._sessions.get(request.broker_id)
+        same = known is not None and known.incarnation_id == request.incarnation_id
+        if known is not None and not same:
+            if session is not None and session.registered and session.alive:
+                return BrokerRegistrationResponse(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+            self._fence(request.broker_id, now_ns)
+        self._reconcile_replicas(request, known, now_ns, same=same)
+        self._sessions[request.broker_id] = _BrokerSession(
+            now_ns, registered=True, began=not same or (session is not None and session.began)
+        )
+        if known is not None and same:
+            return BrokerRegistrationResponse(broker_epoch=known.epoch)
+        epoch = self.image.offset + 1
+        self._write(
+            RegisterBrokerRecord(
+                request.broker_id,
+                request.incarnation_id,
+                epoch,
+                end_points=tuple(BrokerEndpoint(one.name, one.host, one.port, one.security_protocol) for one in request.listeners),
+                features=tuple(BrokerFeature(one.name, one.min_supported_version, one.max_supported_version) for one in request.features),
+                rack=request.rack,
+                log_dirs=_directories(request),
+            )
+        )
+        return BrokerRegistrationResponse(broker_epoch=epoch)
+
+    def _reconcile_replicas(self, request: BrokerRegistrationRequest, known: BrokerImage | None, now_ns: int, *, same: bool) -> None:
+        """Compare the broker's copies with the copies that the image expects, for each partition.
+
+        A known incarnation keeps its memberships: it never stopped running. If it reports an
+        incomplete copy of a partition of which it is a member, it has not yet received its leader's
+        confirmation. The same holds for a new incarnation whose copy is marked *reported*. The
+        registration that first reported the copy removed it from isr and elr. A leader confirmed it
+        since, and no data was lost since; only the process died before it received the
+        confirmation. It stays a member, as if it had reported a complete copy.
+        """
+        broker_id = request.broker_id
+        clean = known is not None and request.previous_broker_epoch == known.epoch
+        directories = _directories(request)
+        same_disk = known is not None and len(directories) > 0 and directories == known.log_dirs
+        # Otherwise an absent copy may be a damaged one.
+        never_made = same_disk and len(directories) == len(request.log_dirs)
+        reported = {(end.topic_id, end.partition): end for end in request.partition_ends}
+        self._ends[broker_id] = {key: ReplicaEnd(end.last_epoch, end.end_offset) for key, end in reported.items()}
+        if same:
+            return
+        for key, partition in self._partitions():
+            if broker_id not in partition.isr and broker_id not in partition.elr:
+                continue
+            found = reported.get(key)
+            led = partition.leader != NO_LEADER
+            suspects = self.suspects.get(key, {})
+            # A member that never had a copy was not confirmed with the copy that it created since.
+            vouched = found is not None and found.reported and same_disk and suspects.get(broker_id) != MISSING
+            if (found is not None and found.incomplete and not vouched) or (found is None and not never_made):
+                self._settle(key, now_ns, lost=broker_id)
+            elif found is None or not clean or broker_id in suspects:
+                self._suspect(key, broker_id, MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset))
+                if led:
+                    self._settle(key, now_ns, without=broker_id)
+
+    def _suspect(self, key: PartitionKey, broker_id: int, end: ReplicaEnd) -> None:
+        self.suspects.setdefault(key, {})[broker_id] = end
+
+    def heartbeat(self, request: BrokerHeartbeatRequest, now_ns: int) -> BrokerHeartbeatResponse:
+        """Note that a broker is alive.
+
+        Unfence it if it has caught up with its own registration. If it wants to stop, move its
+        leaderships and memberships to other brokers.
+        """
+        broker = self.image.brokers.get(request.broker_id)
+        session = self._sessions.get(request.broker_id)
+        if broker is None or session is None:
+            return BrokerHeartbeatResponse(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if broker.epoch != request.broker_epoch or not session.registered:
+            return BrokerHeartbeatResponse(ErrorCode.STALE_BROKER_EPOCH)
+        session.contact_ns = now_ns
+        session.alive = True
+        session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
+        self._note_ends(request, now_ns)
+        caught_up = request.current_metadata_offset >= broker.epoch
+        stop = False
+        if broker.fenced:
+            stop = request.want_shut_down
+            if not stop and not request.want_fence and caught_up and not broker.in_controlled_shutdown:
+                self._unfence(broker, now_ns)
+        elif request.want_fence:
+            stop = request.want_shut_down
+            self._fence(request.broker_id, now_ns)
+        elif request.want_shut_down:
+            if not broker.in_controlled_shutdown:
+                self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=1))
+                self._move_away(broker.broker_id, now_ns)
+                session.shutdown_offset = self.image.offset
+            stop = self._may_stop(broker.broker_id, session)
+        if stop:
+            self.fence(broker.broker_id, now_ns)
+        return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=self.image.brokers[broker.broker_id].fenced, should_shut_down=stop)
+
+    def _note_ends(self, request: BrokerHeartbeatRequest, now_ns: int) -> None:
+        ends = self._ends.setdefault(request.broker_id, {})
+        for end in request.partition_ends:
+            key = (end.topic_id, end.partition)
+            if end.end_offset == ROTTEN:
+                self._move_leader_off_damaged(key, request.broker_id, request.broker_epoch)
+            elif end.end_offset == MADE:
+                self._rotten.pop((key, request.broker_id), None)
+            elif end.end_offset == NO_COPY:
+                self._damaged(key, request.broker_id, now_ns)
+                ends[key] = MISSING
+            elif request.current_metadata_offset >= self._leaderless.get(key, -1):
+                ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
+
+    def _move_leader_off_damaged(self, key: PartitionKey, broker_id: int, broker_epoch: int) -> None:
+        """Note damage in a part of this replica's copy, and move the leadership away from it.
+
+        Another in-sync replica without known damage becomes the leader, if there is one. The
+        replica stays in the ISR: it receives new records and may be the last copy.
+        """
+        partition = self.image.partition(key)
+        if partition is None or broker_id not in partition.replicas:
+            return
+        self._rotten[key, broker_id] = broker_epoch
+        if partition.leader == broker_id and not partition.recovering:
+            for member in partition.replicas:
+                if member in partition.isr and self._active(member) and not self._is_rotten(key, member):
+                    self._change(key, partition, PartitionDecision(partition.isr, partition.elr, member))
+                    return
+
+    def _is_rotten(self, key: PartitionKey, broker_id: int) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and self._rotten.get((key, broker_id)) == broker.epoch
+
+    def _damaged(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
+        """Remove a copy that was found damaged while its broker runs from isr and elr.
+
+        This is the same as at a registration. The broker's epoch does not change, so the partition
+        gets a new leader epoch: then no progress that the leader noted for the damaged copy counts
+        for the copy that replaces it. The only member is kept: without it the partition could never
+        have a leader, and its copy may be repaired.
+        """
+        self._rotten.pop((key, broker_id), None)  # the report was about the copy that is replaced
+        before = self.image.partition(key)
+        if before is None or before.isr + before.elr == (broker_id,) or broker_id not in before.replicas:
+            return
+        if broker_id in before.isr or broker_id in before.elr:
+            self._settle(key, now_ns, lost=broker_id)
+        after = self.image.topics[key[0]].partitions[key[1]]
+        if after.leader != NO_LEADER and after.leader_epoch == before.leader_epoch:
+            self._write(PartitionChangeRecord(key[1], key[0], leader=after.leader))
+
+    def fence(self, broker_id: int, now_ns: int) -> None:
+        """Fence an incarnation that is dead or has stopped. Only a new registration admits the
+        broker."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.alive = session.registered = False
+        self._fence(broker_id, now_ns)
+
+    def _fence(self, broker_id: int, now_ns: int) -> None:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return
+        if not broker.fenced:
+            self._write(BrokerRegistrationChangeRecord(broker_id, broker.epoch, fenced=1))
+        self._move_away(broker_id, now_ns)
+
+    def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
+        self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
+        for key, partition in self._partitions():
+            if partition.leader == NO_LEADER and (broker.broker_id in partition.isr or broker.broker_id in partition.elr):
+                self._settle(key, now_ns)
+
+    def _move_away(self, broker_id: int, now_ns: int) -> None:
+        """Remove ``broker_id`` from the in-sync set of every partition that has a leader.
+
+        A partition without a leader keeps it: nothing can be committed without it, so its copy
+        stays complete.
+        """
+        for key, partition in self._partitions():
+            if partition.leader != NO_LEADER and broker_id in partition.isr:
+                self._settle(key, now_ns, without=broker_id)
+
+    def _may_stop(self, broker_id: int, session: _BrokerSession) -> bool:
+        if any(partition.leader == broker_id for _, partition in self._partitions()):
+            return False
+        return all(
+            self._sessions[other.broker_id].metadata_offset >= session.shutdown_offset
+            for other in self.image.brokers.values()
+            if other.active and other.broker_id != broker_id
+        )
+
+    # ---------------------------------------------------------------------------------------------------------------------- partitions
+
+    def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Decide the in-sync sets that leaders propose.
+
+        Each proposal is decided separately, by compare-and-swap on (leader epoch, partition epoch).
+        """
+        broker = self.image.brokers.get(request.broker_id)
+        session = self._sessions.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch or session is None or not session.registered:
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        return AlterPartitionResponse(
+            [
+                AlterPartitionTopicResult(topic.topic_id, [self._alter(request.broker_id, topic.topic_id, one) for one in topic.partitions])
+                for topic in request.topics
+            ]
+        )
+
+    def _alter(self, sender: int, topic_id: str, proposal: AlterPartitionData) -> AlterPartitionResult:
+        key = (topic_id, proposal.partition_index)
+        error = self._validate(sender, key, proposal)
+        if error != ErrorCode.NONE:
+            return AlterPartitionResult(proposal.partition_index, error)
+        partition = self.image.topics[topic_id].partitions[proposal.partition_index]
+        isr = tuple(member.broker_id for member in proposal.new_isr_with_epochs)
+        after = self._settlement(key, partition, isr, (), patient=False)
+        if proposal.leader_recovery_state == 0 and partition.recovering:
+            after = after._replace(recovered=True)
+        joined = tuple(member for member in isr if member not in partition.isr)
+        self._change(key, partition, after._replace(cleared=joined))
+        partition = self.image.topics[topic_id].partitions[proposal.partition_index]
+        return AlterPartitionResult(
+            proposal.partition_index,
+            0,
+            partition.leader,
+            partition.leader_epoch,
+            partition.isr,
+            int(partition.recovering),
+            partition.partition_epoch,
+        )
+
+    def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
+        """Make Kafka's checks, in Kafka's order."""
+        if key[0] not in self.image.topics:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        partition = self.image.partition(key)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
+            return ErrorCode.NOT_CONTROLLER  # this controller is the stale one
+        if proposal.leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if sender != partition.leader:
+            return ErrorCode.INVALID_REQUEST
+        if proposal.partition_epoch < partition.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        members = [member.broker_id for member in proposal.new_isr_with_epochs]
+        if len(dict.fromkeys(members)) != len(members) or sender not in members or any(one not in partition.replicas for one in members):
+            return ErrorCode.INVALID_REQUEST
+        if proposal.leader_recovery_state == 1 and (len(members) > 1 or not partition.recovering):
+            return ErrorCode.INVALID_REQUEST
+        for member in proposal.new_isr_with_epochs:
+            broker = self.image.brokers.get(member.broker_id)
+            if broker is None or not broker.active or broker.epoch != member.broker_epoch:
+                return ErrorCode.INELIGIBLE_REPLICA
+        return ErrorCode.NONE
+
+    def elect_uncleanly(self, topic: str, partition: int) -> UncleanElection | None:
+        """Elect the live replica with the longest log, even if acknowledged records are lost.
+
+        Only a person may ask for this. Return None if no replica is up or the partition has a
+        leader.
+        """
+        key = (self.image.topic_ids.get(topic, ""), partition)
+        before = self.image.partition(key)
+        if before is None or before.leader != NO_LEADER:
+            return None
+        ends = {member: self._ends.get(member, {}).get(key, MISSING) for member in before.replicas}
+        after = settle_uncleanly(before, ends, self._active)
+        if after is None:
+            return None
+        self._change(key, before, after)
+        start = ends[after.leader].end_offset
+        end = max((ends[member].end_offset for member in before.replicas if not self._active(member)), default=-1)
+        return UncleanElection(after.leader, before.leader_epoch + 1, start, end if end > start else -1)
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """Elect the preferred leader if it is in sync, or an unclean leader if there is no leader.
+
+        The answer for each unclean election names the lost offsets.
+        """
+        results = []
+        for name, numbers in self._to_elect(request).items():
+            parts = []
+            for number in numbers:
+                key = (self.image.topic_ids.get(name, ""), number)
+                code, about = (
+                    self._elect_unclean(name, key) if request.election_type == ELECT_UNCLEAN else (self._elect_preferred(key), None)
+                )
+                parts.append(ElectLeadersPartitionResult(number, code, about))
+            results.append(ElectLeadersResult(name, parts))
+        return ElectLeadersResponse(results)
+
+    def _to_elect(self, request: ElectLeadersRequest) -> dict[str, list[int]]:
+        if request.topic_partitions is None:
+            return {topic.name: list(topic.partitions) for topic in self.image.topics.values()}
+        return {topic.topic: list(topic.partitions) for topic in request.topic_partitions}
+
+    def _elect_unclean(self, name: str, key: PartitionKey) -> tuple[ErrorCode, str | None]:
+        partition = self.image.partition(key)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if partition.leader != NO_LEADER:
+            return ErrorCode.ELECTION_NOT_NEEDED, None
+        done = self.elect_uncleanly(name, key[1])
+        return (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, None) if done is None else (ErrorCode.NONE, str(done))
+
+    def _elect_preferred(self, key: PartitionKey) -> ErrorCode:
+        partition = self.image.partition(key)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        preferred = partition.replicas[0]
+        if partition.leader == preferred:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        if partition.leader == NO_LEADER or preferred not in partition.isr or not self._active(preferred):
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        self._change(key, partition, PartitionDecision(partition.isr, partition.elr, preferred))
+        return ErrorCode.NONE
+
+    def ends_are_known(self, request: ElectLeadersRequest) -> bool:
+        """Return whether every live replica of the leaderless partitions in ``request`` reported
+        its end."""
+        if request.election_type != ELECT_UNCLEAN:
+            return True
+        for name, numbers in self._to_elect(request).items():
+            for number in numbers:
+                key = (self.image.topic_ids.get(name, ""), number)
+                partition = self.image.partition(key)
+                if partition is None or partition.leader != NO_LEADER:
+                    continue
+                if any(self._active(member) and key not in self._ends.get(member, {}) for member in partition.replicas):
+                    return False
+        return True
+
+    def init_producer_id(self) -> int:
+        """Return an unused producer id. The ids are reserved on disk in blocks."""
+        if self._producer_id >= self.image.next_producer_id:
+            self._producer_id = self.image.next_producer_id
+            self._write(ProducerIdsRecord(-1, -1, self._producer_id + PRODUCER_ID_BLOCK))
+        found = self._producer_id
+        self._producer_id += 1
+        return found
+
+    def _settle(self, key: PartitionKey, now_ns: int, *, without: int = -1, lost: int = -1, patient: bool = True) -> None:
+        """Bring a partition to its next state: keep its leader or elect one.
+
+        ``without`` leaves the in-sync set. ``lost`` may lack committed records and leaves isr and
+        elr.
+        """
+        partition = self.image.partition(key)
+        if partition is None:
+            return  # deleted while its election waited
+        isr = tuple(member for member in partition.isr if member != without)
+        after = self._settlement(key, partition, isr, () if lost < 0 else (lost,), patient=patient)
+        self._change(key, partition, after)
+        if after.waits:
+            self._waiting.setdefault(key, now_ns + ELECTION_WAIT_MS * _MS)
+
+    def _settlement(
+        self, key: PartitionKey, partition: PartitionImage, isr: tuple[int, ...], lost: tuple[int, ...], *, patient: bool
+    ) -> PartitionDecision:
+        return settle(
+            partition,
+            isr,
+            min_isr=effective_min_isr(self.image.topics[key[0]], partition),
+            active=self._active,
+            suspects=self.suspects.get(key, {}),
+            ends=self._ends_that_cannot_grow(key, partition),
+            lost=lost,
+            impaired=tuple(member for member in partition.replicas if self._is_rotten(key, member)),
+            patient=patient,
+        )
+
+    def _ends_that_cannot_grow(self, key: PartitionKey, partition: PartitionImage) -> dict[int, ReplicaEnd]:
+        """Return the ends of the copies that cannot have grown since they were reported.
+
+        These are the copies of brokers that started while the partition had no leader, because they
+        had no leader to fetch from. A broker that kept running may have fetched more from the old
+        leader after its report.
+        """
+        if not partition.last_known_elr:
+            return {}
+        began = [member for member in partition.replicas if member in self._sessions and self._sessions[member].began]
+        return {member: self._ends[member][key] for member in began if key in self._ends[member]}
+
+    def _change(self, key: PartitionKey, before: PartitionImage, after: PartitionDecision) -> None:
+        record = change_record(key, before, after)
+        if record is not None:
+            self._write(record)
+        if after.leader == NO_LEADER and before.leader != NO_LEADER:
+            self._leaderless[key] = self.image.offset
+            for member in before.replicas:
+                session = self._sessions.get(member)
+                if session is not None and session.registered:
+                    self._ends.get(member, {}).pop(key, None)  # its copy may have grown since that report
+        if after.leader != NO_LEADER:
+            self._leaderless.pop(key, None)
+            self._waiting.pop(key, None)
+        suspects = self.suspects.get(key)
+        if suspects is not None:
+            kept = {
+                member: end
+                for member, end in suspects.items()
+                if member not in after.cleared and (member in after.isr or member in after.elr)
+            }
+            if kept:
+                self.suspects[key] = kept
+            else:
+                del self.suspects[key]
+
+    # -------------------------------------------------------------------------------------------------------------------------- topics
+
+    def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Create each topic separately, or refuse it with a reason."""
+        results = []
+        for wanted in request.topics:
+            records, result = create_topic(self.image, wanted, self.random)
+            if not request.validate_only:
+                for record in records:
+                    self._write(record)
+            results.append(result)
+        return CreateTopicsResponse(results)
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """Delete topics by name or by id. Brokers delete their copies when they apply the
+        record."""
+        results = []
+        for wanted in request.topics:
+            topic_id = wanted.topic_id if wanted.name is None else self.image.topic_ids.get(wanted.name, "")
+            topic = self.image.topics.get(topic_id)
+            if topic is None:
+                error = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                results.append(DeletableTopicResult(wanted.name, wanted.topic_id, error))
+                continue
+            for number in topic.partitions:
+                self.suspects.pop((topic_id, number), None)
+                for member in topic.partitions[number].replicas:
+                    self._rotten.pop(((topic_id, number), member), None)
+                self._waiting.pop((topic_id, number), None)
+            self._write(RemoveTopicRecord(topic_id))
+            results.append(DeletableTopicResult(topic.name, topic_id))
+        return DeleteTopicsResponse(results)
+
+    # ------------------------------------------------------------------------------------------------------------------------- helpers
+
+    def _active(self, broker_id: int) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.active
+
+    def _partitions(self) -> list[tuple[PartitionKey, PartitionImage]]:
+        return [((topic.topic_id, number), found) for topic in self.image.topics.values() for number, found in topic.partitions.items()]
+
+    def _write(self, record: MetadataRecord) -> None:
+        offset = self.image.offset + 1
+        self.image.apply(offset, record)
+        self._records.append((offset, record))
+
+
+def _directories(request: BrokerRegistrationRequest) -> tuple[str, ...]:
+    """Return the broker's own directory ids, by which it is recognised at its next registration.
+
+    ``LOST_DIRECTORY``, which only says that a copy is damaged now, is left out.
+    """
+    return tuple(one for one in request.log_dirs if one != LOST_DIRECTORY)

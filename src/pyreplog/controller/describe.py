@@ -1,0 +1,124 @@
+"""Build answers from an image: Metadata, DescribeTopicPartitions, DescribeConfigs, DescribeCluster.
+
+The controller and every node answer these requests, each from its own image.
+"""
+
+from __future__ import annotations
+
+from pyreplog.controller.image import MetadataImage, PartitionImage, TopicImage
+from pyreplog.wire import (
+    NO_ID,
+    NO_LEADER,
+    RESOURCE_TOPIC,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeTopicPartitionsPartition,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsTopic,
+    ErrorCode,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+__all__ = ["describe_cluster", "describe_configs", "describe_topics", "metadata"]
+
+CONFIG_SOURCE_TOPIC = 1
+CONFIG_SOURCE_DEFAULT = 5
+
+
+def metadata(image: MetadataImage, request: MetadataRequest, cluster_id: str) -> MetadataResponse:
+    """Return the live brokers and the leaders of the requested topics (None: all)."""
+    brokers = [MetadataResponseBroker(one.broker_id, one.address) for one in image.brokers.values() if not one.fenced]
+    if request.topics is None:
+        topics = [_topic(image, topic) for topic in image.topics.values()]
+    else:
+        topics = []
+        for wanted in request.topics:
+            if wanted.name is not None:
+                topic = image.topic(wanted.name)
+                missing = MetadataResponseTopic(wanted.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                topic = image.topics.get(wanted.topic_id)
+                missing = MetadataResponseTopic(None, wanted.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            topics.append(missing if topic is None else _topic(image, topic))
+    return MetadataResponse(brokers, topics, cluster_id=cluster_id)
+
+
+def _topic(image: MetadataImage, topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        topic.name,
+        topic.topic_id,
+        [
+            MetadataResponsePartition(
+                number,
+                one.leader,
+                one.leader_epoch,
+                one.replicas,
+                one.isr,
+                _offline(image, one),
+                ErrorCode.LEADER_NOT_AVAILABLE if one.leader == NO_LEADER else 0,
+            )
+            for number, one in topic.partitions.items()
+        ],
+    )
+
+
+def _offline(image: MetadataImage, partition: PartitionImage) -> list[int]:
+    return [member for member in partition.replicas if member not in image.brokers or image.brokers[member].fenced]
+
+
+def describe_topics(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """Answer like :func:`metadata`, with eligible leader replicas. An empty list means all
+    topics."""
+    topics = []
+    for name in request.topics or list(image.topic_ids):
+        topic = image.topic(name)
+        if topic is None:
+            topics.append(DescribeTopicPartitionsTopic(name, NO_ID, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            continue
+        partitions = [
+            DescribeTopicPartitionsPartition(
+                number, one.leader, one.leader_epoch, one.replicas, one.isr, one.elr, one.last_known_elr, _offline(image, one)
+            )
+            for number, one in topic.partitions.items()
+        ]
+        topics.append(DescribeTopicPartitionsTopic(name, topic.topic_id, partitions))
+    return DescribeTopicPartitionsResponse(topics)
+
+
+def describe_configs(image: MetadataImage, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Return every setting of the requested topics, both given and default."""
+    return DescribeConfigsResponse([_configs(image, wanted) for wanted in request.resources])
+
+
+def _configs(image: MetadataImage, wanted: DescribeConfigsResource) -> DescribeConfigsResult:
+    topic = image.topic(wanted.resource_name)
+    if wanted.resource_type != RESOURCE_TOPIC or topic is None:
+        error = ErrorCode.INVALID_REQUEST if wanted.resource_type != RESOURCE_TOPIC else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return DescribeConfigsResult(wanted.resource_type, wanted.resource_name, error_code=error)
+    found = [
+        DescribeConfigsResourceResult(key, value, config_source=CONFIG_SOURCE_TOPIC if key in topic.config else CONFIG_SOURCE_DEFAULT)
+        for key, value in topic.log_config.to_mapping(whole=True).items()
+        if wanted.configuration_keys is None or key in wanted.configuration_keys
+    ]
+    return DescribeConfigsResult(wanted.resource_type, wanted.resource_name, found)
+
+
+def describe_cluster(image: MetadataImage, request: DescribeClusterRequest, cluster_id: str) -> DescribeClusterResponse:
+    """Return the brokers, including fenced ones if the request asks for them."""
+    brokers = [
+        DescribeClusterBroker(one.broker_id, one.address, is_fenced=one.fenced)
+        for one in image.brokers.values()
+        if request.include_fenced_brokers or not one.fenced
+    ]
+    return DescribeClusterResponse(cluster_id, brokers=brokers)

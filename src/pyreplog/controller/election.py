@@ -1,0 +1,234 @@
+"""The rules of election: which replica may lead, and the next in-sync set. Pure functions over one
+partition's metadata.
+
+The rules are Kafka's of KIP-966 (eligible leader replicas) with four of ours:
+
+* isr and elr always stay within the assignment.
+* A *suspect* is a member that restarted uncleanly since it was last known complete. While a
+  partition has a leader, no suspect is in its in-sync set. It moves to the elr if the set is below
+  the minimum (then the high watermark does not advance); otherwise it leaves both.
+* Trusted members lead before suspects. Among suspects the one with the greatest (last epoch, end)
+  leads. A replica that reaches as far as one with all committed records holds them too, so the
+  leader has them. The high watermark did not advance since the reports, so none is stale. Members
+  whose report equals the new leader's hold the same log; they stay in the set and are trusted
+  again.
+* The last leader is elected again if it is in the isr, and the election waits for it; this is the
+  case after a controller restart. Reason: with acks=1 it alone may hold the last acknowledged
+  records, and closing and opening a cluster must not lose them. If it is a suspect because the
+  close was interrupted, it still leads before trusted members if it reaches at least as far as each
+  live one: then it holds all their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from pyreplog.controller.image import PartitionImage, PartitionKey
+from pyreplog.wire import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord
+
+__all__ = ["MISSING", "ReplicaEnd", "PartitionDecision", "UncleanElection", "change_record", "settle", "settle_uncleanly"]
+
+
+class ReplicaEnd(NamedTuple):
+    """The end of a suspect's copy when it registered. Compares by (last epoch, end)."""
+
+    last_epoch: int
+    end_offset: int
+
+
+MISSING = ReplicaEnd(-2, 0)
+"""A member has no copy on the disk that it always had.
+
+Either it never created one, and then nothing was committed while it was a member, or its copy was
+removed. Only the other members can tell these two cases apart. It leads only if no other member has
+a copy either. Until then it is a member like other suspects, because a topic whose nodes all die
+before they create a copy must not be lost for ever.
+"""
+
+
+class PartitionDecision(NamedTuple):
+    """A partition's next state.
+
+    ``waits``: there is no leader yet because a better candidate may come; ask again when one comes
+    or when the wait time ends. ``cleared``: suspects that are trusted from now on. ``recovering``:
+    the leader was elected uncleanly. ``recovered``: it has recovered since.
+    """
+
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    leader: int
+    waits: bool = False
+    cleared: tuple[int, ...] = ()
+    recovering: bool = False
+    recovered: bool = False
+
+
+class UncleanElection(NamedTuple):
+    """The result of a requested unclean election.
+
+    ``leader`` leads in ``leader_epoch``. Acknowledged records may be lost from offset ``start`` to
+    ``end`` (exclusive), the greatest known end of an absent replica; -1 if no absent replica is
+    known to reach beyond ``start``. Each copy that returns reports the records that it must give up
+    (:attr:`pyreplog.node.Node.losses`).
+    """
+
+    leader: int
+    leader_epoch: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        lost = f"offsets {self.start} to {self.end - 1} are lost" if self.end >= 0 else f"all records from offset {self.start} on are lost"
+        return f"node {self.leader} leads in epoch {self.leader_epoch}; {lost}"
+
+
+def settle(
+    partition: PartitionImage,
+    isr: tuple[int, ...],
+    *,
+    min_isr: int,
+    active: Callable[[int], bool],
+    suspects: Mapping[int, ReplicaEnd],
+    ends: Mapping[int, ReplicaEnd],
+    lost: tuple[int, ...] = (),
+    impaired: tuple[int, ...] = (),
+    patient: bool = False,
+) -> PartitionDecision:
+    """Return the state after the in-sync set becomes ``isr``: keep a valid leader, else elect one.
+
+    ``lost`` members may lack committed records, so they leave isr and elr. ``impaired`` members
+    cannot serve all of their copy, or have no copy yet: members with the same trust lead before
+    them. ``patient``: compare suspects only when all of isr and elr are present, and elect no
+    leader before the last leader is present if it is in the in-sync set. ``ends``: the ends of
+    members' copies that cannot have grown since their report. While a partition has a leader, its
+    set has no suspect.
+    """
+    isr = tuple(member for member in isr if member not in lost)
+    elr = _eligible(partition, isr, min_isr, lost)
+    leader = partition.leader
+    if leader != NO_LEADER and leader in isr and active(leader):
+        return PartitionDecision(isr, elr, leader)
+    return _elect(partition, isr, elr, min_isr, active, suspects, ends, impaired, patient)
+
+
+def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the elr for ``isr``, in the order of the assignment.
+
+    It is empty if ``isr`` has at least the minimum; else it has all other members of isr and elr.
+    """
+    if len(isr) >= min_isr:
+        return ()
+    before = partition.isr + partition.elr
+    return tuple(member for member in partition.replicas if member in before and member not in isr and member not in lost)
+
+
+def _elect(
+    partition: PartitionImage,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    min_isr: int,
+    active: Callable[[int], bool],
+    suspects: Mapping[int, ReplicaEnd],
+    ends: Mapping[int, ReplicaEnd],
+    impaired: tuple[int, ...],
+    patient: bool,
+) -> PartitionDecision:
+    members = tuple(member for member in partition.replicas if member in isr or member in elr)
+    last = next((member for member in partition.last_known_elr if member in isr), NO_LEADER)
+    if patient and last != NO_LEADER and not active(last):
+        return PartitionDecision(isr, elr, NO_LEADER, waits=True)
+    trusted = [member for member in members if member not in suspects and active(member)]
+    if trusted and last != NO_LEADER and active(last) and _reaches(last, trusted, suspects, ends):
+        kept = tuple(one for one in partition.replicas if one == last or (one in isr and one not in suspects))
+        return _led_by(partition, last, kept, members, min_isr, suspects)._replace(cleared=(last,))
+    for group in (isr, elr):
+        for member in sorted((*partition.last_known_elr, *partition.replicas), key=impaired.__contains__):
+            if member in group and member not in suspects and active(member):
+                kept = tuple(one for one in partition.replicas if one == member or (one in isr and one not in suspects))
+                return _led_by(partition, member, kept, members, min_isr, suspects)
+    present = [member for member in members if member in suspects and active(member)]
+    if not present:
+        return PartitionDecision(isr, elr, NO_LEADER)
+    complete = len(present) == len(members)
+    best = max(suspects[member] for member in present)
+    if not complete and (patient or best == MISSING):
+        return PartitionDecision(isr, elr, NO_LEADER, waits=best != MISSING)
+    equals = tuple(member for member in present if suspects[member] == best)
+    leader = next((member for member in equals if member in isr), equals[0])
+    settlement = _led_by(partition, leader, equals, members, min_isr, {} if best == MISSING else suspects)
+    return settlement._replace(cleared=equals)
+
+
+def _reaches(last: int, trusted: Sequence[int], suspects: Mapping[int, ReplicaEnd], ends: Mapping[int, ReplicaEnd]) -> bool:
+    """Whether ``last`` is a suspect with a copy that holds all that the ``trusted`` hold. Whose end
+    is not known may hold more."""
+    end = suspects.get(last, MISSING)
+    return end != MISSING and all(member in ends and ends[member] <= end for member in trusted)
+
+
+def _led_by(
+    partition: PartitionImage,
+    leader: int,
+    isr: tuple[int, ...],
+    members: tuple[int, ...],
+    min_isr: int,
+    suspects: Mapping[int, ReplicaEnd],
+) -> PartitionDecision:
+    """Return the state in which ``leader`` leads with ``isr``.
+
+    If the leader returned with records, members without any copy are no longer eligible.
+    """
+    filled = suspects.get(leader, MISSING).end_offset > 0
+    none = tuple(member for member in members if filled and member not in isr and suspects.get(member) == MISSING)
+    before = partition._replace(isr=members, elr=())
+    return PartitionDecision(isr, _eligible(before, isr, min_isr, none), leader)
+
+
+def settle_uncleanly(partition: PartitionImage, ends: Mapping[int, ReplicaEnd], active: Callable[[int], bool]) -> PartitionDecision | None:
+    """Elect the active replica with the longest log as the only member, ignoring committed records.
+
+    A person asked for it. Return None if no replica is active.
+    """
+    present = [member for member in partition.replicas if active(member)]
+    if not present:
+        return None
+    leader = max(present, key=lambda member: (ends.get(member, MISSING), -partition.replicas.index(member)))
+    return PartitionDecision((leader,), (), leader, cleared=(leader,), recovering=True)
+
+
+def change_record(key: PartitionKey, before: PartitionImage, after: PartitionDecision) -> PartitionChangeRecord | None:
+    """Return the record that changes ``before`` to ``after``, or None if they are equal.
+
+    This is the only place that builds partition changes.
+    """
+    record = PartitionChangeRecord(key[1], key[0])
+    changed = False
+    if after.isr != before.isr:
+        record.isr = after.isr
+        changed = True
+    if after.elr != before.elr:
+        record.eligible_leader_replicas = after.elr
+        changed = True
+    last_known = before.last_known_elr
+    if after.leader != NO_LEADER:
+        last_known = ()
+    elif before.leader != NO_LEADER:
+        last_known = (before.leader,)
+    elif not (after.isr or after.elr) and (before.isr or before.elr):
+        last_known = before.isr + before.elr  # the last members, as a hint for an operator
+    if last_known != before.last_known_elr:
+        record.last_known_elr = last_known
+        changed = True
+    if after.leader != before.leader:
+        record.leader = after.leader
+        changed = True
+    if after.recovering:
+        # Also if it recovers already: each unclean election needs its own epoch for truncation.
+        record.leader_recovery_state = 1
+        changed = True
+    elif after.recovered:
+        record.leader_recovery_state = 0
+        changed = True
+    assert record.leader in (NO_LEADER_CHANGE, NO_LEADER) or record.leader in after.isr, "a leader is in its in-sync set"
+    return record if changed else None

@@ -1,0 +1,650 @@
+"""One copy of a partition as somebody who only reads sees it: no lock, no write, a live writer beside it or none.
+
+What may be seen ends at the high watermark: that of the mark while there is one, else the root's checkpoint, else the whole valid log.
+The bytes are checked before they are handed out.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Final, NamedTuple, TypeVar
+
+from pyreplog._core import LOG_OVERHEAD, OffsetIndex, SegmentScanner
+from pyreplog.config import MAX_BATCH_BYTES, Durability
+from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
+from pyreplog.log.clean_shutdown import read_farewell, read_incarnation
+from pyreplog.log.contiguity import ContiguityCheck
+from pyreplog.log.epochs import EpochCache, read_epochs
+from pyreplog.log.folder import FolderPlan, plan_folder
+from pyreplog.log.identity import read_topic_id
+from pyreplog.log.index_cache import IndexCache
+from pyreplog.log.layout import (
+    HIGH_WATERMARK_NAME,
+    INT64_MAX,
+    LENGTH_POSITION,
+    LOG_START_NAME,
+    LOG_SUFFIX,
+    RECOVERY_POINT_NAME,
+    SWAP_SUFFIX,
+    join,
+    parent_of,
+)
+from pyreplog.log.mark import MarkState, read_mark
+from pyreplog.log.overflow import find_parts, may_overflow
+from pyreplog.log.producer_state import newest_table, producer_batches
+from pyreplog.log.producers import ProducerTable
+from pyreplog.log.resumption import resume
+from pyreplog.log.scan import scan_segment, sound_batches
+from pyreplog.log.segment import Segment, SegmentNames
+from pyreplog.log.segments import Segments
+from pyreplog.log.snapshot import read_offsets
+from pyreplog.ports import Disk, Stat
+from pyreplog.values import TopicPartition
+
+INDEX_INTERVAL: Final = 4096
+_SAME_TRIES: Final = 10
+
+T = TypeVar("T")
+
+
+class _LogFile(NamedTuple):
+    """A log file, ``found`` to be of so many bytes at that time, as the segments it holds: one, but for an old broker's whose offsets reach
+    too far."""
+
+    path: str
+    found: Stat
+    segments: list[Segment]
+
+    def is_still(self, found: Stat) -> bool:
+        """Whether ``found`` is the same file, with what was there before."""
+        before = self.found
+        return (found.size, found.mtime_ms, found.identity) == (before.size, before.mtime_ms, before.identity)
+
+
+class LogFilePart(NamedTuple):
+    """The first ``size`` bytes of the log file at ``path``, of the segment that begins at ``base_offset``: for a copy of it."""
+
+    path: str
+    base_offset: int
+    size: int
+    suffix: str
+    """Behind the file's usual name, as of a replacement that was interrupted."""
+    last: bool
+    """No segment follows: the copy ends in it."""
+
+
+def _scan_end(segment: Segment) -> SegmentScanner:
+    """The last batches of ``segment``, as far as they are good: from the last index entry on, or, where its own batch is damaged, from one
+    further back, and at last from the beginning."""
+    offsets = segment.indexes.offsets
+    back = 1
+    while True:
+        position = offsets.entry(offsets.count - back)[1] if back <= offsets.count else 0
+        scan = scan_segment(segment.file, segment.size, segment.base_offset, position=position)
+        if scan.batch_count or position == 0:
+            return scan
+        back *= 2
+
+
+def _first_above(offsets: OffsetIndex, offset: int) -> int:
+    """The first slot whose entry lies above ``offset``."""
+    return bisect_right(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
+
+
+class RootView:
+    """What the files of one root say, each read when first asked for and kept: for whoever opens many partitions at once."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._offsets: dict[str, Mapping[TopicPartition, int]] = {}
+
+    @cached_property
+    def lost_power(self) -> bool | None:
+        """Whether the machine went down since the root was last written, and nobody has recovered it; None where no file says."""
+        if read_farewell(self._disk, self._path) is not None:
+            return False
+        incarnation = read_incarnation(self._disk, self._path)
+        return None if incarnation is None else not incarnation.boot_id == self._disk.boot_id(self._path) != ""
+
+    def offset(self, name: str, topic_partition: TopicPartition) -> int | None:
+        """What the checkpoint ``name`` says of a partition; None where it says nothing."""
+        if name not in self._offsets:
+            try:
+                self._offsets[name] = read_offsets(self._disk, join(self._path, name))
+            except CorruptError:
+                self._offsets[name] = {}
+        return self._offsets[name].get(topic_partition)
+
+
+class _ConcurrentDeletes:
+    """Segments that the writer removed, or began anew, between a look at the folder and the look into them. As long as it is another one
+    each time the writer goes on, and so does the reader: it would be wrong to call its log unreadable."""
+
+    def __init__(self) -> None:
+        self._path: object = None
+        self._left = 0
+
+    def explain(self, error: StorageError) -> bool:
+        """Whether ``error`` may be for that, and another look is worth while."""
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            return False
+        if error.filename != self._path:
+            self._path, self._left = error.filename, _SAME_TRIES
+        self._left -= 1
+        return self._left >= 0
+
+
+class ReplicaView:
+    """The partition in ``directory``. Belongs to one thread at a time.
+
+    ``high_watermark``: what this copy knows to be committed. ``end_offset``: where its valid bytes end, as far as anybody looked (at
+    least the high watermark where they reach it). ``epochs``: its leader epoch history.
+    """
+
+    def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, root: RootView | None = None) -> None:
+        """``root``: a view of the folder it is in, not older than what is to be seen."""
+        self.disk = disk
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = ""
+        self.start_offset = 0
+        self.high_watermark = 0
+        self._unreadable_size: int | None = None
+        self._unreadable_start = 0
+        self.epochs = EpochCache()
+        self._segments: Segments | None = None
+        # By the base offset in its name.
+        self._files: dict[int, _LogFile] = {}
+        # Of the last look at the folder: what it listed, and what that makes; none where that was not all.
+        self._names: Sequence[str] = ()
+        self._plan: FolderPlan | None = None
+        self._index_cache = IndexCache()
+        self._mark: MarkState | None = None
+        self._closed = False
+        #: How far readers may see, as a checkpoint has it.
+        self._promised_end = INT64_MAX
+        self._contiguity: ContiguityCheck | None = None
+        self._producers: ProducerTable | None = None
+        self._root = root
+        self._load()
+
+    # -- state --
+
+    @property
+    def unreadable_size(self) -> int:
+        """Bytes behind the last whole batch where records were looked for up to the end, or up to a watermark that they do not reach."""
+        if self._unreadable_size is None:
+            self._retry(lambda: self._valid_end(self.high_watermark))
+        return self._unreadable_size or 0
+
+    @property
+    def unreadable_start(self) -> int:
+        """The offset where the bytes of :attr:`unreadable_size` begin, if any."""
+        return self._unreadable_start if self.unreadable_size else self.high_watermark
+
+    @property
+    def durability(self) -> Durability | None:
+        """What the mark says: ``"sync"`` or ``"os"``; None without a mark."""
+        return None if self._mark is None else self._mark.durability
+
+    @property
+    def flushed_offset(self) -> int:
+        """What the mark calls synced; 0 without a mark."""
+        return 0 if self._mark is None else self._mark.synced_end
+
+    def segments(self) -> list[tuple[int, int]]:
+        """(base offset, size) of each segment, in order."""
+        return [(segment.base_offset, segment.size) for segment in self._segments or ()]
+
+    @property
+    def mark(self) -> MarkState | None:
+        """The mark at the last look; None where there is none."""
+        return self._mark
+
+    def log_files_below(self, end_offset: int) -> list[LogFilePart]:
+        """What of the log files holds the records from the start to below ``end_offset``, in order. REQUIRES a look at the folder that is
+        not older than the writer's last truncation.
+
+        Raises :class:`CorruptLogError` where a part of them is missing.
+        """
+        if self._lost_end > self.start_offset:
+            raise CorruptLogError("segments are missing", start=self.start_offset, end=self._lost_end, file=self.directory)
+        bases = [base for base in sorted(self._files) if base <= end_offset]
+        while len(bases) > 1 and bases[1] <= self.start_offset:
+            del bases[0]
+        if not bases and end_offset > self.start_offset:
+            raise CorruptLogError("the log's files are gone", start=self.start_offset, end=end_offset, file=self.directory, ends=True)
+        parts = []
+        for base, following in zip(bases, [*bases[1:], None], strict=False):
+            file = self._files[base]
+            size = file.found.size if following is not None else self._retry(partial(self._size_below, file, end_offset))
+            suffix = file.path.rpartition(LOG_SUFFIX)[2]
+            parts.append(LogFilePart(file.path, base, size, suffix, following is None))
+        return parts
+
+    def _size_below(self, file: _LogFile, end_offset: int) -> int:
+        """Where in ``file`` the batches below ``end_offset`` end. What lies behind may be in the middle of being written."""
+        for segment in file.segments:
+            position = segment.position_of(end_offset - 1) if end_offset > segment.base_offset else 0
+            if position is None:
+                continue
+            head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
+            if end_offset == segment.base_offset or int.from_bytes(head[:LENGTH_POSITION], "big", signed=True) >= end_offset:
+                return segment.file_position(position)
+            return segment.file_position(position + LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big", signed=True))
+        last = file.segments[-1]
+        if self._mark is not None and not self._mark.may_have_gaps:
+            start = max(last.end_offset(), self.start_offset)
+            reason = "the log ends before what its mark promises"
+            raise CorruptLogError(reason, start=start, end=end_offset, file=file.path, position=last.size, ends=True)
+        return last.file_position(_scan_end(last).position)
+
+    def refresh(self) -> bool:
+        """Look again: at the mark, the segments, the epochs. Slow only where something changed. Whether files were opened for it by their
+        names after the mark was read."""
+        if self._closed:
+            raise ClosedError(f"the reader of {self.topic_partition} is closed")
+        mark = read_mark(self.disk, self.directory)
+        if mark is not None and mark == self._mark:
+            return False
+        openings = self.disk.openings
+        self._load(mark)
+        return self.disk.openings != openings
+
+    def topic_id_now(self) -> str:
+        """Of the log that is there now, which may be another than was looked at; "" where the folder does not say."""
+        return self._id_beside(read_mark(self.disk, self.directory))
+
+    def _id_beside(self, mark: MarkState | None) -> str:
+        if mark is not None:
+            return mark.topic_id
+        try:
+            return read_topic_id(self.disk, self.directory) or ""
+        except CorruptError:
+            return ""
+
+    def release(self) -> None:
+        """Close the files; they are opened again when they are needed."""
+        if self._segments is not None:
+            self._segments.close()
+
+    def close(self) -> None:
+        """Release the files. Twice is harmless."""
+        self._closed = True
+        if self._segments is not None:
+            self._segments.close()
+
+    def _load(self, mark: MarkState | None = None) -> None:
+        """``mark``: as it was read just now, if it was."""
+        removals = _ConcurrentDeletes()
+        while True:
+            try:
+                return self._load_once(mark or read_mark(self.disk, self.directory))
+            except StorageError as error:
+                if not removals.explain(error) or self.disk.stat(self.directory) is None:
+                    raise
+            mark = None
+
+    def _load_once(self, mark: MarkState | None) -> None:
+        disk, directory = self.disk, self.directory
+        before = self._mark
+        root, self._root = self._root or RootView(disk, parent_of(directory)), None
+        if before is not None and mark is not None and mark.topic_id != before.topic_id:
+            # The topic was deleted and made anew: nothing is as it was.
+            self._forget()
+            before = None
+        while True:
+            # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
+            self._load_segments(self._settled_end(mark), foreign=mark is None)
+            segments = self._segments
+            if segments is not None:
+                first = segments.first.base_offset
+            else:
+                first = 0 if mark is None else mark.high_watermark
+            if mark is None or mark.start_offset >= first:
+                break
+            # The writer may have raised the start, and then removed a segment, since the mark was read.
+            looked_at, mark = mark, read_mark(disk, directory)
+            if mark is not None and mark.sequence == looked_at.sequence:
+                break
+        #: Behind the last offset that is missing at the start: somebody else than the writer removed segments.
+        self._lost_end = first if mark is not None and mark.start_offset < first else 0
+        self.topic_id = self._id_beside(mark)
+        if mark is None or before is None or mark.epochs_crc != before.epochs_crc:
+            self.epochs = self._find_epochs(mark)
+            self._producers = None  # it may have been cut
+        self._contiguity = ContiguityCheck(self.epochs) if mark is not None and not mark.may_have_gaps else None
+        if mark is not None:
+            self._take_offsets(mark, before, root)
+        else:
+            self._guess_offsets(root, first)
+        self.start_offset = min(self.start_offset, max(self.high_watermark, 0 if self._lost_end else first))
+        self.high_watermark = max(self.high_watermark, self.start_offset)
+        # Not before: a look that a removed segment ended must not pass for one.
+        self._mark = mark
+
+    def _take_offsets(self, mark: MarkState, before: MarkState | None, root: RootView) -> None:
+        """Start and watermark, as the mark has them; ``before``: the one that was read the last time."""
+        self.start_offset = mark.start_offset
+        self.high_watermark = mark.high_watermark
+        if before is not None or mark.high_watermark <= mark.synced_end:
+            return
+        # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
+        if root.lost_power:
+            self.high_watermark = mark.synced_end
+        elif root.lost_power is None:
+            self.high_watermark = max(self._valid_end(mark.high_watermark), mark.synced_end)
+
+    def _guess_offsets(self, root: RootView, first: int) -> None:
+        """The same without a mark, from the root's checkpoints and the segments, which begin at ``first``."""
+        self.start_offset = max(root.offset(LOG_START_NAME, self.topic_partition) or 0, first)
+        promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
+        self._promised_end = INT64_MAX if promised_end is None else promised_end
+        self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
+        if self._unreadable_size and self._segments is not None:
+            self._look_behind(self._segments.last)  # a reader then meets the damage, and does not end before it as if nothing followed
+        if promised_end is not None:
+            # What was flushed is there, or is missed: it was readable once, and no kill or power loss takes it.
+            flushed = min(promised_end, root.offset(RECOVERY_POINT_NAME, self.topic_partition) or 0)
+            self.high_watermark = max(self.high_watermark, flushed)
+        if self.start_offset > self.high_watermark and promised_end is None:
+            self.start_offset = first  # a checkpoint behind all data is not believed
+
+    def _forget(self) -> None:
+        """What was found so far is of another log."""
+        self.release()
+        self._files, self._plan = {}, None
+        self._mark = self._producers = self._unreadable_size = None
+
+    def _settled_end(self, mark: MarkState | None) -> int:
+        """Below this offset the log has what it had at the last look: what was committed then, unless the history says otherwise."""
+        before = self._mark
+        if mark is None or before is None:
+            return 0
+        settled = min(self.high_watermark, mark.high_watermark)
+        if mark.epochs_crc == before.epochs_crc:
+            return settled
+        # Without a clean election even that may go. As far as the histories agree it did not.
+        epochs = self._kept_epochs(mark)
+        return 0 if epochs is None else min(settled, self.epochs.agrees_up_to(epochs))
+
+    def _load_segments(self, settled: int, *, foreign: bool) -> None:
+        """``settled``: below it nothing can have changed. ``foreign``: without a mark, and so perhaps with files whose offsets reach too
+        far for one segment."""
+        disk, directory = self.disk, self.directory
+        known, self._files = self._files, {}
+        before_names, before_plan = self._names, self._plan
+        self._plan = None
+        names_there = disk.list(directory)
+        first = 0
+        if before_plan is not None and not foreign and names_there == before_names:
+            # Each commit is a reason to look, and a log may have thousands of segments.
+            plan = before_plan
+            first = max(bisect_right(plan.bases, settled) - 1, 0)
+            # Where a backup was put back and went on, all from some offset on are other files: the last of these tells.
+            if first:
+                last = known[plan.bases[first - 1]]
+                found = disk.stat(last.path)
+                if found is None or not last.is_still(found):
+                    first = 0
+            self._files = {base: known.pop(base) for base in plan.bases[:first]}
+        else:
+            plan = plan_folder(disk, directory, names_there)
+        for base, following in zip(plan.bases[first:], [*plan.bases[first + 1 :], None], strict=False):
+            names = SegmentNames(base, SWAP_SUFFIX if base in plan.swapped else "")
+            path = join(directory, names.log)
+            found = disk.stat(path)
+            if found is None:
+                # What was listed with it may be of another time too: the look is made again.
+                self._files = {**known, **self._files}
+                raise StorageError(errno.ENOENT, "a segment that the folder lists is not there", path)
+            before = known.pop(base, None)
+            # What lay above may have been cut, and as many other bytes be in its place. Where there is no mark only the file can tell.
+            kept = foreign or (following is not None and following <= settled)
+            if not kept or before is None or before.path != path or not before.is_still(found):
+                before = self._look_into(base, following, names, found, before, foreign=foreign)
+            self._files[base] = before
+        for gone in known.values():
+            for segment in gone.segments:
+                segment.release()
+        segments = [segment for base in plan.bases for segment in self._files[base].segments]
+        self._segments = Segments(segments, self._index_cache) if segments else None
+        if not plan.drop and not plan.rename:  # else it goes by what is in the files, too
+            self._names, self._plan = names_there, plan
+
+    def _look_into(
+        self, base: int, following: int | None, names: SegmentNames, found: Stat, before: _LogFile | None, *, foreign: bool
+    ) -> _LogFile:
+        """The log file of ``base``, new or perhaps no longer as ``before``; ``following``: the base offset of the next."""
+        disk, directory = self.disk, self.directory
+        path, size = join(directory, names.log), found.size
+        for segment in () if before is None else before.segments:
+            segment.release()
+        if before is not None and before.path == path and len(before.segments) == 1:
+            segment = before.segments[0]
+            segment.reset_to(size)
+        else:
+            segment = Segment(disk, directory, base, size=size, index_interval=INDEX_INTERVAL, writable=False, names=names)
+        if not foreign or not may_overflow(segment, following):
+            return _LogFile(path, found, [segment])
+        parts = find_parts(segment.file, size, base, following)
+        if len(parts) == 1:
+            return _LogFile(path, found, [segment])
+        segment.release()
+        return _LogFile(
+            path,
+            found,
+            [
+                Segment(
+                    disk,
+                    directory,
+                    part.base_offset,
+                    size=part.end - part.start,
+                    index_interval=INDEX_INTERVAL,
+                    writable=False,
+                    names=SegmentNames(part.base_offset, log=names.log),
+                    origin=part.start,
+                )
+                for part in parts
+            ],
+        )
+
+    def _find_epochs(self, mark: MarkState | None) -> EpochCache:
+        """The kept history; where it is missing or not what the mark says, that of the batches."""
+        kept = self._kept_epochs(mark)
+        if kept is not None:
+            return kept
+        epochs = EpochCache()
+        for segment in self._segments or ():
+            for epoch, offset in scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False).epochs:
+                if epoch > epochs.latest:
+                    epochs.assign(epoch, offset)
+        return epochs
+
+    def _kept_epochs(self, mark: MarkState | None) -> EpochCache | None:
+        try:
+            kept = read_epochs(self.disk, self.directory)
+        except CorruptError:
+            return None
+        return kept if kept is not None and (mark is None or kept.checksum() == mark.epochs_crc) else None
+
+    def _valid_end(self, limit: int) -> int:
+        """Where whole and undamaged batches end behind the last index entry of the last segment, or ``limit`` where they reach it."""
+        if self._segments is None:
+            return 0
+        segments = list(self._segments)
+        while segments:
+            segment = segments.pop()
+            if segment.base_offset >= limit and segments:
+                continue
+            scan = _scan_end(segment)
+            end = scan.next_offset if scan.batch_count else segment.base_offset
+            self._unreadable_size = max(segment.size - scan.position, 0) if end < limit else 0
+            self._unreadable_start = end
+            if scan.position < segment.size:
+                reason = segment.describe_damage(scan.position, "")
+                if reason:
+                    raise CorruptError(reason, file=segment.path, position=segment.file_position(scan.position), offset=end)
+            return min(end, limit)
+        return 0
+
+    def see_behind(self) -> None:
+        """Raise the high watermark of a folder without a mark to the last whole batch that a checkpoint allows, if damage hides batches
+        behind the last one that a walk from the start finds."""
+        self._retry(self._see_behind)
+
+    def _see_behind(self) -> None:
+        last = None if self._segments is None else self._segments.last
+        if self._mark is not None or last is None or not self.unreadable_size:
+            return
+        self._look_behind(last)
+
+    def _look_behind(self, last: Segment) -> None:
+        scan = _scan_end(last)
+        while (found := resume(last, scan.position, scan.next_offset)) is not None:
+            scan = scan_segment(last.file, last.size, last.base_offset, position=found[1])
+            self.high_watermark = max(self.high_watermark, min(scan.next_offset, self._promised_end))
+
+    # -- reading --
+
+    def valid_end(self) -> int:
+        """Where this copy's whole and undamaged batches end, beyond the high watermark too."""
+        return self._retry(lambda: max(self._valid_end(INT64_MAX), self.start_offset))
+
+    def log_end(self) -> int:
+        """As :meth:`valid_end`, without a change of :attr:`unreadable_size`: torn bytes above the high watermark are no damage."""
+        kept = self._unreadable_size, self._unreadable_start
+        try:
+            return self.valid_end()
+        finally:
+            self._unreadable_size, self._unreadable_start = kept
+
+    def last_stable_offset(self, end_offset: int) -> int:
+        """Where the oldest transaction begins that is open at ``end_offset``, the high watermark; ``end_offset`` where none is.
+
+        The first time, the batches behind the newest producer snapshot are looked through, later those that came since.
+        """
+        return self._retry(lambda: self._last_stable_offset(end_offset))
+
+    def _last_stable_offset(self, end_offset: int) -> int:
+        segments = self._open_segments
+        if segments is None:
+            return end_offset
+        table = self._producers
+        if table is None or table.end_offset > end_offset:
+            table = newest_table(self.disk, self.directory, list(segments), end_offset)
+        stable = end_offset
+        if table.end_offset < end_offset:
+            for batch in producer_batches(segments, table.end_offset, end_offset, straddling=True):
+                if batch.last_offset >= end_offset:
+                    stable = batch.base_offset  # of a transaction that is open there, for all that can be told
+                    break
+                table.note(batch, batch.base_offset)
+            table.end_offset = stable
+        self._producers = table
+        return max(min([*table.open_transactions.values(), stable]), self.start_offset)
+
+    def read(self, offset: int, size_max: int, end_offset: int) -> memoryview:
+        """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one, none where
+        ``size_max`` is 0."""
+        if offset >= end_offset or size_max <= 0:
+            return memoryview(b"")
+        if offset < self._lost_end:
+            raise self._missing(offset, min(self._lost_end, end_offset), "segments are missing")
+        data = self._retry(lambda: self._read(offset, size_max, end_offset))
+        if data is None:
+            self._check_missing(offset, end_offset)
+            return memoryview(b"")
+        return sound_batches(data, partial(self.damage, offset, end_offset))
+
+    def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
+        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged, with its place."""
+        return self._retry(lambda: self._damage(offset, end_offset, reason))
+
+    def _damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
+        segments = self._open_segments
+        return self._missing(offset, end_offset, reason) if segments is None else segments.damage(offset, end_offset, reason)
+
+    def _missing(self, start: int, end: int, reason: str, *, ends: bool = False) -> CorruptLogError:
+        """The error for records before the first segment, or of a folder without any: the file is the one that would hold them."""
+        path = join(self.directory, SegmentNames(start).log)
+        return CorruptLogError(reason, start=start, end=end, file=path, position=0, ends=ends)
+
+    def _check_missing(self, offset: int, end_offset: int) -> None:
+        """Nothing is there from ``offset`` to below ``end_offset``, which may be a gap that compaction left, but not at the log's end."""
+        segments = self._open_segments
+        last = None if segments is None else segments.last
+        if last is None or (last.base_offset < end_offset and last.position_of(offset) is None):
+            reason = "the log ends before what its mark promises: its end is missing"
+            if last is None:
+                raise self._missing(offset, end_offset, reason, ends=True)
+            raise CorruptLogError(reason, start=offset, end=end_offset, file=last.path, position=last.size, ends=True)
+
+    def _read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
+        if offset < self.start_offset:
+            raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=str(self.topic_partition))
+        return None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset, self._contiguity)
+
+    def find_timestamp(self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from the start to below ``end_offset`` that is not older than ``timestamp``."""
+        return self._retry(lambda: self._find_timestamp(timestamp, end_offset, size_max))
+
+    def _find_timestamp(self, timestamp: int, end_offset: int, size_max: int) -> tuple[int, int] | None:
+        segments = self._open_segments
+        return None if segments is None else segments.find_timestamp(timestamp, self.start_offset, end_offset, self._contiguity, size_max)
+
+    def split_points(self, start: int, end: int, size_target: int) -> list[int]:
+        """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""
+        return self._retry(lambda: self._split_points(start, end, size_target))
+
+    def _split_points(self, start: int, end: int, size_target: int) -> list[int]:
+        points = [start]
+        gathered = 0
+        segments = list(self._open_segments or ())
+        for number, segment in enumerate(segments):
+            if segment.base_offset >= end:
+                break
+            if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
+                continue
+            offsets = segment.indexes.offsets
+            first = _first_above(offsets, start)
+            last_position = offsets.entry(first - 1)[1] if first else 0
+            for slot in range(first, offsets.count):
+                offset, position = offsets.entry(slot)
+                if offset + 1 >= end:
+                    break
+                gathered += position - last_position
+                last_position = position
+                if gathered >= size_target:
+                    points.append(offset + 1)
+                    gathered = 0
+            gathered += segment.size - last_position
+        if end > start:
+            points.append(end)
+        return points
+
+    def _retry(self, look: Callable[[], T]) -> T:
+        """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another one."""
+        try:
+            return look()
+        except StorageError as error:
+            failure = error
+        removals = _ConcurrentDeletes()
+        while removals.explain(failure) and not self._closed:
+            self._plan = None  # what the last look left alone may be what went
+            self._load()
+            try:
+                return look()
+            except StorageError as error:
+                failure = error
+        raise failure
+
+    @property
+    def _open_segments(self) -> Segments | None:
+        if self._closed:
+            raise ClosedError(f"the reader of {self.topic_partition} is closed")
+        return self._segments

@@ -1,0 +1,270 @@
+"""What may be appended: the checks of a leader and of a follower, and what a leader rewrites. Touches no file.
+
+A leader takes one batch of a client and makes it the log's; a follower takes its leader's bytes as they are, or none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyreplog._core import RecordBatch
+from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, LogConfig, batch_max
+from pyreplog.errors import (
+    CorruptError,
+    InternalError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+    PyreplogError,
+    StorageError,
+    UnexpectedAppendOffsetError,
+    UnknownServerError,
+    excerpt,
+)
+from pyreplog.interruptions import is_interruption
+from pyreplog.ports import Buffer, Clock
+from pyreplog.record import (
+    CODEC_NUMBERS,
+    control_records,
+    payload_of,
+    recompress,
+    set_append_time,
+    set_max_timestamp,
+    validate_from_client,
+)
+from pyreplog.values import NO_TIMESTAMP, TopicPartition
+
+Fetched = tuple[int, int, int, int, int]
+"""A checked batch of a leader: base offset, last offset, leader epoch, size in bytes, greatest timestamp in ms."""
+
+
+class Appended(NamedTuple):
+    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own. ``size`` in bytes.
+
+    ``duplicate``: its producer had sent it before; nothing was appended (``size`` 0), and the offsets are those of the first time.
+    """
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    record_count: int
+    size: int
+    duplicate: bool = False
+
+
+class LogValidator:
+    """The settings of a log as far as they concern what comes in. Immutable; made anew when the settings change."""
+
+    __slots__ = ("_clock", "_codec", "_config", "_topic_partition", "append_time", "bounded", "converts", "rewrites", "size_max")
+
+    def __init__(self, config: LogConfig, topic_partition: TopicPartition, clock: Clock) -> None:
+        self._config = config
+        self._topic_partition = topic_partition
+        self._clock = clock
+        self._codec = None if config.compression_type == "producer" else CODEC_NUMBERS[config.compression_type]
+        #: Whether the leader's clock replaces the records' timestamps.
+        self.append_time = config.message_timestamp_type == "LogAppendTime"
+        #: Whether a record's own timestamp may be out of bounds.
+        self.bounded = not self.append_time and (
+            config.message_timestamp_before_max_ms != INT64_MAX or config.message_timestamp_after_max_ms != INT64_MAX
+        )
+        #: Whether :meth:`take` has anything to do with a batch that is trusted and may be written into; whether, if its times were checked.
+        self.converts = self.append_time or self._codec is not None
+        self.rewrites = self.converts or self.bounded
+        #: Bytes of the largest batch that is taken from a client.
+        self.size_max = batch_max(config)
+
+    def take(self, batch: Buffer, *, trusted: bool, times_checked: bool = False) -> tuple[memoryview, RecordBatch]:
+        """One batch for a leader's log, as it goes there: checked unless ``trusted``, rewritten where the settings say so.
+
+        Raises as :meth:`Log.append_as_leader`, for whatever keeps it from being looked at, too: nothing has changed then.
+        """
+        try:
+            view = memoryview(batch)
+            header = RecordBatch(view)
+            if not trusted:
+                view, header = admit(view, header)
+            if self.bounded and not times_checked:
+                self.check_times(header)
+            if self.converts or view.readonly:
+                view, header = self.rewrite(view, header)
+        except Exception as error:
+            if isinstance(error, PyreplogError) or (trusted and isinstance(error, MemoryError)) or is_interruption(error):
+                raise
+            about = f"{type(error).__name__}: {excerpt(str(error))}"
+            raise UnknownServerError(
+                f"a batch for {self._topic_partition} could not be looked at ({about}); nothing was appended"
+            ) from error
+        return view, header
+
+    def check(self, header: RecordBatch) -> None:
+        """Raise what :meth:`Log.append_as_leader` would for the size and the times of this batch, which is appended later, if at all.
+
+        :class:`MessageTooLargeError`, :class:`InvalidTimestampError`, :class:`CorruptError`.
+        """
+        if self.bounded:
+            self.check_times(header)
+        self.check_size(header)
+
+    def check_size(self, header: RecordBatch) -> None:
+        """The same for the size alone, once it is in the topic's codec."""
+        size = header.size
+        # What another codec makes of it may be larger by some bytes for each of its blocks.
+        if self._codec is not None and header.codec != self._codec and size + size // 8 + 64 > self.size_max:
+            size = RecordBatch(self._recompress(header, self._codec)).size
+        if size > self.size_max:
+            raise MessageTooLargeError(self.too_large(size))
+
+    def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
+        """A batch in memory that may be written into, in the topic's codec and with the log's append time where the settings say so."""
+        if self._codec is not None and header.codec != self._codec:
+            view = memoryview(self._recompress(header, self._codec))
+        elif view.readonly or self.append_time:
+            # Its sender's bytes stay as they are until it is appended: refused, it may be sent again.
+            view = memoryview(bytearray(view))
+        if self.append_time:
+            set_append_time(view, self._clock.wall_ms())
+        return view, RecordBatch(view)
+
+    def _recompress(self, header: RecordBatch, codec: int) -> bytearray:
+        if header.codec == 0 and codec and header.size > RECORDS_SIZE_MAX:
+            raise MessageTooLargeError(self.too_large(header.size))  # readers would refuse it
+        return recompress(header, codec)
+
+    def check_times(self, header: RecordBatch, first: int | None = None) -> None:
+        """Raise :class:`InvalidTimestampError` where a record's own timestamp is out of the topic's bounds. REQUIRES that it has any.
+
+        ``first``: of a batch that our own encoder made, which record of its call the batch begins with.
+        """
+        now, earliest, latest = self._bounds()
+        if first is not None and self._config.message_timestamp_before_max_ms == INT64_MAX and header.max_timestamp <= latest:
+            return  # our own encoder's header says of the latest record what is true
+        for record in header.records(payload_of(header)):
+            timestamp = record.timestamp
+            if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+                index = record.offset - header.base_offset
+                which = f"record {index} of a batch" if first is None else f"record {first + index}"
+                raise self._out_of_bounds(which, timestamp, now)
+
+    def check_time(self, timestamp: int) -> None:
+        """The same for one record, of which no more than its own ``timestamp`` is known yet."""
+        now, earliest, latest = self._bounds()
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            raise self._out_of_bounds("a record", timestamp, now)
+
+    def _bounds(self) -> tuple[int, int, int]:
+        """The time now, and Kafka's bounds: they are inside themselves, and a record without a timestamp is in order."""
+        now = self._clock.wall_ms()
+        return now, now - self._config.message_timestamp_before_max_ms, now + self._config.message_timestamp_after_max_ms
+
+    def _out_of_bounds(self, which: str, timestamp: int, now: int) -> InvalidTimestampError:
+        name = "before" if timestamp < now else "after"
+        return InvalidTimestampError(
+            f"{which} for {self._topic_partition} has the timestamp {timestamp}, the clock says {now}: "
+            f"outside message.timestamp.{name}.max.ms"
+        )
+
+    def too_large(self, size: int) -> str:
+        """Which setting a batch of ``size`` bytes exceeds, in words."""
+        config = self._config
+        if size > config.max_message_bytes:
+            limit = f"max.message.bytes of {self._topic_partition} is {config.max_message_bytes}"
+        elif size <= config.segment_bytes:
+            return (
+                f"a batch of {size} bytes; compressed, as compression.type of {self._topic_partition} has it, readers take "
+                f"{RECORDS_SIZE_MAX} at most: append less at a time"
+            )
+        else:
+            limit = f"segment.bytes of {self._topic_partition} is {config.segment_bytes}"
+        return f"a batch of {size} bytes; {limit}: append less at a time, or make that larger (`config=` of open_log, create_topic)"
+
+    def not_cut(self, count: int) -> OutcomeUnknownError:
+        """What becomes of ``count`` records after a write that failed and left something behind which could not be cut off."""
+        tried = f"append of {count} record{'' if count == 1 else 's'} to {self._topic_partition}"
+        return OutcomeUnknownError(tried, "the disk refused, and what was written could not be cut off again")
+
+
+def check_from_client(view: memoryview, header: RecordBatch) -> int:
+    """``header`` is all that ``view`` holds, and a client may write it; the greatest timestamp of its records. Raises
+    :class:`CorruptError`, :class:`InvalidRequestError`, :class:`InvalidTimestampError`."""
+    if header.size != view.nbytes:
+        raise CorruptError("bytes behind the batch", position=header.size)
+    return validate_from_client(header)
+
+
+def is_valid(batch: Buffer) -> bool:
+    """Whether a client's batch may be appended as it is. What is wrong with another, :func:`admit` tells or mends."""
+    try:
+        header = RecordBatch(batch)
+        return check_from_client(memoryview(batch), header) == header.max_timestamp
+    except Exception as error:
+        if isinstance(error, (InternalError, StorageError)) or is_interruption(error):
+            raise
+        return False  # what nobody had foreseen is found again when it comes first
+
+
+def admit(view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
+    """A client's batch, checked as by :func:`check_from_client`, in whose header the greatest timestamp is that of its records: searches by
+    time, retention and segments go by the header. As Kafka's leader does, without a word to the client."""
+    max_timestamp = check_from_client(view, header)
+    if max_timestamp == header.max_timestamp:
+        return view, header
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    set_max_timestamp(view, max_timestamp)
+    return view, RecordBatch(view)
+
+
+def check_fetched(
+    parts: Sequence[Buffer], end_offset: int, latest_epoch: int
+) -> tuple[list[memoryview], list[Fetched], list[RecordBatch], int, bool]:
+    """The batches of a leader, each of ``parts`` whole ones, as they may follow a log that ends at ``end_offset`` in ``latest_epoch``.
+
+    Returns their memory, the batches, those that bear a producer id, their bytes, and whether offsets are left out before or between
+    them. Raises :class:`UnexpectedAppendOffsetError` for an offset that is too low, :class:`CorruptError` for a wrong
+    checksum, a leader epoch that falls, a malformed control record.
+    """
+    views: list[memoryview] = []
+    batches: list[Fetched] = []
+    with_producer_id: list[RecordBatch] = []
+    expected = end_offset
+    latest = latest_epoch
+    total = 0
+    gaps = False
+    for part in parts:
+        view = memoryview(part)
+        position, size = 0, view.nbytes
+        while position < size:
+            batch = RecordBatch(view, position)
+            batch.check_crc()
+            base, last, epoch, length, timestamp, producer_id, is_control = batch.place()
+            if base < expected:
+                reason = "a fetched batch begins below the end of the log"
+                raise UnexpectedAppendOffsetError(reason, first_offset=base, last_offset=last, end_offset=expected, position=position)
+            if epoch < latest or epoch < 0:
+                raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
+            if is_control:
+                control_records(batch)
+            if producer_id != -1:
+                with_producer_id.append(batch)
+            batches.append((base, last, epoch, length, timestamp))
+            if base != expected:
+                gaps = True
+            expected, latest = last + 1, epoch
+            position += length
+        views.append(view)
+        total += size
+    return views, batches, with_producer_id, total, gaps
+
+
+def cut_fetched(views: Sequence[memoryview], batches: Sequence[Fetched]) -> list[memoryview]:
+    """The bytes of each of ``batches``, which lie one after another in ``views``."""
+    cut: list[memoryview] = []
+    for view in views:
+        position = 0
+        while position < view.nbytes:
+            size = batches[len(cut)][3]
+            cut.append(view[position : position + size])
+            position += size
+    return cut

@@ -1,0 +1,429 @@
+"""What can be saved of a damaged folder: which batches are whole, which of the others can be mended beyond doubt, and what is lost.
+
+Reads with the independent decoders of ``pyreplog.verify`` and changes nothing. What is not covered by a batch's checksum (base offset,
+length, leader epoch, format) is mended where only one value fits; so is one flipped bit of the checksum itself. Ranges that one copy lost
+are taken from another replica that has exactly them.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.ports import Disk
+from pyreplog.values import NO_EPOCH
+from pyreplog.verify import (
+    CHUNK_SIZE,
+    HEADER_SIZE,
+    OVERHEAD,
+    Broken,
+    CheckedBatch,
+    PartitionState,
+    Window,
+    batch_at,
+    find_partitions,
+    leads_on,
+    look_behind,
+    read_partition_state,
+    resume,
+    segment_files,
+    split_deleted,
+)
+
+_CRC_FROM: Final = 21
+_CRC_POSITION: Final = 17
+_EPOCH_POSITION: Final = 12
+_HEAD: Final = struct.Struct(">qiibI")
+"""Base offset, length, leader epoch, format, checksum: what no checksum covers, and it."""
+
+
+class RecoveredBatch(NamedTuple):
+    """One batch that can be saved: ``size`` bytes at ``position`` of the file ``path``. ``patch``: what to write over its header first.
+    ``old``: it is a message in one of the formats before 0.11."""
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    path: str
+    position: int
+    size: int
+    patch: bytes = b""
+    old: bool = False
+
+
+class Range(NamedTuple):
+    """Offsets from ``start`` up to (not including) ``end``, and a word on them."""
+
+    start: int
+    end: int
+    about: str = ""
+
+
+@dataclass(slots=True)
+class PartitionPlan:
+    """What repair makes of one partition."""
+
+    topic: str
+    partition: int
+    source: str
+    """The copy that is followed."""
+    state: PartitionState
+    pieces: list[RecoveredBatch] = field(default_factory=list)
+    lost: list[Range] = field(default_factory=list)
+    mended: list[Range] = field(default_factory=list)
+    borrowed: list[Range] = field(default_factory=list)
+    dropped: list[Range] = field(default_factory=list)
+    """Above what was ever synced or shown: behind a gap there, so never to be seen."""
+
+    @property
+    def start_offset(self) -> int:
+        """Where the repaired log begins."""
+        first = self.pieces[0].base_offset if self.pieces else 0
+        return max(first, self.state.start_offset)
+
+    @property
+    def end_offset(self) -> int:
+        """Where it ends."""
+        return self.pieces[-1].next_offset if self.pieces else self.start_offset
+
+    def kept(self) -> list[Range]:
+        """The offsets that are saved, as few ranges as may be."""
+        ranges: list[Range] = []
+        for piece in self.pieces:
+            if ranges and ranges[-1].end == piece.base_offset:
+                ranges[-1] = Range(ranges[-1].start, piece.next_offset)
+            else:
+                ranges.append(Range(piece.base_offset, piece.next_offset))
+        return ranges
+
+
+def plan_repair(disk: Disk, path: str, progress: Callable[[int], None] | None = None) -> list[PartitionPlan]:
+    """A plan for each partition under ``path``. Raises :class:`StorageError` where there is none."""
+    found = find_partitions(disk, path)
+    if not found:
+        raise StorageError(errno.ENOENT, "there is no partition here", path)
+    plans = []
+    for (topic, partition), folders in sorted(found.items()):
+        copies = [_read_copy(disk, folder, topic, partition, progress) for folder in folders]
+        # The copy of the latest epoch that reaches furthest, as an election would have it.
+        copies.sort(key=lambda plan: (plan.pieces[-1].leader_epoch if plan.pieces else -1, plan.end_offset), reverse=True)
+        best = copies[0]
+        for other in copies[1:]:
+            if other.state.topic_id == best.state.topic_id:
+                _borrow(best, other)
+        plans.append(best)
+    return plans
+
+
+def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Callable[[int], None] | None) -> PartitionPlan:
+    """What one copy holds."""
+    state = read_partition_state(disk, folder)
+    plan = PartitionPlan(topic, partition, folder, state)
+    bases = segment_files(disk, folder, list(disk.list(folder)))
+    if state.marked:
+        _, bases = split_deleted(bases, state.start_offset)
+    expected = state.start_offset if state.marked else None
+    for index, (base, following) in enumerate(zip(bases, [*list(bases)[1:], None], strict=False)):
+        name = bases[base]
+        path = f"{folder}/{name}"
+        if expected is None or (expected > base and not plan.pieces):
+            expected = base  # the log's start lies within its first segment
+        if base > expected:
+            if state.dense or not index:
+                _lose(plan, expected, base, "the segment that held them is missing or cut short")
+            expected = base
+        try:
+            file = disk.open(path)
+        except StorageError as error:
+            _lose(plan, expected, following or max(state.promised or 0, expected + 1), f"{name} cannot be read: {error}")
+            continue
+        try:
+            later = [] if following is None else _first_epochs(disk, f"{folder}/{bases[following]}")
+            expected = _read_segment(plan, Window(file, file.size(), progress), path, expected, following, later)
+        finally:
+            file.close()
+    if plan.pieces and plan.pieces[-1].next_offset <= state.start_offset:
+        plan.pieces.clear()  # all of them are deleted, and would be seen again in a log that ends below its start
+    if state.promised is not None and (expected or 0) < state.promised:
+        _lose(plan, max(expected or 0, state.start_offset), state.promised, "the log ends before what was synced or shown")
+    _lose_moved(disk, plan)
+    _cut_behind_gaps(plan)
+    return plan
+
+
+def _lose(plan: PartitionPlan, start: int, end: int, about: str) -> None:
+    start = max(start, plan.state.start_offset)
+    if start < end:
+        plan.lost.append(Range(start, end, about))
+
+
+def _first_epochs(disk: Disk, path: str) -> list[int]:
+    """The leader epochs of the first few batches of a segment, as far as they are whole."""
+    try:
+        file = disk.open(path)
+    except StorageError:
+        return []
+    try:
+        window = Window(file, file.size())
+        first = batch_at(window, 0)
+        if first is None or first.checksum() != first.crc:
+            return []
+        return [first.leader_epoch, *(one.leader_epoch for one in look_behind(window, first))]
+    except (Broken, StorageError):
+        return []
+    finally:
+        file.close()
+
+
+def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int, following: int | None, later: Sequence[int]) -> int:
+    """The batches of one segment; the offset that comes next. ``later``: the leader epochs of those that the next segment begins with."""
+    state, position = plan.state, 0
+    while True:
+        try:
+            batch = batch_at(window, position)
+            if batch is None:
+                return expected
+            if batch.checksum() != batch.crc:
+                raise Broken(position, "checksum mismatch", batch.size)
+            if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
+                raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
+            if batch.base_offset > expected and not leads_on(window, batch, following):
+                raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and those behind it do not", batch.size)
+            if not _epoch_fits(plan, window, batch, later):
+                raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
+        except Broken as broken:
+            after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
+            end = after.base_offset if after is not None else following
+            # Where nothing follows, what is above the mark may be anything: only its own header says where it ends.
+            mended = _mend(plan, window, path, position, after, expected, end, later)
+            if mended is not None:
+                plan.pieces.append(mended)
+                plan.mended.append(Range(mended.base_offset, mended.next_offset, broken.reason))
+                expected, position = mended.next_offset, position + mended.size
+                continue
+            if after is None:
+                if end == expected:
+                    return expected  # behind the last batch of a segment, and offsets go on in the next one
+                if end is not None or expected < (state.promised or 0):
+                    stop = end if end is not None else state.promised or expected
+                    _lose(plan, expected, max(stop, expected + 1), broken.reason)
+                    return max(stop, expected)
+                plan.dropped.append(
+                    Range(expected, expected, f"{window.size - position} bytes behind the last whole batch: {broken.reason}")
+                )
+                return expected
+            _lose(plan, expected, after.base_offset, broken.reason)
+            expected, position = after.base_offset, after.position
+            continue
+        next_offset = batch.last_offset + 1
+        piece = RecoveredBatch(batch.base_offset, next_offset, batch.leader_epoch, path, position, batch.size, old=batch.magic < 2)
+        if batch.leader_epoch == NO_EPOCH and not piece.old:
+            # A log takes none without: that of the one before it will do.
+            epoch = max(_epoch_before(plan), 0)
+            patch = _HEAD.pack(batch.base_offset, batch.size - OVERHEAD, epoch, batch.magic, batch.crc)
+            piece = piece._replace(leader_epoch=epoch, patch=patch)
+        plan.pieces.append(piece)
+        expected, position = next_offset, position + batch.size
+
+
+def _epoch_fits(plan: PartitionPlan, window: Window, batch: CheckedBatch, later: Sequence[int]) -> bool:
+    """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that of the batch before:
+    one that rises is not believed where those behind it all have an older one."""
+    epoch, before = batch.leader_epoch, _epoch_before(plan)
+    known = plan.state.epoch_at(batch.base_offset)
+    if epoch == NO_EPOCH and batch.magic == 2:
+        return known is None
+    if epoch < before:
+        return False
+    if known == epoch:
+        return True
+    if known is not None and batch.base_offset < (plan.state.promised or 0):
+        return False
+    if epoch == before:
+        return True
+    return not _rose(epoch, [one.leader_epoch for one in look_behind(window, batch)] or later)
+
+
+def _epoch_before(plan: PartitionPlan) -> int:
+    """The leader epoch of the batch that was saved last; :data:`NO_EPOCH` where there is none."""
+    return plan.pieces[-1].leader_epoch if plan.pieces else NO_EPOCH
+
+
+def _rose(epoch: int, behind: Sequence[int]) -> bool:
+    """Whether ``epoch`` is above all those ``behind`` it, and so not to be believed."""
+    return bool(behind) and max(behind) < epoch
+
+
+def _mend(
+    plan: PartitionPlan,
+    window: Window,
+    path: str,
+    position: int,
+    after: CheckedBatch | None,
+    expected: int,
+    end: int | None,
+    later: Sequence[int],
+) -> RecoveredBatch | None:
+    """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its neighbours agree."""
+    reach = (window.size if after is None else after.position) - position
+    head = bytes(window.take(position, HEADER_SIZE))
+    if len(head) < HEADER_SIZE:
+        return None
+    extent = _extent(window, position, head, reach)
+    if extent is None:
+        return None
+    size, crc = extent
+    (said,) = struct.unpack_from(">q", head)
+    (delta,) = struct.unpack_from(">i", head, 23)
+    next_offset = expected + delta + 1
+    if delta < 0 or (end is not None and (next_offset > end or (next_offset < end and size == reach))):
+        return None
+    if not plan.state.dense and next_offset != end:
+        return None  # where offsets are missing it may have had others
+    if (said ^ expected).bit_count() > 1 and 0 <= said < (plan.state.promised or 0):
+        return None  # a batch of elsewhere in this log, and no flip of one bit
+    (epoch,) = struct.unpack_from(">i", head, _EPOCH_POSITION)
+    behind = later if after is None else [after.leader_epoch, *(one.leader_epoch for one in look_behind(window, after))]
+    mended = _mended_epoch(plan, expected, epoch, behind)
+    if mended is None:
+        return None
+    return RecoveredBatch(expected, next_offset, mended, path, position, size, _HEAD.pack(expected, size - OVERHEAD, mended, 2, crc))
+
+
+def _extent(window: Window, position: int, head: bytes, reach: int) -> tuple[int, int] | None:
+    """Size and checksum of the batch at ``position``, of ``reach`` bytes at the most; None where its checksum says that it is none."""
+    (length,) = struct.unpack_from(">i", head, 8)
+    (stored,) = struct.unpack_from(">I", head, _CRC_POSITION)
+    # Up to what comes next, or as its own header says, where what comes next is damaged, too.
+    for size in (reach, length + OVERHEAD):
+        computed = _checksum(window, position, size) if HEADER_SIZE <= size <= reach else None
+        if computed is not None and (stored ^ computed).bit_count() <= 1:
+            return size, computed
+    return None
+
+
+def _mended_epoch(plan: PartitionPlan, offset: int, said: int, behind: Sequence[int]) -> int | None:
+    """The leader epoch of the batch of ``offset``, which says ``said``: the history's, that of its neighbours where they agree, else its
+    own, where it may stand between them (0 for the first of all, where its own is negative)."""
+    known = plan.state.epoch_at(offset)
+    if known is not None:
+        return known
+    before = _epoch_before(plan)
+    behind = [epoch for epoch in behind if epoch >= 0]
+    if behind and before in (NO_EPOCH, behind[0]):
+        return behind[0]
+    if before == NO_EPOCH:
+        said = max(said, 0)
+    return None if said < before or _rose(said, behind) else said
+
+
+def _lose_moved(disk: Disk, plan: PartitionPlan) -> None:
+    """A batch of elsewhere in the log may say an offset that is one flipped bit from the one in whose place it lies. What was mended so is
+    lost, unless the batch of the offset that it says is there, and is another one."""
+    heads = {piece.base_offset: _head(disk, piece) for piece in plan.pieces if piece.patch}
+    moved = {base: said for base, head in heads.items() if (said := int.from_bytes(head[:8], "big", signed=True)) != base}
+    unsure = set()
+    for base, said in moved.items():
+        slot = bisect_right(plan.pieces, said, key=lambda piece: piece.base_offset) - 1
+        there = plan.pieces[slot] if slot >= 0 and said < plan.pieces[slot].next_offset else None
+        if there is None:
+            sure = slot < 0 or said >= (plan.state.promised or 0)
+        else:
+            sure = there.base_offset not in moved and _head(disk, there)[_CRC_POSITION:] != heads[base][_CRC_POSITION:]
+        if not sure:
+            unsure.add(base)
+    for piece in plan.pieces:
+        if piece.base_offset in unsure:
+            _lose(plan, piece.base_offset, piece.next_offset, f"the batch in its place says offset {moved[piece.base_offset]}")
+    plan.lost.sort()
+    plan.pieces = [piece for piece in plan.pieces if piece.base_offset not in unsure]
+    plan.mended = [one for one in plan.mended if one.start not in unsure]
+
+
+def _head(disk: Disk, piece: RecoveredBatch) -> bytes:
+    """What lies in the file where ``piece`` has its base offset, length, leader epoch, format and checksum."""
+    file = disk.open(piece.path)
+    try:
+        return bytes(file.read_at(piece.position, _CRC_FROM))
+    finally:
+        file.close()
+
+
+def _checksum(window: Window, position: int, size: int) -> int | None:
+    """Of the batch of ``size`` bytes at ``position``, piece by piece, for damage may be as large as a segment; None where the file ends
+    before."""
+    computed, at, end = 0, position + _CRC_FROM, position + size
+    while at < end:
+        piece = window.take(at, min(CHUNK_SIZE, end - at))
+        if not piece:
+            return None
+        computed, at = crc32c(piece, computed), at + len(piece)
+    return computed
+
+
+def _cut_behind_gaps(plan: PartitionPlan) -> None:
+    """Above what was synced or shown a record behind a gap must not be seen: there the log ends."""
+    promised = plan.state.promised
+    if promised is None or not plan.state.dense:
+        return
+    gaps = [lost for lost in plan.lost if lost.start >= promised]
+    if not gaps:
+        return
+    end = gaps[0].start
+    behind = [piece for piece in plan.pieces if piece.base_offset >= end]
+    if behind:
+        plan.dropped.append(Range(behind[0].base_offset, behind[-1].next_offset, "behind a gap above what was synced or shown"))
+    plan.pieces = [piece for piece in plan.pieces if piece.base_offset < end]
+    plan.dropped += gaps
+    plan.lost = [lost for lost in plan.lost if lost.start < promised]
+
+
+def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
+    """Fill what ``plan`` lost with the batches of ``other`` that lie wholly within it."""
+    if not plan.lost:
+        return
+    left: list[Range] = []
+    taken: list[RecoveredBatch] = []
+    for lost in plan.lost:
+        at = lost.start
+        around = _epochs_around(plan, lost)
+        for piece in other.pieces:
+            if piece.base_offset < at or piece.next_offset > lost.end or piece.base_offset >= lost.end:
+                continue
+            # Of one offset and leader epoch there is one record. Another epoch's may never have been committed.
+            known = plan.state.epoch_at(piece.base_offset)
+            if piece.leader_epoch != known if known is not None else not around.issubset({piece.leader_epoch}):
+                continue
+            if piece.base_offset > at:
+                left.append(Range(at, piece.base_offset, lost.about))
+            taken.append(piece)
+            plan.borrowed.append(Range(piece.base_offset, piece.next_offset, other.source))
+            at = piece.next_offset
+        if at < lost.end:
+            left.append(Range(at, lost.end, lost.about))
+    if taken:
+        plan.pieces = sorted([*plan.pieces, *taken])
+        plan.lost = left
+
+
+def _epochs_around(plan: PartitionPlan, lost: Range) -> set[int]:
+    """The leader epochs of what is saved next to ``lost``, on either side."""
+    before = [piece.leader_epoch for piece in plan.pieces if piece.next_offset <= lost.start][-1:]
+    behind = [piece.leader_epoch for piece in plan.pieces if piece.base_offset >= lost.end][:1]
+    return {*before, *behind}
+
+
+def check_plan(plan: PartitionPlan) -> None:
+    """Raises :class:`CorruptError` where the pieces do not follow one another: a mistake here must not become a log."""
+    expected = -1
+    for piece in plan.pieces:
+        if piece.base_offset < expected:
+            raise CorruptError(f"two pieces hold offset {piece.base_offset}", file=piece.path, position=piece.position)
+        expected = piece.next_offset
