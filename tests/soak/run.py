@@ -65,7 +65,7 @@ COUNTED: Final = {
     "states": "states explored",
     "found": "known-bad rules found by walking",
 }
-README: Final = ROOT / "README.md"
+RESULTS: Final = ROOT / "docs/internals/soak-results.md"
 BEGIN: Final = "<!-- soak -->"
 END: Final = "<!-- /soak -->"
 SANITIZED: Final = ROOT / "build" / "soak"
@@ -204,7 +204,7 @@ def completeness(row: dict[str, str]) -> int:
 
 
 def quoted(account: str) -> str:
-    """What the README says: of the last run, of the fullest (the latest that reached the end of most parts), and of all together."""
+    """The table of the page: of the last run, of the fullest (the latest that reached the end of most parts), and of all together."""
     rows = list(csv.DictReader(account.splitlines()))
     last, fullest = rows[-1], max(reversed(rows), key=completeness)
     runs = [("last", last)] if fullest is last else [("last", last), ("fullest", fullest)]
@@ -219,12 +219,12 @@ def quoted(account: str) -> str:
 
 
 def quote(account: str) -> None:
-    """Put it between the two marks in the README."""
-    text = README.read_text(encoding="utf-8")
+    """Put it between the two marks in the page."""
+    text = RESULTS.read_text(encoding="utf-8")
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if begin and end:
-        README.write_text(f"{head}{begin}\n{quoted(account)}\n{end}{tail}", encoding="utf-8")
+        RESULTS.write_text(f"{head}{begin}\n{quoted(account)}\n{end}{tail}", encoding="utf-8")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The account of the soaks, and what the README quotes of it; the parts' loops for a moment."""
+"""The account of the soaks, and what the page quotes of it; the parts' loops for a moment."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
-from tests.soak.run import ACCOUNT, BEGIN, COLUMNS, END, README, ROOT, quoted, reached, wholes
+from tests.soak.run import ACCOUNT, BEGIN, COLUMNS, END, RESULTS, ROOT, quoted, reached, wholes
 
 
-def test_the_readme_quotes_the_account() -> None:
+def test_the_page_quotes_the_account() -> None:
     """The text between the marks is that of the last row, and no row has lost anything."""
     account = ACCOUNT.read_text(encoding="utf-8")
-    text = README.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
+    text = RESULTS.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
     assert text == quoted(account)
     rows = list(csv.DictReader(account.splitlines()))
     assert tuple(rows[0]) == COLUMNS
