@@ -253,7 +253,7 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
         raise UnknownTopicError(f"{arguments.path} holds no partition to export")
     schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
     with parquet.ParquetWriter(file, schema, compression="zstd", write_batch_size=_PAGE_ROWS, write_page_checksum=True) as writer:
-        group = _Group(writer, schema)
+        group = _RowGroup(writer, schema)
         for reader in found:
             source = source_of(reader, arguments)
             end = min(arguments.end, source.end_offset)
@@ -277,7 +277,7 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
         group.write()
 
 
-class _Group:
+class _RowGroup:
     """Gathers batches until they are a row group of a useful size. Belongs to one thread."""
 
     def __init__(self, writer: Any, schema: Any) -> None:

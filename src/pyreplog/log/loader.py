@@ -36,7 +36,7 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
-from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, Part, find_parts, split_segment
+from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, SplitSegment, find_parts, split_segment
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.resumption import is_cut_off, resume_offset
 from pyreplog.log.scan import scan_segment, why_ended
@@ -617,7 +617,7 @@ class Loader:
 class _Overflow(Exception):
     """``segment`` holds offsets too far from its base, and is to be split into ``parts``."""
 
-    def __init__(self, segment: Segment, parts: Sequence[Part]) -> None:
+    def __init__(self, segment: Segment, parts: Sequence[SplitSegment]) -> None:
         super().__init__()
         self.segment = segment
         self.parts = parts

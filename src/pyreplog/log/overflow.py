@@ -41,7 +41,7 @@ OFFSETS_FALL: Final = -7
 _DAMAGED_INDEX: Final = b"\xff" * 34
 
 
-class Part(NamedTuple):
+class SplitSegment(NamedTuple):
     """Bytes ``start`` to ``end`` of a segment's file, which fit a segment at ``base_offset``."""
 
     base_offset: int
@@ -59,14 +59,14 @@ def may_overflow(segment: Segment, following: int | None) -> bool:
     return scan.status == OFFSET_TOO_FAR
 
 
-def find_parts(file: File, size: int, base_offset: int, following: int | None) -> list[Part]:
+def find_parts(file: File, size: int, base_offset: int, following: int | None) -> list[SplitSegment]:
     """The parts of a segment's ``file``, in order: one where nothing overflows. All of its ``size`` bytes are in them, what is damaged or
     torn too.
 
     No checksum covers an offset. So a part is only believed where its first batch is whole, the next does not contradict it, and it ends
     below ``following``, the base offset of the next segment; else its bytes stay with the part before, and are damage there.
     """
-    parts: list[Part] = []
+    parts: list[SplitSegment] = []
     base, start = base_offset, 0
     scan = scan_segment(file, size, base, check_crc=False)
     while scan.status == OFFSET_TOO_FAR:
@@ -78,9 +78,9 @@ def find_parts(file: File, size: int, base_offset: int, following: int | None) -
         contradicted = after.batch_count == 1 and after.status == OFFSETS_FALL
         if not after.batch_count or contradicted or after.next_offset > (INT64_MAX if following is None else following):
             break
-        parts.append(Part(base, start, position))
+        parts.append(SplitSegment(base, start, position))
         base, start, scan = begin, position, after
-    parts.append(Part(base, start, size))
+    parts.append(SplitSegment(base, start, size))
     return parts
 
 
@@ -99,7 +99,7 @@ def _first_offset(file: File, position: int, least: int) -> int | None:
     return max(batch.base_offset, least)
 
 
-def split_segment(disk: Disk, directory: str, base_offset: int, parts: Sequence[Part]) -> None:
+def split_segment(disk: Disk, directory: str, base_offset: int, parts: Sequence[SplitSegment]) -> None:
     """Write ``parts`` of the segment at ``base_offset`` of the folder ``directory`` as segments, durably, under their ``.swap`` names: what
     is left to be done, the plan of the folder says. REQUIRES that no replacement is under way there.
 
@@ -143,12 +143,12 @@ def _write(disk: Disk, path: str, pieces: Iterator[bytes | memoryview] | Sequenc
         file.close()
 
 
-def _pieces(source: File, part: Part) -> Iterator[memoryview]:
+def _pieces(source: File, part: SplitSegment) -> Iterator[memoryview]:
     for at in range(part.start, part.end, SCAN_CHUNK_SIZE):
         yield source.read_at(at, min(SCAN_CHUNK_SIZE, part.end - at))
 
 
-def _aborted(disk: Disk, directory: str, base_offset: int, parts: Sequence[Part]) -> list[bytes]:
+def _aborted(disk: Disk, directory: str, base_offset: int, parts: Sequence[SplitSegment]) -> list[bytes]:
     """What the transaction index of each part holds: the entries whose marker is in it."""
     path = join(directory, segment_name(base_offset, TRANSACTION_INDEX_SUFFIX))
     try:

@@ -33,7 +33,7 @@ _KAFKAS_OWN_BELOW: Final = 100
 """Smaller topic ids are reserved by Kafka, and the same in every cluster."""
 
 
-class Root(NamedTuple):
+class RootFolder(NamedTuple):
     """A folder of partitions, and the ids in its ``meta.properties``."""
 
     path: str
@@ -57,7 +57,7 @@ class OneLog:
 
     name: str
     """Its folder, relative to the path that was looked at."""
-    roots: list[Root]
+    roots: list[RootFolder]
     partitions: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     clashes: list[Clash] = field(default_factory=list)
     earlier: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ def look_around(disk: Disk, path: str) -> Surroundings:
     own_name = path.rpartition("/")[2]
     if segment_bases([name.removesuffix(".swap") for name in names]):
         key = found.bare = partition_of(own_name) or (own_name, 0)
-        found.logs = [OneLog(".", [Root(path, None, None)], {key: [path]})]
+        found.logs = [OneLog(".", [RootFolder(path, None, None)], {key: [path]})]
         return found
     places = listed(disk, path)
     roots = _listed_roots(disk, path, places.values(), found.refused) if places else _roots(disk, path, found)
@@ -163,9 +163,9 @@ def passed_over(disk: Disk, path: str, found: Surroundings) -> list[str]:
     return roots
 
 
-def _roots(disk: Disk, path: str, found: Surroundings) -> list[Root]:
+def _roots(disk: Disk, path: str, found: Surroundings) -> list[RootFolder]:
     """Level by level, and never below a folder with the files of a root."""
-    roots: list[tuple[int, Root]] = []
+    roots: list[tuple[int, RootFolder]] = []
     refused: list[tuple[int, str, StorageError]] = []
     seen: set[tuple[int, int]] = set()
     waiting = deque([(0, path)])
@@ -201,7 +201,7 @@ def _roots(disk: Disk, path: str, found: Surroundings) -> list[Root]:
         waiting.extend((level + 1, f"{folder}/{name}") for name in names if not name.startswith(".") and name not in holds)
     deepest = max((level for level, _ in roots), default=0)
     found.refused = {folder: error for level, folder, error in refused if level <= max(deepest, 1)}
-    once: dict[tuple[int, int], Root] = {}
+    once: dict[tuple[int, int], RootFolder] = {}
     for _, root in sorted(roots, key=lambda one: (not one[1].home, (one[1].home or one[1].path).split("/"))):
         stat = disk.stat(root.path)
         if stat is not None:
@@ -209,7 +209,7 @@ def _roots(disk: Disk, path: str, found: Surroundings) -> list[Root]:
     return sorted(once.values(), key=lambda root: (root.home or root.path).split("/"))
 
 
-def _listed_roots(disk: Disk, home: str, folders: Iterable[str], refused: dict[str, StorageError]) -> list[Root]:
+def _listed_roots(disk: Disk, home: str, folders: Iterable[str], refused: dict[str, StorageError]) -> list[RootFolder]:
     """The nodes' folders that a cluster's list names, wherever they are."""
     roots = []
     for folder in folders:
@@ -237,19 +237,19 @@ def _is_foreign(disk: Disk, path: str) -> bool:
     return is_directory(disk, path) and not (partition_of(path.rpartition("/")[2]) and _entered(disk, path))
 
 
-def _identified(disk: Disk, path: str) -> Root:
+def _identified(disk: Disk, path: str) -> RootFolder:
     try:
         values = states.properties(read_file(disk, f"{path}/{states.META}") or b"")
     except Unreadable:
-        return Root(path, None, None)
+        return RootFolder(path, None, None)
     try:
         node = states.number(values.get("node.id", values.get("broker.id", "")), 0, 2**31 - 1)
     except Unreadable:
-        return Root(path, values.get("cluster.id") or None, None)
-    return Root(path, values.get("cluster.id") or None, node)
+        return RootFolder(path, values.get("cluster.id") or None, None)
+    return RootFolder(path, values.get("cluster.id") or None, node)
 
 
-def _fill(disk: Disk, log: OneLog, root: Root, found: Surroundings) -> None:
+def _fill(disk: Disk, log: OneLog, root: RootFolder, found: Surroundings) -> None:
     for name in disk.list(root.path):
         key = partition_of(name)
         try:
@@ -262,7 +262,7 @@ def _fill(disk: Disk, log: OneLog, root: Root, found: Surroundings) -> None:
                 found.refused[f"{root.path}/{name}"] = error
 
 
-def _groups(disk: Disk, roots: Sequence[Root]) -> list[list[Root]]:
+def _groups(disk: Disk, roots: Sequence[RootFolder]) -> list[list[RootFolder]]:
     """``roots`` of one cluster id together. If none has one, roots that share a topic id are together."""
     leader = {root.path: root.path for root in roots}
 
@@ -278,13 +278,13 @@ def _groups(disk: Disk, roots: Sequence[Root]) -> list[list[Root]]:
         for mark in marks:
             other = tokens.setdefault(mark, root.path)
             leader[first_of(root.path)] = first_of(other)
-    groups: dict[str, list[Root]] = {}
+    groups: dict[str, list[RootFolder]] = {}
     for root in roots:
         groups.setdefault(first_of(root.path), []).append(root)
     return list(groups.values())
 
 
-def _topics_of(disk: Disk, root: Root) -> set[object]:
+def _topics_of(disk: Disk, root: RootFolder) -> set[object]:
     found: set[object] = set()
     for name in disk.list(root.path):
         key = partition_of(name)
@@ -317,7 +317,7 @@ def id_of_topic(disk: Disk, folder: str) -> str:
     return slot.topic_id if slot is not None else ""
 
 
-def _common(path: str, group: Sequence[Root], roots: Sequence[Root]) -> str:
+def _common(path: str, group: Sequence[RootFolder], roots: Sequence[RootFolder]) -> str:
     """The name of a log: the deepest folder that holds its roots, unless that holds others too; then its first root."""
     if group[0].home and group[0].home != path:
         return group[0].home[len(path.rstrip("/")) + 1 :]

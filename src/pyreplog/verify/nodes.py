@@ -17,14 +17,14 @@ NODES: Final = "replog.nodes"
 _NODE: Final = re.compile(r"node\.([0-9]{9})")
 
 
-class Nodes(NamedTuple):
+class ListedNodes(NamedTuple):
     """What ``replog.nodes`` says: in a cluster's folder the node's folders, by their numbers; in a node's folder the cluster's."""
 
     folders: dict[int, str]
     cluster: str
 
 
-def node_list(data: bytes) -> Nodes:
+def node_list(data: bytes) -> ListedNodes:
     """Parse ``replog.nodes``."""
     found = states.state(data)
     if found.pop("version", "") != "1":
@@ -44,7 +44,7 @@ def node_list(data: bytes) -> Nodes:
     folders = {int(name[5:]): text for name, text in sorted(texts.items())}
     if bool(cluster) == bool(folders) or list(folders) != list(range(1, len(folders) + 1)):
         raise Unreadable("it leaves a node out")
-    return Nodes(folders, cluster)
+    return ListedNodes(folders, cluster)
 
 
 def listed(disk: Disk, path: str) -> dict[int, str]:

@@ -16,7 +16,7 @@ _BATCH: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _FINGERPRINT: Final = re.compile(r"([0-9]{1,19}) ([0-9a-f]{16})")
 
 
-class Applied(NamedTuple):
+class AppliedEntry(NamedTuple):
     """The last batch of a query, and its number of rows and sum of their hashes; -1 if the file has no fingerprint."""
 
     batch: int
@@ -24,7 +24,7 @@ class Applied(NamedTuple):
     row_sum: int
 
 
-def applied(data: bytes) -> Applied:
+def applied(data: bytes) -> AppliedEntry:
     """Parse a query's ``applied`` file."""
     found = state(data)
     if found.get("version") != "0":
@@ -33,11 +33,11 @@ def applied(data: bytes) -> Applied:
     if _BATCH.fullmatch(batch) is None or int(batch) > 2**63 - 1:
         raise Unreadable(f"{batch[:64]!r} is no number of a batch")
     if "fingerprint" not in found:
-        return Applied(int(batch), -1, -1)
+        return AppliedEntry(int(batch), -1, -1)
     prints = _FINGERPRINT.fullmatch(found["fingerprint"])
     if prints is None:
         raise Unreadable(f"{found['fingerprint'][:64]!r} is no fingerprint of a batch")
-    return Applied(int(batch), int(prints[1]), int(prints[2], 16))
+    return AppliedEntry(int(batch), int(prints[1]), int(prints[2], 16))
 
 
 def check_spool(disk: Disk, path: str, names: Iterable[str], book: Report) -> None:
