@@ -47,13 +47,13 @@ class Life:
     def reopen(self, *, clean: bool = True) -> Log:
         self.log.close(clean=clean)
         self.log = Log.open(
-            self.disk,
+            self.disk,  # type: ignore[arg-type]
             self.directory,
             TopicPartition("t", 0),
             None,
             self.clock,
             None,
-            RecoveryContext(clean=clean, same_boot=True),  # type: ignore[arg-type]
+            RecoveryContext(clean=clean, same_boot=True),
         )
         return self.log
 
