@@ -12,7 +12,7 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log import Finder, find_logs, find_roots, open_readers
+from pyreplog.log import Finder, find_logs, find_roots, open_readers, unfinished_backups
 from pyreplog.ports import Stat
 from pyreplog.record import records_of
 from pyreplog.system import SystemDisk
@@ -197,6 +197,19 @@ class Refusing(SystemDisk):
     def stat(self, path: str) -> Stat | None:
         self._check(path, inside=True)
         return super().stat(path)
+
+
+def test_a_closed_folder_of_the_volume_is_passed_over_beside_nodes(tmp_path: Path) -> None:
+    """A ``lost+found`` in a cluster's folder that this process may not enter is neither damage nor a backup, to no command."""
+    path = tmp_path / "data"
+    with pyreplog.Cluster(path, nodes=2) as cluster:
+        cluster.admin.create_topic("events")
+    (path / "lost+found").mkdir()
+    disk = Refusing()
+    disk.closed = (str(path / "lost+found"),)
+    found = find_logs(disk, str(path))
+    assert (len(found.logs), unfinished_backups(disk, found)) == (1, {})
+    assert verify(disk, str(path)).worst not in (Level.WARNING, Level.DAMAGE)
 
 
 def test_folders_that_may_not_be_looked_into(tmp_path: Path) -> None:

@@ -527,6 +527,10 @@ def unfinished_backups(disk: Disk, found: Found) -> dict[str, UnfinishedBackupEr
             refuse_unfinished(disk, dict.fromkeys([folder, *roots]))
         except UnfinishedBackupError as error:
             errors[folder] = error
+        except StorageError as error:
+            # A foreign folder that this process may not enter, such as `lost+found`, is passed over.
+            if folder not in found.foreign or error.errno not in (errno.EACCES, errno.EPERM):
+                raise
     return errors
 
 

@@ -46,7 +46,7 @@ def verify(
     found = look_around(disk, path)
     below = [log.name if log.name.startswith("/") else f"{path}/{log.name}" for log in found.logs if log.name != "."]
     for folder in dict.fromkeys([*below, *(root.path for log in found.logs for root in log.roots), *found.foreign]):
-        if folder != path and found.bare is None:
+        if folder != path and found.bare is None and not (folder in found.foreign and _is_closed(disk, folder)):
             check_backup(disk, folder, book)
     if not found.logs and not found.refused and disk.stat(f"{path}/{NODES}") is None:
         if book.findings:
@@ -88,6 +88,17 @@ def verify(
         else:
             _check_log(disk, log, book, deep=deep, max_batch_bytes=max_batch_bytes)
     return book
+
+
+def _is_closed(disk: Disk, folder: str) -> bool:
+    """Return whether this process may not enter ``folder``."""
+    try:
+        disk.stat(f"{folder}/{states.BACKUP}")
+    except StorageError as error:
+        if not may_not_enter(error):
+            raise
+        return True
+    return False
 
 
 def check_backup(disk: Disk, path: str, book: Report) -> None:
