@@ -54,7 +54,7 @@ def _check() -> None:
     try:
         group = import_module(_GROUP)
     except ImportError as error:
-        if any(name.startswith("arrivals.") and name != "transport_events.py" for name in os.listdir(here)):
+        if any(name.startswith("transport_events.") and name != "transport_events.py" for name in os.listdir(here)):
             why = advice_on(error, f"the compiled modules need it: {_ADVICE}")
             raise ImportError(f"{_GROUP} cannot be loaded ({error}): {why}", name=_GROUP) from None
         return  # nothing is compiled

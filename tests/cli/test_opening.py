@@ -79,10 +79,13 @@ def test_backup_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> No
     tmp_path.chmod(0o2770)
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append(b"x")
-    done = replog("backup", tmp_path / "log", tmp_path / "new", "--permissions", "group")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    kept.chmod(0o2770)
+    done = replog("backup", tmp_path / "log", kept / "new", "--permissions", "group")
     assert (done.code, done.err) == (0, "")
     assert done.out.endswith(" --permissions group\n")
-    made = {path: path.stat().st_mode & 0o7777 for path in (tmp_path / "new", *(tmp_path / "new").rglob("*"))}
+    made = {path: path.stat().st_mode & 0o7777 for path in (kept / "new", *(kept / "new").rglob("*"))}
     assert {path.name: oct(mode) for path, mode in made.items() if mode != (0o2770 if path.is_dir() else 0o660)} == {}
 
 

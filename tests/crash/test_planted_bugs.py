@@ -103,7 +103,7 @@ def mark_not_lowered_before_a_truncation(patch: pytest.MonkeyPatch) -> None:
         log.flushed_offset = min(log.flushed_offset, offset)
         log.high_watermark = min(log.high_watermark, offset)
 
-    patch.setattr(truncation, "_lower", lower)
+    patch.setattr(truncation, "_lower_mark_first", lower)
 
 
 def mark_with_one_slot(patch: pytest.MonkeyPatch) -> None:

@@ -316,7 +316,7 @@ def a_boot_noted_too_early(patch: pytest.MonkeyPatch) -> None:
 def any_epoch_accepted(patch: pytest.MonkeyPatch) -> None:
     """A batch's leader epoch is not compared with the history."""
     patch.setattr(loader.Loader, "_check_epochs", lambda *_: None)
-    patch.setattr(loader.Loader, "_strange", lambda *_: None)
+    patch.setattr(loader.Loader, "_first_unknown_epoch", lambda *_: None)
 
 
 def a_clean_stop_believed_for_ever(patch: pytest.MonkeyPatch) -> None:

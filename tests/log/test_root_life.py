@@ -104,7 +104,7 @@ class Life:
         key = self.random.choice([key for key in self.keys if key not in self.models])
         config = LogConfig(durability="sync" if self.random.random() < 0.5 else "os", **self.settings())
         self.told.append(f"create {key}")
-        log = self.root.create_log(*key, random_uuid(Random(self.random.random())), config)
+        log = self.root.create_log(*key, random_uuid(Random(key.topic)), config)
         self.models[key] = Model(config)
         log.become_leader(self.epoch)
 

@@ -14,7 +14,7 @@ import pytest
 
 import pyreplog
 
-VICTIM = Path(__file__).with_name("victim.py")
+VICTIM = Path(__file__).with_name("child_process.py")
 Acknowledged = dict[tuple[int, int], bytes]
 
 

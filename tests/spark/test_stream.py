@@ -519,10 +519,11 @@ def test_spark_before_limits_is_told_what_is_lost(tmp_path: Path) -> None:
     for name in ("t-0", "t-1"):
         shutil.move(tmp_path / name, tmp_path / f"before-{name}")
     append(tmp_path, 12)
-    shutil.move(tmp_path / "before-t-1", tmp_path / "t-1")
-    assert again() == span((0, 0, 12))  # made anew
-    shutil.rmtree(tmp_path / "t-0")
-    shutil.move(tmp_path / "before-t-0", tmp_path / "t-0")
+    append(tmp_path, 10, partition=1)
+    assert again() == span((0, 0, 12), (1, 0, 10))  # made anew
+    for name in ("t-0", "t-1"):
+        shutil.rmtree(tmp_path / name)
+        shutil.move(tmp_path / f"before-{name}", tmp_path / name)
     shutil.copytree(tmp_path / "t-0", tmp_path / "kept")
     append(tmp_path, 5)
     start = stream(tmp_path, topic="t").latestOffset()

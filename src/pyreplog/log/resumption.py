@@ -63,6 +63,10 @@ def seek_behind(segment: Segment, offset: int, following: int | None = None, *, 
                 break
             behind = _behind(segment, position)
             if header[1] >= offset:
+                if header[0] > offset and position > before[1] and _whole(segment, before[1]) is None:
+                    # No gap: the batch before is damaged, and may have reached further than it says.
+                    expected, position = before
+                    break
                 after = segment.header_at(behind)
                 if after is None or after[0] > header[1] or _sound(segment, position, expected, following, dense=dense) is not None:
                     return position, True
