@@ -86,3 +86,11 @@ def test_each_of_several_damaged_batches_is_one_range(golden: tuple[Path, list[i
         count = sum(1 for _ in log.read(skip_damaged=told.append))
     assert [(error.start, error.end) for error in told] == [(batch * SIZE, batch * SIZE + SIZE) for batch in bytes_of]
     assert count == (COUNT - len(bytes_of)) * SIZE
+
+
+@pytest.mark.parametrize("kept", ["all", "the mark", "nothing"])
+def test_a_batch_that_ends_early_by_its_header_leaves_no_gap(golden: tuple[Path, list[int]], tmp_path: Path, kept: str) -> None:
+    """A lowered last-offset delta makes a batch seem to end early. A read of its last offset is an error, not the next batch."""
+    root = _damaged(golden, tmp_path, {20: 26}, kept)  # a delta of 9 becomes 8
+    with pyreplog.open_log(root, "r") as log, pytest.raises(pyreplog.CorruptLogError):
+        next(iter(log.read(20 * SIZE + 9)))
