@@ -1,11 +1,12 @@
 """The compiled parts of pyreplog. Everything else about the package is in pyproject.toml.
 
-Every ``src/_core/*.pyx`` becomes ``pyreplog._core.<name>``; which kernels it links is said at its top (``# distutils: sources``). The
-modules of ``COMPILED`` are ordinary typed Python, which runs as it is; mypyc compiles them besides, because every batch goes through them.
-Switches from the environment: ``BARE=1`` (nothing is compiled: it will be, in place), ``PURE=1`` (leave Python to the interpreter),
-``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line coverage of Cython), ``DEBUG=1``; each of the last three leaves Python to
-the interpreter too; ``QUICK=1`` (all, not optimized: in half of the time, for who only looks whether it is there). ``BUILD_DIR`` moves
-what is generated (default ``build/cython``).
+Every ``src/_core/*.pyx`` becomes ``pyreplog._core.<name>``; which kernels it links is said at its top
+(``# distutils: sources``). The modules of ``COMPILED`` are ordinary typed Python, which runs as it is; mypyc
+compiles them besides, because every batch goes through them. Switches from the environment: ``BARE=1`` (nothing is
+compiled: it will be, in place), ``PURE=1`` (leave Python to the interpreter), ``SANITIZE=1`` (AddressSanitizer and
+UBSan), ``TRACE=1`` (line coverage of Cython), ``DEBUG=1``; each of the last three leaves Python to the interpreter
+too; ``QUICK=1`` (all, not optimized: in half of the time, for who only looks whether it is there). ``BUILD_DIR``
+moves what is generated (default ``build/cython``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 if sys.platform == "win32":
-    sys.exit("pyreplog runs on Linux and macOS. On Windows, use it inside WSL 2 (https://learn.microsoft.com/windows/wsl/install).")
+    sys.exit(
+        "pyreplog runs on Linux and macOS. On Windows, use it inside WSL 2"
+        " (https://learn.microsoft.com/windows/wsl/install)."
+    )
 
 CORE = Path("src/_core")
 SWITCHES = ("SANITIZE", "TRACE", "DEBUG", "PURE", "BARE", "QUICK")
@@ -36,17 +40,26 @@ COMPILED = {
     "system": "local",
     "replica": "events follower leader progress readers replica role",
     "node": (
-        "admin checkpoints deletion effects fetch forwarding hosting lifecycle metadata node produce proposals replica_fetcher sessions"
+        "admin checkpoints deletion effects fetch forwarding hosting lifecycle metadata node produce proposals"
+        " replica_fetcher sessions"
     ),
     "client": "accumulator calls producer relay router",
     "runtime": "driver",
 }
-"""By layer. None of them on the way of a log that is opened alone: mypyc ends the process where an integer finds no memory."""
+"""By layer. None of them on the way of a log that is opened alone: mypyc ends the process where an integer finds no
+memory."""
 
 compile_args = ["-std=c11", "-fvisibility=hidden"]
 link_args: list[str] = []
 if SANITIZE:
-    compile_args += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-UNDEBUG", "-O1", "-g"]
+    compile_args += [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=undefined",
+        "-fno-omit-frame-pointer",
+        "-UNDEBUG",
+        "-O1",
+        "-g",
+    ]
     link_args += ["-fsanitize=address,undefined"]
 elif DEBUG or TRACE:
     compile_args += ["-UNDEBUG", "-O0", "-g"]
@@ -68,7 +81,9 @@ extensions = [
         include_dirs=[str(CORE), str(CORE / "kernels")],
         # Puts every source into the sdist, and rebuilds whatever one of them touches.
         depends=sorted(
-            str(path) for path in CORE.rglob("*") if path.is_file() and path.suffix in {".py", ".pxd", ".pyx", ".c", ".h", ".md", ".sh"}
+            str(path)
+            for path in CORE.rglob("*")
+            if path.is_file() and path.suffix in {".py", ".pxd", ".pyx", ".c", ".h", ".md", ".sh"}
         ),
         define_macros=[("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
         extra_compile_args=compile_args,
@@ -79,13 +94,17 @@ extensions = [
 
 
 def compiled() -> list[Extension]:
-    """The modules of ``COMPILED`` as one library, ``pyreplog__mypyc``, and for each a small extension that fetches it from there."""
+    """The modules of ``COMPILED`` as one library, ``pyreplog__mypyc``, and for each a small extension that fetches
+    it from there."""
     from mypyc.build import mypycify  # noqa: PLC0415  (not wanted with PURE)
 
-    sources = [str(Path("src/pyreplog", layer, f"{name}.py")) for layer, names in COMPILED.items() for name in names.split()]
+    sources = [
+        str(Path("src/pyreplog", layer, f"{name}.py")) for layer, names in COMPILED.items() for name in names.split()
+    ]
     options = ["--config-file=", "--ignore-missing-imports", "--cache-dir=build/mypyc-cache"]
     settings = {"opt_level": OPTIMIZE, "debug_level": "0", "group_name": "pyreplog", "target_dir": "build/mypyc"}
-    # A file of C for each module: together they would be 22 MB in one, which keeps one processor busy for a minute.
+    # A file of C for each module: together they would be 22 MB in one, which keeps one processor
+    # busy for a minute.
     extensions = list(mypycify([*options, *sources], multi_file=True, **settings))
     for extension in extensions:
         # Of generated code, by whatever compiler: its warnings are for those who write mypyc.
@@ -94,8 +113,8 @@ def compiled() -> list[Extension]:
 
 
 class Apart(build_ext):
-    """The objects of each extension in a folder of its own: extensions are built side by side, and several have the same kernels. So are
-    the files of one extension."""
+    """The objects of each extension in a folder of its own: extensions are built side by side, and several have the
+    same kernels. So are the files of one extension."""
 
     def build_extension(self, ext: Extension) -> None:
         """As ever, of a copy of this command: another thread builds another one."""
@@ -108,7 +127,11 @@ class Apart(build_ext):
     def _compile(self, sources: list[str], **settings: Any) -> list[str]:
         """The objects of ``sources``."""
         with ThreadPoolExecutor(max(self.parallel, 1) if type(self.parallel) is int else 1) as pool:
-            return [name for names in pool.map(lambda source: self.compiler.compile([source], **settings), sources) for name in names]
+            return [
+                name
+                for names in pool.map(lambda source: self.compiler.compile([source], **settings), sources)
+                for name in names
+            ]
 
 
 def forget_others(extensions: list[Extension]) -> None:
@@ -116,7 +139,10 @@ def forget_others(extensions: list[Extension]) -> None:
     names = {Path(*extension.name.split(".")) for extension in extensions}
     for library in Path("build").glob("lib*"):
         for built in library.rglob("*.so"):
-            if built.parent.name != "_core" and built.relative_to(library).with_name(built.name.partition(".")[0]) not in names:
+            if (
+                built.parent.name != "_core"
+                and built.relative_to(library).with_name(built.name.partition(".")[0]) not in names
+            ):
                 built.unlink()
 
 
@@ -134,7 +160,9 @@ setup(
     + cythonize(
         [] if BARE else extensions,
         include_path=[str(CORE)],
-        build_dir=None if TRACE else os.environ.get("BUILD_DIR", "build/cython"),  # coverage wants the C beside the .pyx
+        build_dir=(
+            None if TRACE else os.environ.get("BUILD_DIR", "build/cython")
+        ),  # coverage wants the C beside the .pyx
         compiler_directives={
             "language_level": "3",
             "embedsignature": True,
@@ -145,6 +173,9 @@ setup(
     ),
     cmdclass={"build_ext": Apart},
     # What is not optimized lies apart, or the next build would find it up to date.
-    options={"build_ext": {"parallel": os.cpu_count() or 1}, **({"build": {"build_base": "build/quick"}} if QUICK else {})},
+    options={
+        "build_ext": {"parallel": os.cpu_count() or 1},
+        **({"build": {"build_base": "build/quick"}} if QUICK else {}),
+    },
     cffi_modules=[f"{CORE}/platform_build.py:ffi"] if (CORE / "platform_build.py").exists() and not BARE else [],
 )

@@ -1,6 +1,8 @@
-"""How fast a log becomes Arrow, beside pyarrow reading the very same rows from Parquet (snappy), each on one thread and from warm files.
+"""How fast a log becomes Arrow, beside pyarrow reading the very same rows from Parquet (snappy), each on one thread
+and from warm files.
 
-The limit is what the bytes of a log cannot be had for less: ``pread`` of all, their CRC, and one copy into memory that was touched before.
+The limit is what the bytes of a log cannot be had for less: ``pread`` of all, their CRC, and one copy into memory
+that was touched before.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def bare(folder: Path, memory: bytearray) -> None:
-    """Every byte of the log read and checked, and copied into ``memory``, from its start again where it is too short."""
+    """Every byte of the log read and checked, and copied into ``memory``, from its start again where it is too
+    short."""
     room = memoryview(memory)
     for path in folder.glob("*/*.log"):
         file = os.open(path, os.O_RDONLY)
@@ -59,7 +62,8 @@ def bare(folder: Path, memory: bytearray) -> None:
 
 
 def test_scan_batch_by_batch(paths: tuple[Path, Path], duel: Duel) -> None:
-    """All columns of 100 B random values, as a stream of batches: three times as fast as from Parquet is to be reached."""
+    """All columns of 100 B random values, as a stream of batches: three times as fast as from Parquet is to be
+    reached."""
     folder, parquet = paths
     with pyreplog.open_log(folder, "r") as log:
 
@@ -103,8 +107,8 @@ def test_scan_to_a_table(paths: tuple[Path, Path], duel: Duel) -> None:
 
 
 def test_append_arrow(paths: tuple[Path, Path], duel: Duel, tmp_path: Path) -> None:
-    """The way back, a table of all of it into an ``os`` log: beside pyarrow writing the same to Parquet, and the same values by
-    ``append_many``."""
+    """The way back, a table of all of it into an ``os`` log: beside pyarrow writing the same to Parquet, and the
+    same values by ``append_many``."""
     folder, _ = paths
     with pyreplog.open_log(folder, "r") as source:
         table = pa.table(source.scan(["key", "value", "timestamp", "headers"]))

@@ -1,5 +1,5 @@
-"""How long until a record is acknowledged: by a new cluster, and after its leader died. Against a time: nothing else does this in one
-process."""
+"""How long until a record is acknowledged: by a new cluster, and after its leader died. Against a time: nothing
+else does this in one process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What do partitions cost that nobody uses? Many of them, three replicas each, all in this process: share of one core, memory, and how long
-it takes to make them, to close them in order, and to start with them again.
+"""What do partitions cost that nobody uses? Many of them, three replicas each, all in this process: share of one
+core, memory, and how long it takes to make them, to close them in order, and to start with them again.
 
 ``BENCH_PARTITIONS`` changes how many; making them takes most of the time of this file.
 """
@@ -31,7 +31,9 @@ def test_idle_partitions(benchmark: Any) -> None:
         with pyreplog.Cluster(Path(folder) / "c", nodes=3) as cluster:
             before = resident_size()
             began = time.perf_counter()
-            cluster.admin.create_topic("events", partitions=PARTITION_COUNT, replication_factor=3, config={"durability": "os"})
+            cluster.admin.create_topic(
+                "events", partitions=PARTITION_COUNT, replication_factor=3, config={"durability": "os"}
+            )
             made_s = time.perf_counter() - began
             time.sleep(QUIET_S)
 
@@ -49,8 +51,25 @@ def test_idle_partitions(benchmark: Any) -> None:
             started_s = time.perf_counter() - began
     what = f"{PARTITION_COUNT} idle partitions, RF 3, one process"
     benchmark.extra_info["figures"] = [
-        {"what": what, "measured": f"{share:.2f} % of a core", "peer": "5 %", "ratio": round(5 / max(share, 0.01), 3), "reach": 1.0},
-        {"what": what, "measured": f"{size_mb:.0f} MB", "peer": "100 MB", "ratio": round(100 / size_mb, 3), "reach": 1.0},
+        {
+            "what": what,
+            "measured": f"{share:.2f} % of a core",
+            "peer": "5 %",
+            "ratio": round(5 / max(share, 0.01), 3),
+            "reach": 1.0,
+        },
+        {
+            "what": what,
+            "measured": f"{size_mb:.0f} MB",
+            "peer": "100 MB",
+            "ratio": round(100 / size_mb, 3),
+            "reach": 1.0,
+        },
         {"what": what, "measured": f"made in {made_s:.1f} s", "peer": "", "ratio": ""},
-        {"what": what, "measured": f"closed in {closed_s:.1f} s, started again in {started_s:.1f} s", "peer": "", "ratio": ""},
+        {
+            "what": what,
+            "measured": f"closed in {closed_s:.1f} s, started again in {started_s:.1f} s",
+            "peer": "",
+            "ratio": "",
+        },
     ]

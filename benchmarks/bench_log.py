@@ -1,4 +1,5 @@
-"""How fast is appending to one log? Against a bare ``pwrite`` of the same bytes, LMDB, SQLite, and a Kafka client's ``produce()``."""
+"""How fast is appending to one log? Against a bare ``pwrite`` of the same bytes, LMDB, SQLite, and a Kafka client's
+``produce()``."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ class Bare(Folders):
 
 
 class Joined(Bare):
-    """The same, of values that have to be put together first, and nothing else: no log that writes once a call does with less."""
+    """The same, of values that have to be put together first, and nothing else: no log that writes once a call does
+    with less."""
 
     def __init__(self, parent: Path, values: list[bytes], calls: int) -> None:
         super().__init__(parent, memoryview(b"".join(values)), calls)
@@ -160,7 +162,8 @@ def batch_size(folder: Path, values: list[bytes]) -> int:
 
 @pytest.mark.parametrize(("size", "calls"), [(100, 200), (1000, 60)], ids=["100B", "1KB"])
 def test_append_many(duel: Duel, tmp_path: Path, size: int, calls: int) -> None:
-    """append_many of 1000 records a call, durability "os", in a log that is open. Opening and closing is not part of it, for anybody."""
+    """append_many of 1000 records a call, durability "os", in a log that is open. Opening and closing is not part
+    of it, for anybody."""
     values = payloads(size, BATCH_COUNT)
     ours = Ours(tmp_path / "log")
     bare = Bare(tmp_path / "file", memoryview(bytearray(batch_size(tmp_path, values))), calls)
@@ -178,7 +181,14 @@ def test_append_many(duel: Duel, tmp_path: Path, size: int, calls: int) -> None:
         Peer("LMDB, append, no sync", with_lmdb.run, 5.0, with_lmdb.open, with_lmdb.close),
         Peer("SQLite WAL, sync off", with_sqlite.run, 20.0, with_sqlite.open, with_sqlite.close),
     ]
-    duel(f"append_many, {size} B x 1000, os", append, peers, count=calls * BATCH_COUNT, prepare=ours.open, finish=ours.close)
+    duel(
+        f"append_many, {size} B x 1000, os",
+        append,
+        peers,
+        count=calls * BATCH_COUNT,
+        prepare=ours.open,
+        finish=ours.close,
+    )
 
 
 def test_append_nowait(duel: Duel, tmp_path: Path) -> None:
@@ -210,7 +220,14 @@ def test_append_nowait(duel: Duel, tmp_path: Path) -> None:
         assert producer.flush(60) == 0
 
     peer = Peer("confluent-kafka produce()", with_client, 4.0)
-    duel("append_nowait, 100 B one by one, os", append, [peer], count=ONE_BY_ONE_COUNT, prepare=ours.open, finish=ours.close)
+    duel(
+        "append_nowait, 100 B one by one, os",
+        append,
+        [peer],
+        count=ONE_BY_ONE_COUNT,
+        prepare=ours.open,
+        finish=ours.close,
+    )
 
 
 def test_append_waits(duel: Duel, tmp_path: Path) -> None:
@@ -251,7 +268,10 @@ def test_read(duel: Duel, tmp_path: Path) -> None:
             assert sum(len(record.value or b"") for record in reader.read()) == 10_000_000
 
     def with_sqlite() -> None:
-        assert sum(len(value) for (_, value) in database.execute("select offset, value from log order by offset")) == 10_000_000
+        assert (
+            sum(len(value) for (_, value) in database.execute("select offset, value from log order by offset"))
+            == 10_000_000
+        )
 
     duel("read every value, 100 B", ours, [Peer("SQLite", with_sqlite)], count=100 * BATCH_COUNT)
     database.close()

@@ -1,4 +1,5 @@
-"""How fast is reading single records, and finding a place? Against a Kafka client's record parser, an LMDB cursor, and bare reading."""
+"""How fast is reading single records, and finding a place? Against a Kafka client's record parser, an LMDB cursor,
+and bare reading."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("look", [False, True], ids=["records", "values"])
 def test_iterate_records(duel: Duel, folder: Path, tmp_path: Path, look: bool) -> None:
-    """Every record as a Python object, and with its value looked at (ours is made then): checksums checked, as the Kafka client does."""
+    """Every record as a Python object, and with its value looked at (ours is made then): checksums checked, as the
+    Kafka client does."""
     count = BATCH_COUNT * PER_BATCH
     data = log_file(folder).read_bytes()
     environment = lmdb.open(str(tmp_path / "lmdb"), map_size=1 << 30, sync=False)
@@ -117,7 +119,8 @@ def test_scan_of_two_columns(duel: Duel, folder: Path) -> None:
 
 
 def fill(folder: Path, size: int) -> int:
-    """A log of about ``size`` bytes in batches of 16 KB (Kafka's usual size), records 10 ms apart; how many records it has."""
+    """A log of about ``size`` bytes in batches of 16 KB (Kafka's usual size), records 10 ms apart; how many records
+    it has."""
     values = payloads(1000, 16)
     count = 0
     with pyreplog.open_log(folder, durability="os") as log:
@@ -138,7 +141,8 @@ def p50_us(seek: Callable[[int], object], places: list[int]) -> float:
 
 
 def test_seek(benchmark: Any, tmp_path: Path) -> None:
-    """The offset of the first record at or after an offset or a time, at random places of a warm log, small and large."""
+    """The offset of the first record at or after an offset or a time, at random places of a warm log, small and
+    large."""
     random = Random(3)
     found: dict[tuple[str, str], float] = {}
 

@@ -1,4 +1,5 @@
-"""How fast is a log opened that was not closed? Against reading the same bytes and their CRC-32C in C, in as many threads."""
+"""How fast is a log opened that was not closed? Against reading the same bytes and their CRC-32C in C, in as many
+threads."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ TOPIC_ID = "AbCdEfGhIjKlMnOpQrStUw"
 
 @pytest.fixture(scope="module", params=[1000, 10], ids=["1000 records a batch", "10 records a batch"])
 def folder(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
-    """A log of values of 100 bytes in several segments, left open; in memory where that is possible, so that it is read warm."""
+    """A log of values of 100 bytes in several segments, left open; in memory where that is possible, so that it is
+    read warm."""
     parent = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
     place = tempfile.mkdtemp(dir=parent)
     config = LogConfig(durability="os", segment_bytes=SIZE // SEGMENTS)
@@ -54,14 +56,23 @@ def folder(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
 
 def recover(place: tuple[str, int]) -> None:
     """Open it as after a kill."""
-    log = Log.open(SystemDisk(), place[0], TopicPartition("t", 0), None, SystemClock(), None, RecoveryContext(clean=False, same_boot=True))
+    log = Log.open(
+        SystemDisk(),
+        place[0],
+        TopicPartition("t", 0),
+        None,
+        SystemClock(),
+        None,
+        RecoveryContext(clean=False, same_boot=True),
+    )
     assert log.end_offset == place[1]
     assert log.recovery.scanned_size > SIZE * 0.9
     log.close(clean=False)
 
 
 def read_and_sum(place: tuple[str, int]) -> None:
-    """Every byte of its segments read into a buffer that stays in the cache, and its CRC-32C: what recovery cannot do without."""
+    """Every byte of its segments read into a buffer that stays in the cache, and its CRC-32C: what recovery cannot
+    do without."""
 
     def work(path: Path) -> None:
         buffer = memoryview(bytearray(CHUNK_SIZE))

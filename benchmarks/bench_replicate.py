@@ -1,4 +1,5 @@
-"""What do three replicas cost? RF 3, acks "all", durability "os", all in this process: against bare ``pwrite``, and a recorded Kafka."""
+"""What do three replicas cost? RF 3, acks "all", durability "os", all in this process: against bare ``pwrite``, and
+a recorded Kafka."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ BATCH_COUNT = 300
 IN_FLIGHT = 16
 ONE_BY_ONE_COUNT = 3000
 
-# Recorded, not run here: three brokers (Kafka 4.1, RF 3, acks=all, page cache) on one machine of this kind, confluent-kafka as the client.
+# Recorded, not run here: three brokers (Kafka 4.1, RF 3, acks=all, page cache) on one machine of
+# this kind, confluent-kafka as the client.
 KAFKA_RECORDS_PER_S = 330_000
 KAFKA_P50_US = 820.0
 
@@ -38,8 +40,9 @@ def cluster(tmp_path: Path) -> Iterator[pyreplog.Cluster]:
 
 
 class Nodes:
-    """Three nodes with one topic, new ones for each round as the files of its peers are: who writes into memory that others have just given
-    back is several times as fast, in a virtual machine, as who writes into memory that its host has to find first."""
+    """Three nodes with one topic, new ones for each round as the files of its peers are: who writes into memory
+    that others have just given back is several times as fast, in a virtual machine, as who writes into memory that
+    its host has to find first."""
 
     def __init__(self, parent: Path, durability: str, values: list[bytes]) -> None:
         self._parent = parent
@@ -51,7 +54,9 @@ class Nodes:
         """New nodes, which have met these values before."""
         self._folder = self._parent / str(next(self._numbers))
         self.cluster = pyreplog.Cluster(self._folder, nodes=3)
-        self.cluster.admin.create_topic("events", partitions=1, replication_factor=3, config={"durability": self._durability})
+        self.cluster.admin.create_topic(
+            "events", partitions=1, replication_factor=3, config={"durability": self._durability}
+        )
         self.producer = self.cluster.producer(batch_size_max=BATCH_SIZE, max_in_flight=IN_FLIGHT)
         self.send(4 * IN_FLIGHT)
 
@@ -103,7 +108,8 @@ def fresh_files(folder: Path, count: int) -> Callable[[], list[int]]:
 
 
 def one_by_one_us(producer: pyreplog.Producer, value: bytes, count: int) -> float:
-    """The median time from sending one record to its acknowledgement, each sent after the one before it was acknowledged."""
+    """The median time from sending one record to its acknowledgement, each sent after the one before it was
+    acknowledged."""
     took = []
     for _ in range(count):
         started = time.perf_counter()
@@ -140,7 +146,10 @@ def test_throughput(duel: Duel, benchmark: Any, tmp_path: Path) -> None:
         for file in descriptors:
             os.close(file)
 
-    peers = [Peer("a third of pwrite: the same bytes to three files", bare, 0.8), Peer("the same with a CRC-32C each", with_checksums)]
+    peers = [
+        Peer("a third of pwrite: the same bytes to three files", bare, 0.8),
+        Peer("the same with a CRC-32C each", with_checksums),
+    ]
     what = "RF 3, acks=all, os, 64 KB batches, 16 in flight"
     duel(what, ours, peers, count=BATCH_COUNT * count, prepare=nodes.open, finish=nodes.close)
     if benchmark.stats is None:

@@ -1,4 +1,5 @@
-"""What do three replicas cost when each answer waits for three disks? RF 3, acks "all", durability "sync", all in this process."""
+"""What do three replicas cost when each answer waits for three disks? RF 3, acks "all", durability "sync", all in
+this process."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def cluster(tmp_path: Path) -> Iterator[pyreplog.Cluster]:
 
 
 def test_throughput(duel: Duel, tmp_path: Path) -> None:
-    """64 KB batches of 100 B records, 16 in flight. The peer writes as much at a time to each of three files, synced side by side."""
+    """64 KB batches of 100 B records, 16 in flight. The peer writes as much at a time to each of three files,
+    synced side by side."""
     values = payloads(1000)
     count = per_batch(values, tmp_path)
     nodes = Nodes(tmp_path / "nodes", "sync", values[:count])
@@ -58,7 +60,8 @@ def test_throughput(duel: Duel, tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(benchmark: Any, cluster: pyreplog.Cluster, tmp_path: Path) -> None:
-    """One record at a time, each on three disks before the next: the median of single times, beside three syncs issued at once."""
+    """One record at a time, each on three disks before the next: the median of single times, beside three syncs
+    issued at once."""
     value = payloads(1)[0]
     producer = cluster.producer()
     files = fresh_files(tmp_path / "bare", 3)

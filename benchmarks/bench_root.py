@@ -1,4 +1,5 @@
-"""How fast does a root with ten thousand partitions open? After a clean stop, against reading every partition's folder."""
+"""How fast does a root with ten thousand partitions open? After a clean stop, against reading every partition's
+folder."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def root() -> Iterator[str]:
 
 
 def opened(path: str, *, lazy: bool) -> tuple[float, int, int]:
-    """Seconds until every partition is there; the sum of their ends, which both ways must give; how many were opened for it."""
+    """Seconds until every partition is there; the sum of their ends, which both ways must give; how many were
+    opened for it."""
     start = time.perf_counter()
     found = LogRoot.open(SystemDisk(), path, clock=SystemClock(), random=Random(2), lazy=lazy)
     seconds = time.perf_counter() - start

@@ -1,7 +1,8 @@
-"""How near is a Spark read to what its interface for Python sources can take? On one core, to Spark's ``noop`` sink.
+"""How near is a Spark read to what its interface for Python sources can take? On one core, to Spark's ``noop``
+sink.
 
-The ceiling is a data source that does nothing: its Arrow batches, the very ones that ours makes, lie prepared in a mapped file. Spark's own
-Kafka source takes part, tuned and as it comes, where there is one: see ``spark_kafka``.
+The ceiling is a data source that does nothing: its Arrow batches, the very ones that ours makes, lie prepared in a
+mapped file. Spark's own Kafka source takes part, tuned and as it comes, where there is one: see ``spark_kafka``.
 """
 
 from __future__ import annotations
@@ -127,19 +128,30 @@ def test_full_read(spark: SparkSession, paths: tuple[str, str], kafka: str | Non
     if kafka is not None:
         tuned, plain = spark_kafka.read(spark, kafka, tuned=True), spark_kafka.read(spark, kafka, tuned=False)
         assert tuned.count() == COUNT
-        peers += [Peer("Kafka's source, tuned", lambda: drain(tuned), 1.2), Peer("Kafka's source", lambda: drain(plain), 2.0)]
+        peers += [
+            Peer("Kafka's source, tuned", lambda: drain(tuned), 1.2),
+            Peer("Kafka's source", lambda: drain(plain), 2.0),
+        ]
     duel("Spark full-row read, one core", lambda: drain(frame), peers, count=COUNT, unit="rows", rounds=ROUNDS)
 
 
 def test_narrow_read(spark: SparkSession, paths: tuple[str, str], kafka: str | None, duel: Duel) -> None:
-    """Offset and timestamp by ``.schema(...)``, against sources that cannot leave columns out: 3 times the tuned Kafka source."""
+    """Offset and timestamp by ``.schema(...)``, against sources that cannot leave columns out: 3 times the tuned
+    Kafka source."""
     narrow, whole = ours(spark, paths[0], "offset long, timestamp timestamp"), ours(spark, paths[0])
     assert narrow.count() == COUNT
     peers = [Peer("all columns", lambda: drain(whole.select("offset", "timestamp")))]
     if kafka is not None:
         tuned = spark_kafka.read(spark, kafka, tuned=True)
         peers.append(Peer("Kafka's source, tuned", lambda: drain(tuned.select("offset", "timestamp")), 3.0))
-    duel("Spark read of offset and timestamp, one core", lambda: drain(narrow), peers, count=COUNT, unit="rows", rounds=ROUNDS)
+    duel(
+        "Spark read of offset and timestamp, one core",
+        lambda: drain(narrow),
+        peers,
+        count=COUNT,
+        unit="rows",
+        rounds=ROUNDS,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +178,8 @@ def bytes_per_hour(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def test_map_arrow(spark: SparkSession, long_path: str, duel: Duel) -> None:
-    """Counting bytes per hour inside the executors: at least 5 times as fast as the same aggregation on rows. Both in one task."""
+    """Counting bytes per hour inside the executors: at least 5 times as fast as the same aggregation on rows. Both
+    in one task."""
     one = {"path": long_path, "maxBytesPerPartition": "64g"}
 
     def in_arrow() -> list[Row]:
@@ -195,5 +208,10 @@ def test_planning(tmp_path: Path, benchmark: Any) -> None:
     assert sum(map(len, tasks)) == PARTITIONS
     if benchmark.stats is not None:
         took = benchmark.stats.stats.median
-        figure = {"what": "planning 10,000 partitions", "measured": f"{took:.2f} s", "peer": "2 s", "ratio": round(took / 2, 3)}
+        figure = {
+            "what": "planning 10,000 partitions",
+            "measured": f"{took:.2f} s",
+            "peer": "2 s",
+            "ratio": round(took / 2, 3),
+        }
         benchmark.extra_info["figures"] = [figure | {"reach": 1.0, "better": "lower"}]

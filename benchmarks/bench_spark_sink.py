@@ -1,7 +1,8 @@
-"""How near is a Spark write to what its interface for Python sinks can take? On one core, rows that lie in Spark's memory.
+"""How near is a Spark write to what its interface for Python sinks can take? On one core, rows that lie in Spark's
+memory.
 
-The ceiling is an Arrow writer that takes its batches and does nothing with them. Ours encodes them into record batches, stages those in
-a file that it syncs, and has the log append them.
+The ceiling is an Arrow writer that takes its batches and does nothing with them. Ours encodes them into record
+batches, stages those in a file that it syncs, and has the log append them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def rows(spark: SparkSession) -> DataFrame:
     """Keys of 16 B and values of 100 B, in memory."""
     digest = sf.md5(sf.col("id").cast("string"))
     value = sf.concat(digest, sf.reverse(digest), digest, sf.lit("half"))
-    frame = spark.range(0, COUNT, 1, 1).select(sf.substring(digest, 1, 16).cast("binary").alias("key"), value.cast("binary").alias("value"))
+    frame = spark.range(0, COUNT, 1, 1).select(
+        sf.substring(digest, 1, 16).cast("binary").alias("key"), value.cast("binary").alias("value")
+    )
     frame = frame.cache()
     assert frame.count() == COUNT
     return frame

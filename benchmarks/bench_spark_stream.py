@@ -1,4 +1,5 @@
-"""What does a micro-batch cost that has next to nothing to do? Against a Python source that does nothing, and Spark's own Kafka source."""
+"""What does a micro-batch cost that has next to nothing to do? Against a Python source that does nothing, and
+Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ import pyreplog
 from benchmarks import spark_kafka
 from pyreplog.spark import local_session
 
-datasource = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark before 4.2 has no limits per trigger")
+datasource = pytest.importorskip(
+    "pyspark.sql.streaming.datasource", reason="PySpark before 4.2 has no limits per trigger"
+)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -46,7 +49,9 @@ class IdleReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One row."""
-        yield pa.RecordBatch.from_arrays([pa.array([partition.value], pa.int64())], schema=pa.schema([("offset", pa.int64())]))
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([partition.value], pa.int64())], schema=pa.schema([("offset", pa.int64())])
+        )
 
 
 class IdleSource(DataSource):
@@ -89,12 +94,17 @@ def floor_ms(frame: DataFrame, checkpoint: Path) -> float:
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_floor(spark: SparkSession, tmp_path: Path, partitions: int, benchmark: Any) -> None:
-    """A micro-batch of one record per partition: at most 1.2 times an idle Python source of as many tasks, and the tuned Kafka source."""
+    """A micro-batch of one record per partition: at most 1.2 times an idle Python source of as many tasks, and the
+    tuned Kafka source."""
     for number in range(partitions):
         with pyreplog.open_log(tmp_path / "log", topic="t", partition=number, durability="os") as log:
             for index in range(BATCHES):
                 log.append(b"%d" % index)
-    ours = spark.readStream.format("replog").option("maxOffsetsPerTrigger", partitions).option("startingOffsets", "earliest")
+    ours = (
+        spark.readStream.format("replog")
+        .option("maxOffsetsPerTrigger", partitions)
+        .option("startingOffsets", "earliest")
+    )
     frames = {"ours": ours.schema("offset long").load(str(tmp_path / "log"))}
     frames["an idle Python source"] = spark.readStream.format("idle").load()
     if spark_kafka.SERVERS:

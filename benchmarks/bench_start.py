@@ -57,14 +57,18 @@ def syncs(folder: Path) -> str:
     strace = shutil.which("strace")
     log = folder / "trace"
     command = [str(strace), "-f", "-qq", "-o", str(log), "-e", "trace=fsync,fdatasync,sync_file_range,write"]
-    if strace is None or subprocess.run([*command, sys.executable, "-c", FIRST_RECORD, str(folder / "s")], check=False).returncode:
+    if (
+        strace is None
+        or subprocess.run([*command, sys.executable, "-c", FIRST_RECORD, str(folder / "s")], check=False).returncode
+    ):
         return "?"
     before = log.read_text().split('write(1, "\\n"')[0]
     return str(len(re.findall(r"\b(?:fsync|fdatasync)\(", before)))
 
 
 def test_first_record(folder: Path, benchmark: Any) -> None:
-    """Import, open and a first durable record, in a new process on tmpfs: at most 60 ms more than ``python -c pass`` takes."""
+    """Import, open and a first durable record, in a new process on tmpfs: at most 60 ms more than
+    ``python -c pass`` takes."""
     number = iter(range(10**6))
     bare: list[float] = []
     first: list[float] = []  # what the benchmark itself takes down has the end of the process in it

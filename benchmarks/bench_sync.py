@@ -1,4 +1,5 @@
-"""How fast is appending that waits for the disk? Against writing and syncing the same bytes bare, a synced LMDB, and one thread alone."""
+"""How fast is appending that waits for the disk? Against writing and syncing the same bytes bare, a synced LMDB,
+and one thread alone."""
 
 from __future__ import annotations
 
@@ -68,11 +69,19 @@ def test_append_many_synced(duel: Duel, tmp_path: Path, size: int) -> None:
         Peer("pwrite + fdatasync of the same bytes", bare.run, 0.85, bare.open, bare.close, is_limit=True),
         Peer("LMDB, append, synced", with_lmdb.run, 2.0, with_lmdb.open, with_lmdb.close),
     ]
-    duel(f"append_many, {size} B x 1000, sync", append, peers, count=CALLS * BATCH_COUNT, prepare=ours.open, finish=ours.close)
+    duel(
+        f"append_many, {size} B x 1000, sync",
+        append,
+        peers,
+        count=CALLS * BATCH_COUNT,
+        prepare=ours.open,
+        finish=ours.close,
+    )
 
 
 def test_group_commit(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """append from 16 threads, each waiting for its own record: how many share one sync, and how much faster than one thread that is."""
+    """append from 16 threads, each waiting for its own record: how many share one sync, and how much faster than
+    one thread that is."""
     value = payloads(100, 1)[0]
     took: list[float] = []
     alone: list[float] = []
@@ -132,7 +141,9 @@ def test_group_commit(benchmark: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         {
             "what": "append, 16 threads, sync",
             "measured": f"{1 / statistics.median(took[1:]):.0f} records/s",
-            "peer": f"one thread: {1 / statistics.median(alone[1:]):.0f} records/s (one sync here: {sync_s * 1e3:.2f} ms)",
+            "peer": (
+                f"one thread: {1 / statistics.median(alone[1:]):.0f} records/s (one sync here: {sync_s * 1e3:.2f} ms)"
+            ),
             "ratio": round(speedup, 3),
             "reach": 8.0 if sync_s >= SLOW_DISK_S else None,
         },

@@ -1,8 +1,9 @@
-"""Benchmarks end with a table of figures: what, measured, against whom, the ratio, what was to be reached, and whether it was.
+"""Benchmarks end with a table of figures: what, measured, against whom, the ratio, what was to be reached, and
+whether it was.
 
-A benchmark reports by ``benchmark.extra_info``: either the keys of :class:`Figure` one by one (``what``, ``measured``, ``peer``, ``ratio``,
-``reach``), or a list of such mappings under ``figures``. ``duel`` does it for the usual case: a subject and its peers doing the same work
-in turns, so that a noisy machine disturbs both alike.
+A benchmark reports by ``benchmark.extra_info``: either the keys of :class:`Figure` one by one (``what``,
+``measured``, ``peer``, ``ratio``, ``reach``), or a list of such mappings under ``figures``. ``duel`` does it for
+the usual case: a subject and its peers doing the same work in turns, so that a noisy machine disturbs both alike.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ def nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody else doing the same work. ``run`` is one round; ``reach`` is what subject speed / peer speed should be (None: only told).
+    """Somebody else doing the same work. ``run`` is one round; ``reach`` is what subject speed / peer speed should
+    be (None: only told).
 
-    ``prepare`` and ``finish`` surround every round and are not timed. ``is_limit``: a bare system call that does no more than is needed;
-    its ratio to the other peers is about the most that anybody can reach against them.
+    ``prepare`` and ``finish`` surround every round and are not timed. ``is_limit``: a bare system call that does no
+    more than is needed; its ratio to the other peers is about the most that anybody can reach against them.
     """
 
     name: str
@@ -56,12 +58,14 @@ class Duel(Protocol):
         prepare: Callable[[], object] = nothing,
         finish: Callable[[], object] = nothing,
     ) -> None:
-        """``count`` is how many ``unit`` one round of anybody handles; ``prepare`` and ``finish`` as of a :class:`Peer`."""
+        """``count`` is how many ``unit`` one round of anybody handles; ``prepare`` and ``finish`` as of a
+        :class:`Peer`."""
 
 
 @pytest.fixture
 def duel(benchmark: Any) -> Duel:
-    """Runs peers and subject in turns, ``rounds`` times after a warm-up, and reports the ratios of their median speeds."""
+    """Runs peers and subject in turns, ``rounds`` times after a warm-up, and reports the ratios of their median
+    speeds."""
 
     def run(
         what: str,
@@ -99,7 +103,9 @@ def duel(benchmark: Any) -> Duel:
                 "peer": f"{peer.name}: {speed(count / statistics.median(took[peer.name][1:]))} {unit}/s",
                 "ratio": round(statistics.median(took[peer.name][1:]) / own, 3),
                 "best_ratio": round(min(took[peer.name][1:]) / benchmark.stats.stats.min, 3),
-                "limit": None if limit is None or peer.is_limit else round(statistics.median(took[peer.name][1:]) / limit, 3),
+                "limit": None
+                if limit is None or peer.is_limit
+                else round(statistics.median(took[peer.name][1:]) / limit, 3),
                 "reach": peer.reach,
             }
             for peer in peers
@@ -157,7 +163,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         )
     widths = [max(len(line[column]) for line in table) for column in range(len(head))]
     for line in table:
-        terminalreporter.write_line("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
+        terminalreporter.write_line(
+            "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
+        )
 
 
 def machine() -> str:
@@ -168,4 +176,6 @@ def machine() -> str:
             name = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         pass
-    return f"{name}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return (
+        f"{name}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    )

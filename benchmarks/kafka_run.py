@@ -1,8 +1,9 @@
 """One command for all figures of Spark, with Spark's own Kafka source as a peer: ``make bench-kafka``.
 
-Has Maven resolve that source's jars and a broker's into ``build/`` (``SPARK_KAFKA_JARS`` and ``KAFKA_JARS`` name folders that have them
-already), starts a broker of one node on this machine's loopback, runs the benchmarks of Spark beside it, and stops it. Needs Java 17, the
-group ``bench``, and Maven unless both are named. Arguments go to pytest.
+Has Maven resolve that source's jars and a broker's into ``build/`` (``SPARK_KAFKA_JARS`` and ``KAFKA_JARS`` name
+folders that have them already), starts a broker of one node on this machine's loopback, runs the benchmarks of
+Spark beside it, and stops it. Needs Java 17, the group ``bench``, and Maven unless both are named. Arguments go to
+pytest.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def broker(jars: Path) -> Iterator[str]:
                     break
                 except KafkaException:
                     if process.poll() is not None or time.monotonic() > deadline:
-                        raise RuntimeError(f"no broker at {address}: {(Path(folder) / 'out').read_text()[-2000:]}") from None
+                        raise RuntimeError(
+                            f"no broker at {address}: {(Path(folder) / 'out').read_text()[-2000:]}"
+                        ) from None
             yield address
         finally:
             process.terminate()
@@ -105,9 +108,19 @@ def main() -> int:
     token = [("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", TOKEN_PROVIDER)]
     jars = named("SPARK_KAFKA_JARS") or resolve(ROOT / "build" / f"kafka-source-{spark}", source, token)
     logging = [("org.apache.logging.log4j", name, "2.24.3") for name in ("log4j-slf4j2-impl", "log4j-core")]
-    node = named("KAFKA_JARS") or resolve(ROOT / "build" / f"kafka-{KAFKA}", [("org.apache.kafka", "kafka_2.13", KAFKA), *logging], [])
+    node = named("KAFKA_JARS") or resolve(
+        ROOT / "build" / f"kafka-{KAFKA}", [("org.apache.kafka", "kafka_2.13", KAFKA), *logging], []
+    )
     with broker(node) as address:
-        command = [sys.executable, "-m", "pytest", *FILES, "--benchmark-enable", "--benchmark-only", "--benchmark-quiet"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *FILES,
+            "--benchmark-enable",
+            "--benchmark-only",
+            "--benchmark-quiet",
+        ]
         command += ["--benchmark-disable-gc", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", *sys.argv[1:]]
         environment = os.environ | {"SPARK_KAFKA_JARS": str(jars), "SPARK_KAFKA_SERVERS": address}
         return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode

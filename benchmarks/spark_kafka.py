@@ -1,7 +1,7 @@
 """Spark's own Kafka source as a peer. It takes part where both are named:
 
-``SPARK_KAFKA_JARS``: a folder with its jars, of exactly this Spark's version; ``SPARK_KAFKA_SERVERS``: a broker on this machine, such as
-``127.0.0.1:19092``, whose topics ``bench-spark*`` are made anew.
+``SPARK_KAFKA_JARS``: a folder with its jars, of exactly this Spark's version; ``SPARK_KAFKA_SERVERS``: a broker on
+this machine, such as ``127.0.0.1:19092``, whose topics ``bench-spark*`` are made anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ JARS: Final = os.environ.get("SPARK_KAFKA_JARS", "")
 SERVERS: Final = os.environ.get("SPARK_KAFKA_SERVERS", "") if JARS else ""
 
 TUNED: Final = {"kafka.max.poll.records": "50000", "kafka.fetch.max.wait.ms": "10"}
-"""By default it fetches 500 records at a time, asking for two offsets each time, and waits half a second at the end of a partition."""
+"""By default it fetches 500 records at a time, asking for two offsets each time, and waits half a second at the end
+of a partition."""
 
 
 def settings() -> dict[str, str]:
@@ -27,7 +28,8 @@ def settings() -> dict[str, str]:
 
 
 def filled(path: str, topic: str, partitions: int) -> str:
-    """The name of a new topic of the broker with the records of the log in ``path``, which has as many partitions."""
+    """The name of a new topic of the broker with the records of the log in ``path``, which has as many
+    partitions."""
     from confluent_kafka import KafkaException, Producer  # noqa: PLC0415  (only where there is a broker)
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415  (as above)
 
@@ -38,7 +40,10 @@ def filled(path: str, topic: str, partitions: int) -> str:
     while made is None:
         try:
             # The records are older than a broker keeps them.
-            made = admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])[topic].result() or True
+            made = (
+                admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])[topic].result()
+                or True
+            )
         except KafkaException as error:
             if "TOPIC_ALREADY_EXISTS" not in str(error):  # it is still being deleted
                 raise
@@ -65,5 +70,10 @@ def read(spark: SparkSession, topic: str, *, tuned: bool) -> DataFrame:
 
 def read_stream(spark: SparkSession, topic: str, per_trigger: int) -> DataFrame:
     """A stream of it from its beginning, tuned."""
-    made = spark.readStream.format("kafka").option("kafka.bootstrap.servers", SERVERS).option("subscribe", topic).options(**TUNED)
+    made = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", SERVERS)
+        .option("subscribe", topic)
+        .options(**TUNED)
+    )
     return made.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", per_trigger).load()

@@ -1,4 +1,5 @@
-"""Writes the reference pages from the code: ``python docs/generate.py``. A test fails while a page and the code differ.
+"""Writes the reference pages from the code: ``python docs/generate.py``. A test fails while a page and the code
+differ.
 
 Signatures and texts are taken from the sources (of compiled classes: from their stubs), so nothing is said twice.
 """
@@ -39,7 +40,7 @@ def pages() -> dict[str, str]:
     return {"api.md": api(), "cli.md": cli(), "config.md": settings(), "errors.md": failures(), "metrics.md": metrics()}
 
 
-# --- the Python API -------------------------------------------------------------------------------------------------------------
+# --- the Python API -----------------------------------------------------------------------
 
 
 def api() -> str:
@@ -47,7 +48,10 @@ def api() -> str:
     lines = [
         "# Python API",
         "",
-        "Everything that `import pyreplog` offers, with the errors of [their own page](errors.md); what is not here is private. The",
+        (
+            "Everything that `import pyreplog` offers, with the errors of [their own page](errors.md); what is not here"
+            " is private. The"
+        ),
         "modules `pyreplog.aio` ([for coroutines](../guide/asyncio.md)), `pyreplog.errors` and `pyreplog.testing`",
         "([for tests](../guide/simulation.md)) come with it, and are loaded when they are named.",
         "",
@@ -79,7 +83,11 @@ def alias(name: str) -> str:
     for node in ast.walk(ast.parse(source)):
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
             for part, following in pairwise(body if isinstance(body, list) else []):
-                if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == name and isinstance(following, ast.Expr):
+                if (
+                    isinstance(part, ast.Assign)
+                    and ast.unparse(part.targets[0]) == name
+                    and isinstance(following, ast.Expr)
+                ):
                     assert isinstance(following.value, ast.Constant)
                     return markdown(" ".join(str(following.value.value).split()))
     raise LookupError(f"ports.py says nothing about {name}")
@@ -120,9 +128,17 @@ def class_entry(node: ast.ClassDef) -> list[str]:
                 lines += entry(f"{part.name}{kind}", text(part))
             elif not made or len(part.args.args) + len(part.args.kwonlyargs) > 1:
                 lines += entry(signature(part, node.name if made else part.name, method=True), text(part))
-        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and not part.target.id.startswith("_"):
-            below = following.value.value if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant) else ""
-            lines += entry(f"{part.target.id}: {ast.unparse(part.annotation)}", markdown(inspect.cleandoc(str(below))).splitlines())
+        elif (
+            isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and not part.target.id.startswith("_")
+        ):
+            below = (
+                following.value.value
+                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+                else ""
+            )
+            lines += entry(
+                f"{part.target.id}: {ast.unparse(part.annotation)}", markdown(inspect.cleandoc(str(below))).splitlines()
+            )
         elif enum and isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
             lines += entry(f"{part.targets[0].id} = {ast.unparse(part.value)}", [])
     return [*lines, ""]
@@ -139,7 +155,11 @@ def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, method
     static = any(isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in node.decorator_list)
     if method and not static:
         arguments = arguments.partition(",")[2].strip() if "," in arguments else ""
-    result = f" -> {ast.unparse(node.returns)}" if node.returns is not None and node.name not in {"__init__", "__new__"} else ""
+    result = (
+        f" -> {ast.unparse(node.returns)}"
+        if node.returns is not None and node.name not in {"__init__", "__new__"}
+        else ""
+    )
     return f"{'await ' if isinstance(node, ast.AsyncFunctionDef) else ''}{name}({arguments}){result}"
 
 
@@ -155,7 +175,7 @@ def markdown(docstring: str) -> str:
     return docstring.replace("``", "`")
 
 
-# --- the command ----------------------------------------------------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------
 
 
 def cli() -> str:
@@ -179,14 +199,32 @@ def cli() -> str:
         "| 4 | only warnings found: no record is lost |",
         "| 130 | interrupted (Ctrl-C) |",
         "",
-        "Work that takes longer than a second tells how far it is, on a terminal (unless the records themselves appear there) or with",
-        "`--progress`. Control characters in topics, keys and values are escaped, so that a record cannot drive the terminal. A misspelt",
-        "name is answered with the one that is near, if there is one. `replog help COMMAND` is `replog COMMAND --help`;",
+        (
+            "Work that takes longer than a second tells how far it is, on a terminal (unless the records themselves"
+            " appear there) or with"
+        ),
+        (
+            "`--progress`. Control characters in topics, keys and values are escaped, so that a record cannot drive the"
+            " terminal. A misspelt"
+        ),
+        (
+            "name is answered with the one that is near, if there is one. `replog help COMMAND` is `replog COMMAND"
+            " --help`;"
+        ),
         "`replog --version` prints the version.",
         "",
     ]
     for name, command in parsers.items():
-        lines += [f"## `replog {name}`", "", (command.description or "").strip(), "", "```text", usage(command), "```", ""]
+        lines += [
+            f"## `replog {name}`",
+            "",
+            (command.description or "").strip(),
+            "",
+            "```text",
+            usage(command),
+            "```",
+            "",
+        ]
         lines += ["| argument | what |", "|---|---|"]
         for action in command._actions:
             if isinstance(action, argparse._HelpAction):
@@ -224,7 +262,7 @@ def cell(words: str) -> str:
     return words.replace("|", "\\|")
 
 
-# --- settings and errors --------------------------------------------------------------------------------------------------------
+# --- settings and errors ------------------------------------------------------------------
 
 
 def settings() -> str:
@@ -234,7 +272,10 @@ def settings() -> str:
         "",
         "## Of a topic or log",
         "",
-        "Given as `config={...}` to `create_topic` and `open_log`, by Kafka's names. An unknown one is refused with the nearest known.",
+        (
+            "Given as `config={...}` to `create_topic` and `open_log`, by Kafka's names. An unknown one is refused with"
+            " the nearest known."
+        ),
         "`min.insync.replicas` of a topic of a cluster defaults to a majority: RF/2 + 1, rounded down.",
         "",
         "| key | default | values | what |",
@@ -270,7 +311,9 @@ def fields(kind: type) -> Iterator[tuple[str, object, str]]:
     assert isinstance(node, ast.ClassDef)
     texts: dict[str, str] = {}
     for part, following in zip(node.body, node.body[1:], strict=False):
-        if not (isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and isinstance(following, ast.Expr)):
+        if not (
+            isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and isinstance(following, ast.Expr)
+        ):
             continue
         if isinstance(following.value, ast.Constant) and isinstance(following.value.value, str):
             texts[part.target.id] = " ".join(markdown(following.value.value).split())
@@ -283,15 +326,26 @@ def failures() -> str:
     lines = [
         "# Errors",
         "",
-        "One tree, all of it in `pyreplog` (and in `pyreplog.errors`): `except pyreplog.StorageError`. Each class keeps the",
-        "facts a handler needs as attributes; where Python has a name for the kind, it is a second parent, so that `except OSError` keeps",
-        "meaning what people expect. Kafka's number and whether trying again can help stand with those that are a node's answer.",
+        (
+            "One tree, all of it in `pyreplog` (and in `pyreplog.errors`): `except pyreplog.StorageError`. Each class"
+            " keeps the"
+        ),
+        (
+            "facts a handler needs as attributes; where Python has a name for the kind, it is a second parent, so that"
+            " `except OSError` keeps"
+        ),
+        (
+            "meaning what people expect. Kafka's number and whether trying again can help stand with those that are a"
+            " node's answer."
+        ),
         "",
     ]
 
     def walk(kind: type[errors.PyreplogError], depth: int) -> None:
         parents = [base.__name__ for base in kind.__bases__ if not issubclass(base, errors.PyreplogError)]
-        also = "" if not parents or parents == ["Exception"] else f", also {' and '.join(f'`{name}`' for name in parents)}"
+        also = (
+            "" if not parents or parents == ["Exception"] else f", also {' and '.join(f'`{name}`' for name in parents)}"
+        )
         answer = ""
         if issubclass(kind, errors.ClusterError) and kind is not errors.ClusterError:
             answer = f" (Kafka's {kind.code}{', retriable' if kind.retriable else ''})"
@@ -305,7 +359,7 @@ def failures() -> str:
     return "\n".join(lines) + "\n"
 
 
-# --- metrics --------------------------------------------------------------------------------------------------------------------
+# --- metrics ------------------------------------------------------------------------------
 
 MEASURED: Final = (
     ("`log.stats()`", LogStats),
@@ -330,9 +384,18 @@ def metrics() -> str:
     lines = [
         "# Metrics",
         "",
-        "What can be measured, as values to ask for: nothing is sent anywhere, and asking is cheap. Counts are of one opening: they begin",
-        "at 0 when the log is opened, and only who writes it counts (a reader has 0 there). Of a cluster, open a node's folder to read",
-        "(`open_log(cluster.nodes[0].path, 'r', topic=..., partition=...)`) for the numbers of its copy; producers and consumers tell of",
+        (
+            "What can be measured, as values to ask for: nothing is sent anywhere, and asking is cheap. Counts are of"
+            " one opening: they begin"
+        ),
+        (
+            "at 0 when the log is opened, and only who writes it counts (a reader has 0 there). Of a cluster, open a"
+            " node's folder to read"
+        ),
+        (
+            "(`open_log(cluster.nodes[0].path, 'r', topic=..., partition=...)`) for the numbers of its copy; producers"
+            " and consumers tell of"
+        ),
         "each record (`Ack`, `Record`) and of positions, and keep no counts. What happens, rather than is counted, is",
         "[logged](../guide/logging.md).",
         "",
@@ -352,7 +415,11 @@ def measured(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
         if isinstance(part, ast.FunctionDef):
             yield part.name, " ".join(text(part))
         elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
-            below = following.value.value if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant) else ""
+            below = (
+                following.value.value
+                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+                else ""
+            )
             yield part.target.id, " ".join(markdown(str(below)).split())
 
 

@@ -1,4 +1,5 @@
-"""What every test shares: how hard hypothesis tries. ``HYPOTHESIS_PROFILE=thorough`` tries ten times as hard, ``quick`` a fifth."""
+"""What every test shares: how hard hypothesis tries. ``HYPOTHESIS_PROFILE=thorough`` tries ten times as hard,
+``quick`` a fifth."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from hypothesis import HealthCheck, settings
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "pyreplog"
 
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for a minute or two gains nothing from compiling well: without, tests take twice as long on busy cores."""
+"""A JVM that lives for a minute or two gains nothing from compiling well: without, tests take twice as long on busy
+cores."""
 
 PYTHON_ALONE = """
 import _testcapi
@@ -38,7 +40,9 @@ for nth in range(80):
 
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
-settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=SLOW_MACHINE)
+settings.register_profile(
+    "default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=SLOW_MACHINE
+)
 settings.register_profile("quick", settings.get_profile("default"), max_examples=20)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -47,25 +51,32 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--rewrite`` of the scripts; ``--seeds`` of the simulations."""
     parser.addoption("--seeds", type=int, default=200, help="how many simulated clusters tests/sim runs")
-    parser.addoption("--rewrite", action="store_true", help="write the expected side of tests/scripts and tests/scenarios anew")
+    parser.addoption(
+        "--rewrite", action="store_true", help="write the expected side of tests/scripts and tests/scenarios anew"
+    )
 
 
 def pytest_configure() -> None:
     """Where a source is newer than what was compiled of it nothing is run: it would be the old one."""
     os.environ.setdefault("JAVA_TOOL_OPTIONS", SHORT_LIVED_JAVA)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background: children would not hear Ctrl-C
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a run in the background: children would not hear Ctrl-C
     shims = [path for path in PACKAGE.rglob("*.so") if path.parent.name != "_core"]
     compiled_ns = max((path.stat().st_mtime_ns for path in PACKAGE.parent.glob("pyreplog__mypyc*.so")), default=0)
     for shim in shims:
         source = shim.with_name(f"{shim.name.partition('.')[0]}.py")
         if not source.exists() or source.stat().st_mtime_ns > compiled_ns:
-            pytest.exit(f"{source} is newer than what was compiled of it: make .venv/.ready-core, or make pure", returncode=4)
+            pytest.exit(
+                f"{source} is newer than what was compiled of it: make .venv/.ready-core, or make pure", returncode=4
+            )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Under ``--dist loadfile`` the tests of one session of Spark are as one file: a second session takes half a minute to get going."""
+    """Under ``--dist loadfile`` the tests of one session of Spark are as one file: a second session takes half a
+    minute to get going."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # noqa: PLC0415  (there where tests run in parallel)
@@ -84,7 +95,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Soaks run only where ``-m`` names them. Files with slow tests begin, then those with Spark: what ends a run should be short."""
+    """Soaks run only where ``-m`` names them. Files with slow tests begin, then those with Spark: what ends a run
+    should be short."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     spark = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: (item.path not in slow, item.path not in spark))
@@ -112,7 +124,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def failing_allocations() -> None:
-    """For tests that have allocations fail: needs the interpreter's own tests, and one that lives on where they do."""
+    """For tests that have allocations fail: needs the interpreter's own tests, and one that lives on where they
+    do."""
     pytest.importorskip("_testcapi")
-    if subprocess.run([sys.executable, "-c", PYTHON_ALONE], capture_output=True, timeout=60, check=False).returncode < 0:
+    if (
+        subprocess.run([sys.executable, "-c", PYTHON_ALONE], capture_output=True, timeout=60, check=False).returncode
+        < 0
+    ):
         pytest.skip("this Python dies by itself where an allocation fails: 3.13.5 does")

@@ -1,5 +1,5 @@
-"""Which share runs of what is too much for every run: ``REPLOG_CRASH_SEED`` draws it, ``-m soak`` runs all. Not set, it is another one each
-time; so whoever goes by it prints it, for a failure to be had again."""
+"""Which share runs of what is too much for every run: ``REPLOG_CRASH_SEED`` draws it, ``-m soak`` runs all. Not
+set, it is another one each time; so whoever goes by it prints it, for a failure to be had again."""
 
 from __future__ import annotations
 

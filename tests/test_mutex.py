@@ -17,7 +17,8 @@ MOMENTS = range(1, 9)
 @pytest.mark.parametrize("make", [new_mutex, Mutex])
 @pytest.mark.parametrize("depth", [0, 1])
 def test_nothing_stays_taken(make: Callable[[], threading.RLock], depth: int) -> None:
-    """Struck at each point in turn, before, within and behind taking it: it is as it was, free or taken once; at last nothing strikes."""
+    """Struck at each point in turn, before, within and behind taking it: it is as it was, free or taken once; at
+    last nothing strikes."""
     strikes = []
     for moment in MOMENTS:
         mutex = make()

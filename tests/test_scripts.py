@@ -1,9 +1,9 @@
-"""Schedules as text: what was done on the left of ``=>``, what came of it on the right. ``pytest tests/test_scripts.py --rewrite`` writes
-the right side anew.
+"""Schedules as text: what was done on the left of ``=>``, what came of it on the right.
+``pytest tests/test_scripts.py --rewrite`` writes the right side anew.
 
-A script in ``tests/scripts/replica`` begins with its topic's settings (``replicas 3``, ``set min.insync.replicas 2``). Then one verb a
-line; brokers are numbers. The right side shows what changed: effects, answers, and the state of the logs when it moved (log end offsets,
-high watermarks, in-sync set).
+A script in ``tests/scripts/replica`` begins with its topic's settings (``replicas 3``,
+``set min.insync.replicas 2``). Then one verb a line; brokers are numbers. The right side shows what changed:
+effects, answers, and the state of the logs when it moved (log end offsets, high watermarks, in-sync set).
 """
 
 from __future__ import annotations
@@ -31,13 +31,19 @@ class Player(Bench):
         super()._note(broker, effect)
         match effect:
             case Reply(source, number, result) if source == CLIENT:
-                code = ErrorCode(result.error_code).name if result.error_code else f"offset {getattr(result, 'base_offset', '-')}"
+                code = (
+                    ErrorCode(result.error_code).name
+                    if result.error_code
+                    else f"offset {getattr(result, 'base_offset', '-')}"
+                )
                 self.seen.append(f"append {number}: {code}")
             case Reply(source, _, result):
                 assert isinstance(result, PartitionData)
                 self.seen.append(f"{broker} to {source}: {told(result)}")
             case Fetch(leader, request):
-                self.seen.append(f"{broker} fetches {request.fetch_offset} of {leader} (last epoch {request.last_fetched_epoch})")
+                self.seen.append(
+                    f"{broker} fetches {request.fetch_offset} of {leader} (last epoch {request.last_fetched_epoch})"
+                )
             case StopFetching():
                 self.seen.append(f"{broker} stops fetching")
             case Sync(_, upto, _):
@@ -51,7 +57,10 @@ class Player(Bench):
 
     def state(self) -> str:
         """Ends, high watermarks and the leader's sets."""
-        sets = [f"isr {list(r.isr)}" + (f" maximal {list(r.maximal_isr)}" if r.maximal_isr != r.isr else "") for r in self.leaders()]
+        sets = [
+            f"isr {list(r.isr)}" + (f" maximal {list(r.maximal_isr)}" if r.maximal_isr != r.isr else "")
+            for r in self.leaders()
+        ]
         return f"leo {self.ends()} hw {self.high_watermarks()} {' | '.join(sets)}".rstrip()
 
     def leaders(self) -> list[Replica]:

@@ -1,7 +1,8 @@
 """The main job, end to end: events in, replicas killed, nothing lost, Arrow and Spark out. ``make demo`` runs it.
 
-This process holds the acknowledgements. Another one, ``sender.py``, holds the three-node cluster and sends; it loses
-a leader at one third and gets SIGKILL at two thirds. What was acknowledged must be in the log, every flight once.
+This process holds the acknowledgements. Another one, ``sender.py``, holds the three-node cluster and sends; it
+loses a leader at one third and gets SIGKILL at two thirds. What was acknowledged must be in the log, every flight
+once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ console = Console(soft_wrap=True)
 
 
 class Ledger:
-    """What the sender was promised: where each acknowledged flight is. Lives in this process, out of the kill's reach."""
+    """What the sender was promised: where each acknowledged flight is. Lives in this process, out of the kill's
+    reach."""
 
     def __init__(self) -> None:
         self.places: dict[int, tuple[int, int]] = {}
@@ -60,18 +62,28 @@ class Ledger:
             case {"kind": "leader-killed", "node": node}:
                 self.leader_killed = True
                 self.note(
-                    at, f"leader on node {node} killed", BAD, f"[red]killed node {node}, the leader of {TOPIC}-0[/]; the others go on"
+                    at,
+                    f"leader on node {node} killed",
+                    BAD,
+                    f"[red]killed node {node}, the leader of {TOPIC}-0[/]; the others go on",
                 )
             case {"kind": "leader-restarted", "node": node}:
                 self.note(at, f"node {node} back", GOOD, f"node {node} restarted, catches up")
             case {"kind": "opened", "seconds": float(seconds)} if self.places:
-                said = f"a new process: the cluster is open again after {seconds:.2f} s; the flights are loaded once more"
+                said = (
+                    f"a new process: the cluster is open again after {seconds:.2f} s; the flights are loaded once more"
+                )
                 self.note(at, f"open again in {seconds:.2f} s", GOOD, said)
             case {"kind": "settled", "unknown": unknown, "found": found}:
-                console.print(f"  {unknown} sends had an unknown outcome; the log holds {found} of them, the rest is sent again")
+                console.print(
+                    f"  {unknown} sends had an unknown outcome; the log holds {found} of them, the rest is sent again"
+                )
             case {"kind": "resumed", "held": held} if held:
                 self.note(
-                    at, "resumed", GOOD, f"resumed: the log holds {held:,} flights, {FLIGHT_COUNT - int(str(held)):,} are still to send"
+                    at,
+                    "resumed",
+                    GOOD,
+                    f"resumed: the log holds {held:,} flights, {FLIGHT_COUNT - int(str(held)):,} are still to send",
                 )
             case {"kind": "unpaced"}:
                 self.unpaced = {name: float(str(value)) for name, value in line.items() if name != "kind"}
@@ -107,8 +119,14 @@ def send(folder: Path, ledger: Ledger, *, seconds: float) -> None:
                         time.sleep(KILL_DELAY_S)
                         process.send_signal(signal.SIGKILL)
                         at = time.monotonic() - ledger.began
-                        ledger.note(at, "whole process killed", BAD, "[red]SIGKILL to the whole process: three nodes gone at once[/]")
-                        # What it had written before the kill still counts: those were acknowledgements too.
+                        ledger.note(
+                            at,
+                            "whole process killed",
+                            BAD,
+                            "[red]SIGKILL to the whole process: three nodes gone at once[/]",
+                        )
+                        # What it had written before the kill still counts: those were
+                        # acknowledgements too.
                         for late in lines_of(process):
                             ledger.take(late)
                         break
@@ -121,22 +139,34 @@ def send(folder: Path, ledger: Ledger, *, seconds: float) -> None:
 
 
 def check(cluster: pyreplog.Cluster, ledger: Ledger) -> pl.DataFrame:
-    """Every acknowledged flight is where it was said to be, and every flight is there exactly once. Returns the topic as a frame."""
+    """Every acknowledged flight is where it was said to be, and every flight is there exactly once. Returns the
+    topic as a frame."""
     log = pl.DataFrame(cluster.scan(TOPIC, columns=["partition", "offset", "timestamp", "key", "value"]))
     log = log.with_columns(
         pl.col("value").cast(pl.String).str.json_decode(dtype=FACTS).alias("facts"), pl.col("key").cast(pl.String)
     ).unnest("facts")
-    found = {(partition, offset): number for partition, offset, number in log.select("partition", "offset", "id").iter_rows()}
+    found = {
+        (partition, offset): number for partition, offset, number in log.select("partition", "offset", "id").iter_rows()
+    }
     lost = [number for number, place in ledger.places.items() if found.get(place) != number]
     counts = log["id"].value_counts()
     missing, twice = FLIGHT_COUNT - len(counts), counts.filter(pl.col("count") > 1).height
     if lost or missing or twice:
-        raise SystemExit(f"FAILED: {len(lost)} acknowledged flights lost, {missing} never arrived, {twice} there more than once")
+        raise SystemExit(
+            f"FAILED: {len(lost)} acknowledged flights lost, {missing} never arrived, {twice} there more than once"
+        )
     per_partition = ", ".join(f"{count:,}" for count in log["partition"].value_counts().sort("partition")["count"])
-    console.print(f"  {len(ledger.places):,} acknowledgements checked: each flight is at the partition and offset it was promised")
+    console.print(
+        f"  {len(ledger.places):,} acknowledgements checked: each flight is at the partition and offset it was promised"
+    )
     if unheard := FLIGHT_COUNT - len(ledger.places):
-        console.print(f"  {unheard:,} more are in the log, whose acknowledgement never arrived: found there, and not sent again")
-    console.print(f"  all {FLIGHT_COUNT:,} flights are there [bold green]exactly once[/], in {PARTITION_COUNT} partitions: {per_partition}")
+        console.print(
+            f"  {unheard:,} more are in the log, whose acknowledgement never arrived: found there, and not sent again"
+        )
+    console.print(
+        f"  all {FLIGHT_COUNT:,} flights are there [bold green]exactly once[/], in {PARTITION_COUNT} partitions:"
+        f" {per_partition}"
+    )
     return log
 
 
@@ -149,12 +179,20 @@ def one_day(cluster: pyreplog.Cluster, log: pl.DataFrame) -> pl.DataFrame:
     expected = log.filter(pl.col("timestamp").is_between(DAY, end, closed="left")).height
     if day.height != expected:
         raise SystemExit(f"FAILED: the time index found {day.height} flights on {DAY:%d %B %Y}, a full scan {expected}")
-    console.print(f"  {DAY:%d %B %Y}: {day.height} departures in {elapsed_ms:.1f} ms through the time index, the same as a full scan finds")
+    console.print(
+        f"  {DAY:%d %B %Y}: {day.height} departures in {elapsed_ms:.1f} ms through the time index, the same as a full"
+        " scan finds"
+    )
     facts = day.with_columns(pl.col("value").cast(pl.String).str.json_decode(dtype=FACTS)).unnest("value")
     by_hour = facts.group_by(pl.col("timestamp").dt.hour().cast(pl.Int64).alias("hour")).agg(
         pl.len().alias("flights"), pl.col("dep_delay").mean().alias("delay")
     )
-    return pl.DataFrame({"hour": range(24)}).join(by_hour, on="hour", how="left").with_columns(pl.col("flights").fill_null(0)).sort("hour")
+    return (
+        pl.DataFrame({"hour": range(24)})
+        .join(by_hour, on="hour", how="left")
+        .with_columns(pl.col("flights").fill_null(0))
+        .sort("hour")
+    )
 
 
 def delays_by_spark(folder: Path) -> pl.DataFrame:
@@ -192,7 +230,9 @@ def agree(spark: pl.DataFrame, polars: pl.DataFrame) -> bool:
 def main() -> None:
     """Run every step; exit non-zero as soon as one does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("build/demo"), help="where the cluster and the picture go; emptied first")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/demo"), help="where the cluster and the picture go; emptied first"
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="pace of the first run")
     options = parser.parse_args()
     data, picture = options.folder / "data", options.folder / "flights.png"
@@ -212,8 +252,10 @@ def main() -> None:
         if again != FLIGHT_COUNT:
             raise SystemExit(f"FAILED: {TOPIC_UNPACED} holds {again} flights")
         console.print(
-            f"  {speed['count']:,.0f} flights in {speed['seconds']:.2f} s: [bold]{speed['count'] / speed['seconds']:,.0f} records/s[/], "
-            f"{speed['bytes'] / speed['seconds'] / 1e6:.0f} MB/s, each fsynced on three replicas before it was acknowledged"
+            f"  {speed['count']:,.0f} flights in {speed['seconds']:.2f} s:"
+            f" [bold]{speed['count'] / speed['seconds']:,.0f} records/s[/],"
+            f" {speed['bytes'] / speed['seconds'] / 1e6:.0f} MB/s, each fsynced on three replicas before it was"
+            " acknowledged"
         )
         console.rule("[bold]4. One day, through the time index", align="left")
         day = one_day(cluster, log)
@@ -225,8 +267,8 @@ def main() -> None:
         raise SystemExit(f"FAILED: Spark and Polars disagree:\n{spark}\n{polars}")
     worst, best = polars.sort("delay", descending=True).row(0, named=True), polars.sort("delay").row(0, named=True)
     console.print(
-        f"  they agree on all {polars.height} carriers: most late {worst['carrier']} ({worst['delay']:.1f} minutes on average), "
-        f"least {best['carrier']} ({best['delay']:.1f})"
+        f"  they agree on all {polars.height} carriers: most late {worst['carrier']} ({worst['delay']:.1f} minutes on"
+        f" average), least {best['carrier']} ({best['delay']:.1f})"
     )
     ledger.moments.sort()
     day_name = f"{DAY:%d %B %Y}"

@@ -28,10 +28,17 @@ def load() -> list[Event]:
     """All flights, as they departed. The ``id`` in a value is its place in this list: no two values are equal."""
     with zipfile.ZipFile(_data_file()) as packed:
         flights = pl.read_csv(packed.read("flights.csv"), null_values=["NA"], infer_schema_length=None)
-    # time_hour is the scheduled hour in UTC, daylight saving already applied; the minute and the delay come on top.
-    scheduled = pl.col("time_hour").str.to_datetime("%Y-%m-%dT%H:%M:%SZ", time_zone="UTC") + pl.duration(minutes=pl.col("minute"))
+    # time_hour is the scheduled hour in UTC, daylight saving already applied; the minute and the
+    # delay come on top.
+    scheduled = pl.col("time_hour").str.to_datetime("%Y-%m-%dT%H:%M:%SZ", time_zone="UTC") + pl.duration(
+        minutes=pl.col("minute")
+    )
     departure = scheduled + pl.duration(minutes=pl.col("dep_delay").fill_null(0))
-    flights = flights.with_columns(departure.dt.epoch("ms").alias("timestamp")).sort("timestamp", maintain_order=True).with_row_index("id")
+    flights = (
+        flights.with_columns(departure.dt.epoch("ms").alias("timestamp"))
+        .sort("timestamp", maintain_order=True)
+        .with_row_index("id")
+    )
     values = flights.select(pl.struct("id", *FACTS).struct.json_encode()).to_series()
     return [
         Event(carrier.encode(), value.encode(), timestamp)

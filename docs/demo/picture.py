@@ -35,11 +35,14 @@ def draw(
 ) -> None:
     """Write a PNG to ``path``.
 
-    ``progress`` is (seconds, flights acknowledged); ``delays`` has carrier, flights, delay; ``day`` has hour, flights, delay.
+    ``progress`` is (seconds, flights acknowledged); ``delays`` has carrier, flights, delay; ``day`` has hour,
+    flights, delay.
     """
     plt.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "axes.edgecolor": QUIET, "text.color": INK})
     figure = plt.figure(figsize=(13, 8), dpi=130, facecolor="white")
-    grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.25), hspace=0.42, wspace=0.2, left=0.06, right=0.96, top=0.83, bottom=0.07)
+    grid = figure.add_gridspec(
+        2, 2, height_ratios=(1, 1.25), hspace=0.42, wspace=0.2, left=0.06, right=0.96, top=0.83, bottom=0.07
+    )
     figure.text(0.06, 0.945, "336,776 flights through a three-node log", fontsize=19, weight="bold")
     figure.text(
         0.06,
@@ -73,17 +76,40 @@ def _time_line(axes: Axes, progress: Sequence[tuple[float, int]], moments: Seque
         axes.axvline(moment.at_s, color=moment.colour, lw=1.4, ls=(0, (4, 3)))
         place = (moment.at_s, 390 - 36 * (number % 3))
         paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # a line that crosses the text passes behind it
-        axes.annotate(moment.text, place, xytext=(5, 0), textcoords="offset points", color=moment.colour, va="top", fontsize=9, bbox=paper)
+        axes.annotate(
+            moment.text,
+            place,
+            xytext=(5, 0),
+            textcoords="offset points",
+            color=moment.colour,
+            va="top",
+            fontsize=9,
+            bbox=paper,
+        )
 
 
 def _delays(axes: Axes, delays: pl.DataFrame) -> None:
     _bare(axes, "Mean departure delay (minutes), by Spark and by Polars")
     rows = delays.sort("delay").rows(named=True)
     places = range(len(rows))
-    axes.barh(places, [row["delay"] for row in rows], color=[LATE if row["delay"] >= 15 else GOOD for row in rows], height=0.68)
+    axes.barh(
+        places,
+        [row["delay"] for row in rows],
+        color=[LATE if row["delay"] >= 15 else GOOD for row in rows],
+        height=0.68,
+    )
     axes.set_yticks(places, [row["carrier"] for row in rows], family="monospace", color=INK)
     axes.set_xticks([])
-    axes.text(0.99, 0.01, "orange: 15 minutes or more", transform=axes.transAxes, fontsize=8.5, color=LATE, va="bottom", ha="right")
+    axes.text(
+        0.99,
+        0.01,
+        "orange: 15 minutes or more",
+        transform=axes.transAxes,
+        fontsize=8.5,
+        color=LATE,
+        va="bottom",
+        ha="right",
+    )
     axes.spines[["bottom"]].set_visible(False)
     for place, row in zip(places, rows, strict=True):
         axes.text(row["delay"] + 0.25, place, f"{row['delay']:.1f}", va="center", fontsize=9)
@@ -92,9 +118,22 @@ def _delays(axes: Axes, delays: pl.DataFrame) -> None:
 
 def _day(axes: Axes, day: pl.DataFrame, day_name: str) -> None:
     _bare(axes, f"{day_name} through the time index: departures per hour, UTC")
-    axes.bar(day["hour"], day["flights"], color=[LATE if late >= 20 else GOOD for late in day["delay"].fill_null(0)], width=0.8)
+    axes.bar(
+        day["hour"],
+        day["flights"],
+        color=[LATE if late >= 20 else GOOD for late in day["delay"].fill_null(0)],
+        width=0.8,
+    )
     axes.set_xticks(range(0, 24, 3))
     axes.set_xlim(-0.6, 23.6)
     axes.set_ylim(0, max(1, *day["flights"]) * 1.15)
     axes.grid(axis="y", color=QUIET, alpha=0.2)
-    axes.text(0.01, 0.99, "orange: on average 20 minutes late or more", transform=axes.transAxes, fontsize=8.5, color=LATE, va="top")
+    axes.text(
+        0.01,
+        0.99,
+        "orange: on average 20 minutes late or more",
+        transform=axes.transAxes,
+        fontsize=8.5,
+        color=LATE,
+        va="top",
+    )

@@ -1,9 +1,10 @@
 """A pipeline that is killed in the middle and does not show it. ``make pipeline`` runs it; ``make demo`` does, too.
 
-Three processes: ``pipeline_feed.py`` holds the cluster and sends a year of flights, ``pipeline_stream.py`` is the Spark query
-that writes the delays of each airport and day back, and this one watches. When half of the flights are in, the query gets SIGKILL, at the
-very moment when a batch of it is published and not yet acknowledged; then it is started again. In the end a batch query over the
-whole log must say what the topic ``delays`` says, record for record.
+Three processes: ``pipeline_feed.py`` holds the cluster and sends a year of flights, ``pipeline_stream.py`` is the
+Spark query that writes the delays of each airport and day back, and this one watches. When half of the flights are
+in, the query gets SIGKILL, at the very moment when a batch of it is published and not yet acknowledged; then it is
+started again. In the end a batch query over the whole log must say what the topic ``delays`` says, record for
+record.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ AIRPORT_DAYS = 3 * 366
 PAUSE_S = 1.0
 COMMIT_S = 60.0
 PATIENCE_S = 600.0
-DAY = pl.Struct({"day": pl.String, "airport": pl.String, "flights": pl.Int64, "departed": pl.Int64, "minutes": pl.Int64})
+DAY = pl.Struct(
+    {"day": pl.String, "airport": pl.String, "flights": pl.Int64, "departed": pl.Int64, "minutes": pl.Int64}
+)
 Line = tuple[str, float, dict[str, Any]]
 """Which child said it, when, and what."""
 console = Console(soft_wrap=True)
@@ -106,7 +109,11 @@ class Watcher:
     def start_stream(self) -> None:
         """Start the query, for the first time or again."""
         self.stream = Child(
-            self.lines, self.folder / "stream.log", "pipeline_stream.py", str(self.cluster), str(self.folder / "checkpoint")
+            self.lines,
+            self.folder / "stream.log",
+            "pipeline_stream.py",
+            str(self.cluster),
+            str(self.folder / "checkpoint"),
         )
 
     def delays(self) -> int:
@@ -127,7 +134,9 @@ class Watcher:
             self.run.sent.append((at, datetime.fromtimestamp(line["timestamp"] / 1000, UTC)))
         elif kind == "batch":
             self.run.batches.append((at, line["batch"], line["rows"], line["ms"]))
-        elif kind == "ended" and not (name == "pipeline_stream.py" and self.run.killed_at is not None and self.run.running_at is None):
+        elif kind == "ended" and not (
+            name == "pipeline_stream.py" and self.run.killed_at is not None and self.run.running_at is None
+        ):
             raise SystemExit(f"{name} ended by itself; what it said last is in {self.folder}")
         return kind
 
@@ -151,13 +160,22 @@ class Watcher:
         self.run.killed_at = self.at()
         self.run.killed_batch = int(waiting[0].split(".")[3]) if waiting else -1
         self.run.killed_step = "published, not yet acknowledged" if waiting else "between two batches"
-        console.print(f"  [red]SIGKILL to the whole Spark process[/] while batch {self.run.killed_batch} was {self.run.killed_step}")
+        console.print(
+            f"  [red]SIGKILL to the whole Spark process[/] while batch {self.run.killed_batch} was"
+            f" {self.run.killed_step}"
+        )
         console.print(f"  left in the cluster's folder at that moment: {len(left)} files of a batch on its way")
 
 
 def flow(watcher: Watcher) -> None:
     """From the first flight to the last day in ``delays``."""
-    feed = Child(watcher.lines, watcher.folder / "feed.log", "pipeline_feed.py", str(watcher.cluster), f"--seconds={watcher.seconds}")
+    feed = Child(
+        watcher.lines,
+        watcher.folder / "feed.log",
+        "pipeline_feed.py",
+        str(watcher.cluster),
+        f"--seconds={watcher.seconds}",
+    )
     try:
         while watcher.take(60) != "open":
             pass
@@ -168,7 +186,12 @@ def flow(watcher: Watcher) -> None:
         console.print("  the cluster is open, the query runs; here come the flights")
         watcher.began = time.monotonic()
         feed.tell("go")
-        columns = (TextColumn("  {task.description}"), BarColumn(bar_width=40), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("  {task.description}"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=console) as bars:
             flights = bars.add_task("flights acknowledged      ", total=FLIGHT_COUNT)
             days = bars.add_task("airport days in `delays`  ", total=AIRPORT_DAYS)
@@ -217,8 +240,14 @@ def truth(watcher: Watcher) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _frame(rows: list[Any]) -> pl.DataFrame:
-    values = pl.Series("value", [bytes(row["value"]).decode() if not isinstance(row["value"], str) else row["value"] for row in rows])
-    return pl.DataFrame({"value": values, "facts": values.str.json_decode(dtype=DAY)}).unnest("facts").sort("day", "airport")
+    values = pl.Series(
+        "value", [bytes(row["value"]).decode() if not isinstance(row["value"], str) else row["value"] for row in rows]
+    )
+    return (
+        pl.DataFrame({"value": values, "facts": values.str.json_decode(dtype=DAY)})
+        .unnest("facts")
+        .sort("day", "airport")
+    )
 
 
 def check(expected: pl.DataFrame, written: pl.DataFrame) -> None:
@@ -228,14 +257,19 @@ def check(expected: pl.DataFrame, written: pl.DataFrame) -> None:
     wrong = written.join(expected, on="value", how="anti").height
     if twice or missing or wrong or expected.height != written.height:
         raise SystemExit(f"FAILED: {twice} records there twice, {missing} missing, {wrong} that the log does not say")
-    console.print(f"  a batch query over the whole log finds {expected.height:,} airport days; `{DELAYS}` holds {written.height:,} records")
+    console.print(
+        f"  a batch query over the whole log finds {expected.height:,} airport days; `{DELAYS}` holds"
+        f" {written.height:,} records"
+    )
     console.print("  they are equal, record for record: [bold green]none missing, none twice[/]")
 
 
 def main() -> None:
     """Run it; exit non-zero where something does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("build/pipeline"), help="where everything goes; emptied first")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/pipeline"), help="where everything goes; emptied first"
+    )
     parser.add_argument("--seconds", type=float, default=30.0, help="how long the year takes")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its children end with it, as after Ctrl-C
@@ -249,8 +283,8 @@ def main() -> None:
     assert run.killed_at is not None
     assert run.restarted_at is not None
     console.print(
-        f"  {FLIGHT_COUNT:,} flights in {run.sent[-1][0]:.0f} s, {len(run.batches)} micro-batches; the query was down for "
-        f"{(run.running_at or run.restarted_at) - run.killed_at:.1f} s, and nobody had to tell it where it was"
+        f"  {FLIGHT_COUNT:,} flights in {run.sent[-1][0]:.0f} s, {len(run.batches)} micro-batches; the query was down"
+        f" for {(run.running_at or run.restarted_at) - run.killed_at:.1f} s, and nobody had to tell it where it was"
     )
     console.rule("[bold]2. Hold `delays` against the whole log", align="left")
     expected, written = truth(watcher)

@@ -1,7 +1,8 @@
-"""The pipeline's source: a three-node cluster in a process of its own, and the year's flights through it in compressed real time.
+"""The pipeline's source: a three-node cluster in a process of its own, and the year's flights through it in
+compressed real time.
 
-Says one JSON line per event on standard output; waits for ``go`` on standard input before it sends, and for ``stop`` before it closes.
-While it is open it also takes what Spark stages for the cluster.
+Says one JSON line per event on standard output; waits for ``go`` on standard input before it sends, and for
+``stop`` before it closes. While it is open it also takes what Spark stages for the cluster.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def send(producer: pyreplog.Producer, chunk: list[Event]) -> None:
 
 
 def feed(producer: pyreplog.Producer, events: list[Event], seconds: float) -> None:
-    """The rest of the flights at ``seconds`` for the year, and a last record that lets event time move past the end."""
+    """The rest of the flights at ``seconds`` for the year, and a last record that lets event time move past the
+    end."""
     per_second = len(events) / seconds
     began, sent = time.monotonic(), FIRST_COUNT
     while sent < len(events):

@@ -1,4 +1,5 @@
-"""The page of one run of the pipeline: pictures, and what was held against what. One HTML file that needs nothing else."""
+"""The page of one run of the pipeline: pictures, and what was held against what. One HTML file that needs nothing
+else."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Run:
 
 STYLE = """
 :root { color-scheme: light; }
-body { margin: 0; background: #f4f6f8; color: #1b2a3a; font: 16px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+body { margin: 0; background: #f4f6f8; color: #1b2a3a;
+       font: 16px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 64px; }
 h1 { font-size: 32px; line-height: 1.15; margin: 0 0 8px; letter-spacing: -0.01em; }
 h2 { font-size: 18px; margin: 0 0 2px; }
@@ -84,12 +86,14 @@ PAGE = Template("""<!doctype html>
 <style>$style</style>
 <main>
 <h1>Killed in the middle, and nothing to show for it</h1>
-<p class="lead">A year of flights streams through a three-node log. A Spark query keeps the delays of each airport and day and
-writes them back to the topic <code>delays</code>. Half-way through, the whole Spark process gets SIGKILL, and is started again.</p>
+<p class="lead">A year of flights streams through a three-node log. A Spark query
+keeps the delays of each airport and day and writes them back to the topic <code>delays</code>. Half-way through, the
+whole Spark process gets SIGKILL, and is started again.</p>
 <div class="cards">$cards</div>
 <section><h2>What happened</h2>
-<p>Blue: until when the year's flights are acknowledged. Dark: until which day <code>delays</code> is complete; a day closes when no
-more of its flights can come. Below: each micro-batch, by its rows; after the restart it works off what came meanwhile.</p>
+<p>Blue: until when the year's flights are acknowledged. Dark: until which day <code>delays</code> is complete; a day
+closes when no more of its flights can come. Below: each micro-batch, by its rows; after the restart it works
+off what came meanwhile.</p>
 $timeline</section>
 <section><h2>Where it was hit</h2>
 <p>A micro-batch goes through four steps. $step</p>
@@ -101,10 +105,12 @@ $timeline</section>
 <p>Read from <code>delays</code>: a dot for each day, a line for the week around it.</p>
 $delays</section>
 <section><h2>Every record of <code>delays</code></h2>
-<p>One cell for each airport and day: $count cells, $count records. Pale: on time. Dark red: an hour late on average.</p>
+<p>One cell for each airport and day: $count cells, $count records. Pale: on time.
+Dark red: an hour late on average.</p>
 $heat</section>
 <section><h2>The worst days</h2>
-<table><tr><th>day (UTC)</th><th>airport</th><th class=n>left</th><th class=n>cancelled</th><th class=n>mean delay</th></tr>
+<table><tr><th>day (UTC)</th><th>airport</th><th class=n>left</th><th class=n>cancelled</th>
+<th class=n>mean delay</th></tr>
 $worst</table></section>
 <section><h2>What was held against what</h2>
 <p>In the end a batch query computed the same from the whole topic <code>flights</code>. It says $count airport days;
@@ -116,8 +122,8 @@ $worst</table></section>
 
 
 def write_page(folder: Path, run: Run, delays: pl.DataFrame) -> Path:
-    """Draw the pictures into ``folder`` and write ``pipeline.html``, which holds them all. ``delays``: day, airport, flights, departed,
-    minutes."""
+    """Draw the pictures into ``folder`` and write ``pipeline.html``, which holds them all. ``delays``: day,
+    airport, flights, departed, minutes."""
     plt.rcParams.update(
         {
             "font.family": "DejaVu Sans",
@@ -182,7 +188,14 @@ def _timeline(run: Run) -> Figure:
     sent = [(at, _number(day)) for at, day in [*run.sent, (end, run.sent[-1][1])]]
     begin = _number(FIRST_DAY)
     axes.plot([at for at, _ in sent], [day for _, day in sent], color=GOOD, lw=2.2, label="flights acknowledged, up to")
-    axes.step([at for at, _ in days], [day for _, day in days], color=INK, lw=2.2, where="post", label="days in the topic delays, up to")
+    axes.step(
+        [at for at, _ in days],
+        [day for _, day in days],
+        color=INK,
+        lw=2.2,
+        where="post",
+        label="days in the topic delays, up to",
+    )
     axes.fill_between([at for at, _ in days], [day for _, day in days], begin, color=INK, alpha=0.07, lw=0, step="post")
     _months(axes.yaxis)
     axes.set_ylim(begin, begin + 415)
@@ -219,7 +232,9 @@ def _delays(delays: pl.DataFrame) -> Figure:
         mine = delays.filter((pl.col("airport") == airport) & (pl.col("departed") > 0)).sort("day")
         days = [_number(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)) for day in mine["day"]]
         mean = mine["minutes"] / mine["departed"]
-        weekly = mine["minutes"].rolling_sum(7, center=True, min_samples=1) / mine["departed"].rolling_sum(7, center=True, min_samples=1)
+        weekly = mine["minutes"].rolling_sum(7, center=True, min_samples=1) / mine["departed"].rolling_sum(
+            7, center=True, min_samples=1
+        )
         axes.scatter(days, mean.to_list(), s=5, color=colour, alpha=0.28, lw=0)
         axes.plot(days, weekly.to_list(), color=colour, lw=2, label=f"{name} ({airport})")
     axes.axhline(0, color=QUIET, lw=0.8)
@@ -243,7 +258,9 @@ def _heat(delays: pl.DataFrame) -> Figure:
     axes.imshow(cells, aspect="auto", cmap=HEAT, vmin=0, vmax=HEAT_MAX, interpolation="nearest")
     axes.set_yticks(range(len(AIRPORTS)), list(AIRPORTS), color=INK, family="monospace")
     starts = [(datetime(2013, month, 1, tzinfo=UTC) - FIRST_DAY).days for month in range(1, 13)]
-    axes.set_xticks(starts, [datetime(2013, month, 1, tzinfo=UTC).strftime("%b") for month in range(1, 13)], ha="left", color=QUIET)
+    axes.set_xticks(
+        starts, [datetime(2013, month, 1, tzinfo=UTC).strftime("%b") for month in range(1, 13)], ha="left", color=QUIET
+    )
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.hlines([0.5, 1.5], -0.5, 365.5, color="white", lw=3)
@@ -257,8 +274,9 @@ def _page(run: Run, delays: pl.DataFrame, drawn: dict[str, str]) -> str:
     if run.killed_batch >= 0:
         killed = f"without the query, killed in batch {run.killed_batch}"
         step = (
-            f"The kill came when batch {run.killed_batch} was <b>{html.escape(run.killed_step)}</b>. The query, started again, ran that "
-            "batch once more with tasks of its own, found that it had been published, and threw its own files away."
+            f"The kill came when batch {run.killed_batch} was <b>{html.escape(run.killed_step)}</b>. The query, started"
+            " again, ran that batch once more with tasks of its own, found that it had been published, and threw its"
+            " own files away."
         )
     cards = [
         ("", f"{FLIGHT_COUNT:,}", f"flights in {run.sent[-1][0]:.0f} s, on three replicas"),
@@ -268,7 +286,9 @@ def _page(run: Run, delays: pl.DataFrame, drawn: dict[str, str]) -> str:
     ]
     return PAGE.substitute(
         style=STYLE,
-        cards="".join(f'<div class="card {kind}"><b>{figure}</b><span>{text}</span></div>' for kind, figure, text in cards),
+        cards="".join(
+            f'<div class="card {kind}"><b>{figure}</b><span>{text}</span></div>' for kind, figure, text in cards
+        ),
         step=step,
         hit="hit" if run.killed_batch >= 0 else "",
         count=f"{delays.height:,}",

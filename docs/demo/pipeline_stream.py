@@ -1,7 +1,8 @@
-"""The pipeline's query, in a process that is going to be killed: flights in, one record per airport and day out, once the day is over.
+"""The pipeline's query, in a process that is going to be killed: flights in, one record per airport and day out,
+once the day is over.
 
-Spark Structured Streaming reads the topic ``flights`` from the cluster's files and writes the topic ``delays``, which the cluster's
-process takes exactly once. Says a JSON line when it runs and after each micro-batch.
+Spark Structured Streaming reads the topic ``flights`` from the cluster's files and writes the topic ``delays``,
+which the cluster's process takes exactly once. Says a JSON line when it runs and after each micro-batch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LATENESS = "5 days"
 
 
 def daily(flights: DataFrame) -> DataFrame:
-    """One row per airport and day: how many flights, how many of them left, and their delays in minutes. Of a stream or of a batch."""
+    """One row per airport and day: how many flights, how many of them left, and their delays in minutes. Of a
+    stream or of a batch."""
     facts = sf.from_json(sf.col("value").cast("string"), "origin string, dep_delay long")
     rows = flights.select("timestamp", facts.alias("facts")).select("timestamp", "facts.origin", "facts.dep_delay")
     groups = rows.withWatermark("timestamp", LATENESS).groupBy(sf.window("timestamp", "1 day"), "origin")

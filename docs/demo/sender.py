@@ -33,12 +33,20 @@ def say(kind: str, **facts: object) -> None:
 def ids_in(cluster: pyreplog.Cluster, topic: str) -> list[int]:
     """The flights that ``topic`` holds, by number, in no special order."""
     values = pl.DataFrame(cluster.scan(topic, columns=["value"]))
-    return values.select(pl.col("value").cast(pl.String).str.json_path_match("$.id").cast(pl.Int64)).to_series().to_list()
+    return (
+        values.select(pl.col("value").cast(pl.String).str.json_path_match("$.id").cast(pl.Int64)).to_series().to_list()
+    )
 
 
-def send_all(producer: pyreplog.Producer, topic: str, events: Sequence[tuple[int, Event]]) -> tuple[list[tuple[int, int, int]], list[int]]:
-    """Send and wait. Returns (flight, partition, offset) of what was acknowledged, and the flights whose fate nobody knows."""
-    acks = [(number, producer.send(topic, event.value, key=event.key, timestamp=event.timestamp)) for number, event in events]
+def send_all(
+    producer: pyreplog.Producer, topic: str, events: Sequence[tuple[int, Event]]
+) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """Send and wait. Returns (flight, partition, offset) of what was acknowledged, and the flights whose fate
+    nobody knows."""
+    acks = [
+        (number, producer.send(topic, event.value, key=event.key, timestamp=event.timestamp))
+        for number, event in events
+    ]
     producer.flush()
     acknowledged, unknown = [], []
     for number, ack in acks:
@@ -52,7 +60,8 @@ def send_all(producer: pyreplog.Producer, topic: str, events: Sequence[tuple[int
 
 
 def paced(cluster: pyreplog.Cluster, events: list[Event], *, seconds: float, kill_leader_at: int) -> None:
-    """Send what ``TOPIC`` lacks at ``seconds`` for the whole year; kill a leader when ``kill_leader_at`` flights are in."""
+    """Send what ``TOPIC`` lacks at ``seconds`` for the whole year; kill a leader when ``kill_leader_at`` flights
+    are in."""
     held = set(ids_in(cluster, TOPIC))
     say("resumed", held=len(held))
     per_second = FLIGHT_COUNT / seconds
@@ -72,7 +81,8 @@ def paced(cluster: pyreplog.Cluster, events: list[Event], *, seconds: float, kil
             done += len(acknowledged)
             say("acked", acks=acknowledged)
             if unknown:
-                # Nobody can say whether these are in the log: the log can. What it holds was appended, the rest is sent again.
+                # Nobody can say whether these are in the log: the log can. What it holds was
+                # appended, the rest is sent again.
                 in_log = set(ids_in(cluster, TOPIC))
                 waiting = [number for number in unknown if number not in in_log] + waiting
                 sent -= len(unknown)

@@ -1,5 +1,5 @@
-"""A transport over the pipes of ``multiprocessing``. A frame on a pipe is its size (4 bytes), one byte that says request or response, and
-what :class:`pyreplog.wire.Conversation` made of the message."""
+"""A transport over the pipes of ``multiprocessing``. A frame on a pipe is its size (4 bytes), one byte that says
+request or response, and what :class:`pyreplog.wire.Conversation` made of the message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ QUEUE_SIZE_MAX = 64 << 20
 
 
 class PipeNetwork:
-    """A pipe between every two of ``addresses``. Make it before the processes, then give each the endpoint of its address."""
+    """A pipe between every two of ``addresses``. Make it before the processes, then give each the endpoint of its
+    address."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self.ends: dict[Address, dict[Address, Connection]] = {address: {} for address in addresses}

@@ -87,7 +87,8 @@ def crc32c(data, uint32_t value=0):
 
 
 def stamp(batch, int64_t base_offset, int32_t leader_epoch):
-    """Write ``base_offset`` and ``leader_epoch`` into the header of the (writable) batch. Neither is covered by the CRC."""
+    """Write ``base_offset`` and ``leader_epoch`` into the header of the (writable) batch. Neither is covered by the
+    CRC."""
     cdef Py_buffer view
     if base_offset < 0:
         raise ValueError(f"base_offset {base_offset} is negative")
@@ -106,7 +107,8 @@ def stamp(batch, int64_t base_offset, int32_t leader_epoch):
 @cython.no_gc
 @cython.freelist(64)
 cdef class _Source:
-    """What the records of one batch share: the bytes they point into, the header's fields, the topic. Lends its bytes out, read-only."""
+    """What the records of one batch share: the bytes they point into, the header's fields, the topic. Lends its
+    bytes out, read-only."""
 
     cdef RecordBatch batch       # owner of [p, end) where the records are its stored ones
     cdef Py_buffer buffer        # else this is; obj is NULL where there is none
@@ -133,8 +135,8 @@ NO_SOURCE.topic = ""
 @cython.freelist(4096)
 cdef class Record:
     """Record(value=None, *, key=None, headers=(), topic='', partition=0, offset=0, timestamp=-1, timestamp_type=TimestampType.CREATE_TIME, \
-    leader_epoch=-1)\n--\n
-    One record: a lazy view over its batch. Immutable: a copy is the record itself. Pickled, it takes a batch of its own along.
+    leader_epoch=-1)\n--\n One record: a lazy view over its batch. Immutable: a copy is the record itself. Pickled,
+    it takes a batch of its own along.
     """
 
     cdef _Source source        # keeps alive what `fields` points into
@@ -285,7 +287,8 @@ cdef class Record:
 
 
 cdef object _view(_Source source, const uint8_t *p, int32_t size):
-    # Not a method: a Record without a table of methods has 80 bytes, which compilers clear with five stores, and not in a loop.
+    # Not a method: a Record without a table of methods has 80 bytes, which compilers clear with
+    # five stores, and not in a loop.
     if p == NULL:
         return None
     start = p - source.p
@@ -300,7 +303,8 @@ cdef str _excerpt(data):
     return "None" if data is None else excerpt(data)
 
 
-# -- a record apart from its log: one that a user makes, or that was pickled. It has a batch of its own, with nothing else in it --
+# -- a record apart from its log: one that a user makes, or that was pickled. It has a batch of its
+# own, with nothing else in it --
 
 
 cdef bytes _new_batch(value, key, headers, int64_t offset, timestamp, timestamp_type, int32_t leader_epoch):
@@ -333,7 +337,8 @@ cdef bytes _new_batch(value, key, headers, int64_t offset, timestamp, timestamp_
 
 
 cdef bytes _own_batch(Record record):
-    """A batch with nothing but this record, all that can be asked of it and no other bytes of where it came from."""
+    """A batch with nothing but this record, all that can be asked of it and no other bytes of where it came
+    from."""
     cdef const batch_record *fields = &record.fields
     cdef batch_header header = record.source.header
     cdef int64_t size = BATCH_HEADER_SIZE + record_size(
@@ -504,7 +509,8 @@ cdef class RecordBatch:
         return PyMemoryView_FromObject(self)[BATCH_HEADER_SIZE:]
 
     def place(self):
-        """``base_offset``, ``last_offset``, ``leader_epoch``, ``size``, ``max_timestamp``, ``producer_id``, ``is_control``: all at once."""
+        """``base_offset``, ``last_offset``, ``leader_epoch``, ``size``, ``max_timestamp``, ``producer_id``,
+        ``is_control``: all at once."""
         return (
             self.header.base_offset,
             batch_last_offset(&self.header),
@@ -516,8 +522,8 @@ cdef class RecordBatch:
         )
 
     def origin(self):
-        """``producer_id``, ``producer_epoch``, ``last_sequence``, last minus base offset, ``max_timestamp``, ``is_control``,
-        ``is_transactional``: all at once."""
+        """``producer_id``, ``producer_epoch``, ``last_sequence``, last minus base offset, ``max_timestamp``,
+        ``is_control``, ``is_transactional``: all at once."""
         return (
             self.header.producer_id,
             self.header.producer_epoch,
@@ -539,7 +545,8 @@ cdef class RecordBatch:
         check(status, self.p - <const uint8_t *>self.buffer.buf)
 
     def check_records(self, payload=None):
-        """Raise CorruptError unless there are ``record_count`` well-formed records with rising offset deltas, and nothing behind."""
+        """Raise CorruptError unless there are ``record_count`` well-formed records with rising offset deltas, and
+        nothing behind."""
         cdef int64_t max_timestamp = -1
         self._walk(payload, &max_timestamp)
 
@@ -549,7 +556,8 @@ cdef class RecordBatch:
         return self._walk(payload, &max_timestamp) == 1
 
     def examine(self, payload=None):
-        """As ``check_records``; whether they are dense, as ``is_dense`` says, and the greatest timestamp of a record: all at once."""
+        """As ``check_records``; whether they are dense, as ``is_dense`` says, and the greatest timestamp of a
+        record: all at once."""
         cdef int64_t max_timestamp = -1
         dense = self._walk(payload, &max_timestamp) == 1
         return dense, max_timestamp
@@ -564,7 +572,8 @@ cdef class RecordBatch:
         int64_t end_offset=0x7FFFFFFFFFFFFFFF,
         int32_t record_count=-1,
     ):
-        """The records with ``start_offset`` <= offset < ``end_offset``, in order. ``record_count``: those in ``payload``, a part of them."""
+        """The records with ``start_offset`` <= offset < ``end_offset``, in order. ``record_count``: those in
+        ``payload``, a part of them."""
         cdef _Source source = self._source(payload)
         cdef cursor c
         cdef Record record = None
@@ -596,10 +605,11 @@ cdef class RecordBatch:
         return records
 
     def whole_records(self, payload, int32_t left, int32_t previous, *, bint last):
-        """(bytes, count, offset delta of the last) of the records that lie whole in ``payload``, a part of the uncompressed records.
+        """(bytes, count, offset delta of the last) of the records that lie whole in ``payload``, a part of the
+        uncompressed records.
 
-        ``left``: records of the batch from there on; ``previous``: offset delta of the one before, -1 for none; ``last``: nothing follows.
-        Raises CorruptError where they are wrong. Releases the GIL.
+        ``left``: records of the batch from there on; ``previous``: offset delta of the one before, -1 for none;
+        ``last``: nothing follows. Raises CorruptError where they are wrong. Releases the GIL.
         """
         cdef _Source source = self._source(payload)
         cdef batch_part part
@@ -614,8 +624,8 @@ cdef class RecordBatch:
         return part.size, part.count, part.previous
 
     def find_timestamp(self, int64_t timestamp, int64_t start_offset=0, payload=None, int32_t record_count=-1):
-        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least ``timestamp``. ``record_count``:
-        of the records in ``payload``, a part of them."""
+        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least
+        ``timestamp``. ``record_count``: of the records in ``payload``, a part of them."""
         cdef _Source source = self._source(payload)
         if record_count >= 0:
             source.header.record_count = record_count

@@ -1,5 +1,6 @@
 # distutils: sources = src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""BatchBuilder: records from Python objects into one batch, in memory that is reused. And Ack, which it makes one of for each record."""
+"""BatchBuilder: records from Python objects into one batch, in memory that is reused. And Ack, which it makes one
+of for each record."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -53,7 +54,8 @@ cdef enum:
 
 @cython.final
 cdef class _Memory:
-    """A block of memory that lends itself out, [start, end) at a time. It neither moves nor changes hands while a view of it is alive."""
+    """A block of memory that lends itself out, [start, end) at a time. It neither moves nor changes hands while a
+    view of it is alive."""
 
     cdef uint8_t *p
     cdef Py_ssize_t capacity
@@ -154,7 +156,8 @@ cdef tuple _normal_headers(headers):
 
 
 cdef object _header_value(object value):
-    """A header's value as bytes, copied from what lends them, together or not; None where it is a null of Arrow's."""
+    """A header's value as bytes, copied from what lends them, together or not; None where it is a null of
+    Arrow's."""
     cdef Py_buffer view
     if type(value) is memoryview and not value.contiguous:
         check_lent(value, "header value", PyMemoryView_GET_BUFFER(value).format, 1)
@@ -169,8 +172,8 @@ cdef object _header_value(object value):
 
 
 cdef tuple _pairs_of(object headers):
-    """Headers that are no tuple as one; None is none. An iterator is refused: a batch that is full has them read again for the next, and
-    finds none."""
+    """Headers that are no tuple as one; None is none. An iterator is refused: a batch that is full has them read
+    again for the next, and finds none."""
     cdef object pairs
     if headers is None:
         return ()
@@ -235,8 +238,8 @@ cdef object _whole(object given):
 
 
 cdef inline int64_t _timestamp(object given, int64_t latest) except? -2:
-    """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose its fraction in silence; a
-    bool is a slip. A time above ``latest`` is an InvalidTimestampError."""
+    """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose
+    its fraction in silence; a bool is a slip. A time above ``latest`` is an InvalidTimestampError."""
     cdef int64_t timestamp
     try:
         timestamp = PyLong_AsLongLong(given if PyLong_CheckExact(given) else _whole(given))
@@ -265,7 +268,8 @@ cdef int64_t LATEST = _TIMESTAMP_MAX
 
 
 def find_too_large(values, keys, headers, timestamps, Py_ssize_t size_max):
-    """The index of the first record that no batch of ``size_max`` bytes holds; how many there are where each fits."""
+    """The index of the first record that no batch of ``size_max`` bytes holds; how many there are where each
+    fits."""
     cdef list value_list = values if type(values) is list else list(values)
     cdef Py_ssize_t count = PyList_GET_SIZE(value_list)
     cdef list key_list = _as_list(keys, count, "keys")
@@ -415,7 +419,8 @@ cdef class BatchBuilder:
         return self._put(_field(value, value_held), _field(key, key_held), pairs, given) == 1
 
     def begin(self, outcome not None, list timestamps not None, Py_ssize_t size_limit):
-        """Begin the next batch, for ``gather``: its records are ``outcome``'s, and their timestamps are added to ``timestamps``.
+        """Begin the next batch, for ``gather``: its records are ``outcome``'s, and their timestamps are added to
+        ``timestamps``.
 
         What would make it longer than ``size_limit`` bytes goes into another one; a first record may be longer.
         """
@@ -449,9 +454,10 @@ cdef class BatchBuilder:
             if not PyLong_Check(timestamp):
                 timestamp = given
         ack = Ack.__new__(Ack)
-        # What might run Python code, and with it other threads, is behind us. From here on nothing does, and nothing lets go of
-        # the GIL: whose batch it is, the record, its index and its timestamp belong together, and no lock is needed. What might
-        # find no memory comes before the record counts.
+        # What might run Python code, and with it other threads, is behind us. From here on nothing
+        # does, and nothing lets go of the GIL: whose batch it is, the record, its index and its
+        # timestamp belong together, and no lock is needed. What might find no memory comes before
+        # the record counts.
         outcome = self.outcome
         if outcome is None:
             return None
@@ -467,7 +473,8 @@ cdef class BatchBuilder:
         return ack
 
     cdef Ack _gather_value(self, bytes value):
-        """The same for what is sent most, a value alone with the time of this machine's clock. None: nothing was taken; the other may take it."""
+        """The same for what is sent most, a value alone with the time of this machine's clock. None: nothing was
+        taken; the other may take it."""
         cdef Ack ack = Ack.__new__(Ack)  # first, as above
         cdef int64_t now = self._read_clock()
         cdef object outcome = self.outcome
@@ -499,7 +506,8 @@ cdef class BatchBuilder:
         return given
 
     def extend(self, values, keys, headers, timestamps, timestamp, Py_ssize_t start):
-        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing when it raises."""
+        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing
+        when it raises."""
         cdef list value_list = values if type(values) is list else list(values)
         cdef Py_ssize_t count = PyList_GET_SIZE(value_list)
         cdef list key_list = _as_list(keys, count, "keys")
@@ -613,7 +621,8 @@ cdef class BatchBuilder:
         return self.memory.lend(0, self.used)
 
     def payload(self):
-        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before going on."""
+        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before
+        going on."""
         self._check_open()
         return self.memory.lend(BATCH_HEADER_SIZE, self.used)
 
@@ -689,9 +698,11 @@ cdef class BatchBuilder:
         return 0
 
     cdef Py_ssize_t _add_plain_values(self, list values, Py_ssize_t i, int64_t timestamp) noexcept:
-        """Add ``values[i:]`` as long as they are bytes and fit the memory as it is; the index of the first that was not taken.
+        """Add ``values[i:]`` as long as they are bytes and fit the memory as it is; the index of the first that was
+        not taken.
 
-        What is sent most, so the loop is bare: it runs no Python code, and so nobody changes the list. REQUIRES one record before.
+        What is sent most, so the loop is bare: it runs no Python code, and so nobody changes the list. REQUIRES one
+        record before.
         """
         cdef Py_ssize_t count = PyList_GET_SIZE(values)
         cdef const uint8_t *end = self.memory.p + min(self.memory.capacity, self.size_target)
@@ -734,7 +745,8 @@ cdef class BatchBuilder:
         return 1
 
     cdef uint8_t *_write(self, Field value, Field key, tuple headers, int64_t timestamp) except? NULL:
-        """Write a record behind the last one, where it does not count yet; the byte behind it, NULL where it does not fit. Runs no Python code."""
+        """Write a record behind the last one, where it does not count yet; the byte behind it, NULL where it does
+        not fit. Runs no Python code."""
         cdef int64_t headers_size = _headers_size(headers) if len(headers) > 0 else 0
         cdef int32_t header_count = <int32_t>len(headers) if headers_size <= INT32_MAX else 0
         cdef Py_ssize_t size_max = self.size_max if self.record_count == 0 else self.size_target
@@ -786,7 +798,8 @@ cdef class Gathering:
         self.otherwise = otherwise
 
     def append(self, value, *, key=None, headers=(), timestamp=None):
-        """The Ack of one record: :meth:`BatchBuilder.gather` now, else ``otherwise(value, key, headers, timestamp)``."""
+        """The Ack of one record: :meth:`BatchBuilder.gather` now, else
+        ``otherwise(value, key, headers, timestamp)``."""
         cdef object ack = None
         if type(value) is bytes and key is None and type(headers) is tuple and len(<tuple>headers) == 0 and timestamp is None and self.now_ms is None:
             ack = self.builder._gather_value(<bytes>value)

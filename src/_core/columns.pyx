@@ -1,9 +1,9 @@
 # distutils: sources = src/_core/kernels/columns.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""Records to Arrow through the C data interface: buffer lifetimes, the GIL, capsules. What the columns are is in kernels/columns.h.
+"""Records to Arrow through the C data interface: buffer lifetimes, the GIL, capsules (columns: kernels/columns.h).
 
-Memory: a builder's blocks move to an ArrowBatch, which shares them with every array exported from it by a count. Releasing an array
-needs no GIL, because importers do it from their own threads while another one may hold it and wait for them. Large blocks that come
-back are kept for the next ones of their size, up to SPARE_SIZE_MAX bytes in a process.
+Memory: a builder's blocks move to an ArrowBatch, which counts the arrays exported from it. Releasing an array needs
+no GIL: importers release from their own threads, while another thread may hold the GIL and wait for them. Large
+blocks that come back are kept for the next ones of their size, up to SPARE_SIZE_MAX bytes in a process.
 """
 
 cimport cython
@@ -180,8 +180,9 @@ cdef class ArrowSchema:
 
 # -- blocks --
 
-# First touching a page costs more than filling it. So large blocks are kept when they come back, by any thread, and found again by
-# their size, lowest slot first: whoever streams gets the same few again, which are in the processor's cache.
+# First touching a page costs more than filling it. So large blocks are kept when they come back, by
+# any thread, and found again by their size, lowest slot first: whoever streams gets the same few
+# again, which are in the processor's cache.
 
 cdef struct Spare:
     void *block
@@ -254,7 +255,8 @@ cdef void give_block(void *block, int64_t size) noexcept nogil:
         tries += 1
     for i in range(SPARE_COUNT):
         if i == SPARE_HOT_COUNT and size >= LARGE_PAGE_SIZE:
-            # Cheap for large pages alone: of small ones each is visited, which costs as much as a seventh of filling them.
+            # Cheap for large pages alone: of small ones each is visited, which costs as much as a
+            # seventh of filling them.
             pages_spare(block, <size_t>size)
         if slot_put(&spares[i], spare):
             return

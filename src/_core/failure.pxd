@@ -1,7 +1,7 @@
 """The error that is set, put into words for who cannot take an exception.
 
-Met as C meets it: a try needs memory for its handler, and where even that fails, a function that may not raise answers 0, which says that
-all is well.
+Met as C meets it: a try needs memory for its handler, and where even that fails, a function that may not raise
+answers 0, which says that all is well.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -34,7 +34,8 @@ cdef inline PyObject *_text_or_null(PyObject *kind, PyObject *value) noexcept:
 
 
 cdef inline char *words_of_error() noexcept:
-    """The words of the error that is set, which is set no more: to be freed, NULL where there are none. Ctrl-C is on its way again."""
+    """The words of the error that is set, which is set no more: to be freed, NULL where there are none. Ctrl-C is
+    on its way again."""
     cdef PyObject *kind = NULL
     cdef PyObject *value = NULL
     cdef PyObject *trace = NULL

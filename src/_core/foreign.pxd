@@ -1,7 +1,8 @@
 """Arrow's structs as somebody else filled them, looked at before they are believed.
 
-What Arrow's C data interface forbids is a ValueError wherever it can be seen. It does not tell how large a buffer is: that one is
-as large as its last offset says has to be believed, but for views, whose buffers tell. What it leaves open, such as a name, may be missing.
+What Arrow's C data interface forbids is a ValueError wherever it can be seen. It does not tell how large a buffer
+is: that one is as large as its last offset says has to be believed, but for views, whose buffers tell. What it
+leaves open, such as a name, may be missing.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
@@ -50,8 +51,8 @@ cdef inline int check_schema(arrow_schema *schema) except -1:
 
 
 cdef inline int check_array(arrow_array *array, arrow_schema *schema, arrow_array *parent, int64_t buffer_count) except -1:
-    """It is one of ``schema``, with ``buffer_count`` buffers, and has the rows that ``parent`` shows of it (NULL: it has no parent, or one
-    whose offsets say which)."""
+    """It is one of ``schema``, with ``buffer_count`` buffers, and has the rows that ``parent`` shows of it (NULL:
+    it has no parent, or one whose offsets say which)."""
     cdef int64_t given = array.n_buffers
     if array.release == NULL:
         raise malformed(schema, "its array was taken already")
@@ -91,7 +92,8 @@ cdef inline int check_buffer(arrow_array *array, arrow_schema *schema, int64_t n
 
 
 cdef inline int check_root(arrow_array *array, arrow_schema *schema) except -1:
-    """A struct of columns, no row of which is null as a whole: what its columns hold there would be records that nobody sent."""
+    """A struct of columns, no row of which is null as a whole: what its columns hold there would be records that
+    nobody sent."""
     cdef bint found
     cdef int64_t i
     check_array(array, schema, NULL, 1)
@@ -112,8 +114,8 @@ cdef inline int check_root(arrow_array *array, arrow_schema *schema) except -1:
 cdef inline arrow_array *check_items(
     arrow_array *array, arrow_schema *schema, arrow_array *parent, int64_t buffer_count=2
 ) except NULL:
-    """A list, of whose schema and its child's the caller made sure: validity, and ``buffer_count`` - 1 buffers that say where the items of a
-    row are. Returns its items, whose columns are there, not looked at yet."""
+    """A list, of whose schema and its child's the caller made sure: validity, and ``buffer_count`` - 1 buffers that
+    say where the items of a row are. Returns its items, whose columns are there, not looked at yet."""
     cdef arrow_schema *item = schema.children[0]
     cdef arrow_array *items
     cdef int64_t i

@@ -1,4 +1,5 @@
-"""What may stand for bytes as a value, a key or the value of a header: whatever lends some, and does not lend what nobody can read again."""
+"""What may stand for bytes as a value, a key or the value of a header: whatever lends some, and does not lend what
+nobody can read again."""
 
 from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.string cimport strchr
@@ -47,7 +48,8 @@ cdef inline object refused(object data, str what, object error):
 
 
 cdef inline int borrow(object data, str what, Py_buffer *view) except -1:
-    """The bytes of ``data``, to be released; none (NULL, and -1 of them) where it is a null of Arrow's. ``what`` it is stands in errors."""
+    """The bytes of ``data``, to be released; none (NULL, and -1 of them) where it is a null of Arrow's. ``what`` it
+    is stands in errors."""
     cdef bint whole = True
     cdef int ndim
     if isinstance(data, str):
@@ -77,7 +79,8 @@ cdef inline int borrow(object data, str what, Py_buffer *view) except -1:
             check_lent(data, what, b"O", 1)
         ndim = view.ndim if whole else 1
         if ndim > 0 and type(data) is not memoryview:
-            # numpy's moments say that they are eight bytes in a row; what else they are they say as all its scalars do.
+            # numpy's moments say that they are eight bytes in a row; what else they are they say as
+            # all its scalars do.
             told = getattr(data, "ndim", None)
             if type(told) is int and told == 0:
                 ndim = 0

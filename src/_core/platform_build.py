@@ -1,5 +1,5 @@
-"""Builds ``pyreplog._core._platform`` from ``platform.c``, ``file.c`` and ``syncs.c`` (cffi, API mode). ``setup.py`` names it in
-``cffi_modules``.
+"""Builds ``pyreplog._core._platform`` from ``platform.c``, ``file.c`` and ``syncs.c`` (cffi, API mode).
+``setup.py`` names it in ``cffi_modules``.
 
 The declarations below repeat ``platform.h``, ``file.h`` and ``syncs.h``; the compiler checks them against those.
 """

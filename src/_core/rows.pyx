@@ -1,5 +1,6 @@
 # distutils: sources = src/_core/kernels/rows.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""RowEncoder: rows from Arrow arrays into record batches, one being gathered for each partition. The way back of columns.pyx."""
+"""RowEncoder: rows from Arrow arrays into record batches, one being gathered for each partition. The way back of
+columns.pyx."""
 
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release

@@ -215,7 +215,8 @@ cdef class TimeIndex:
         return self._at(self.entries.count - 1)
 
     def append(self, int64_t timestamp, int64_t offset):
-        """Add an entry. False when ``timestamp`` is not above the last one: nothing is added. CorruptError where the offset falls."""
+        """Add an entry. False when ``timestamp`` is not above the last one: nothing is added. CorruptError where
+        the offset falls."""
         cdef int32_t relative = 0
         cdef time_entry previous
         check(index_relative(offset, self.base_offset, &relative), self.entries.count * TIME_ENTRY_SIZE)
@@ -257,7 +258,8 @@ cdef class TimeIndex:
         return self.ends[slot] if slot < self.ends_count else 0
 
     cdef void _note_end(self, int64_t slot, int64_t position) noexcept nogil:
-        """The batch of the entry in ``slot`` is what the entry says, and ends at ``position``. Without memory it is looked at again."""
+        """The batch of the entry in ``slot`` is what the entry says, and ends at ``position``. Without memory it is
+        looked at again."""
         cdef int32_t *ends
         if position > INT32_MAX or slot >= self.entries.count:
             return
@@ -349,12 +351,14 @@ cdef class SegmentScanner:
 
     @property
     def needed(self):
-        """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else 0."""
+        """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else
+        0."""
         return self.wanted
 
     @property
     def gap(self):
-        """Whether a ``dense`` scan met a batch at ``position`` that does not begin at ``next_offset``: it was not looked at."""
+        """Whether a ``dense`` scan met a batch at ``position`` that does not begin at ``next_offset``: it was not
+        looked at."""
         return bool(self.has_gap)
 
     @property
@@ -397,7 +401,8 @@ cdef class SegmentScanner:
         return self.scan.bytes_since_entry
 
     def offset_entries(self):
-        """``.index`` content: one entry for each batch that starts more than ``index_interval`` bytes after the last entry's."""
+        """``.index`` content: one entry for each batch that starts more than ``index_interval`` bytes after the
+        last entry's."""
         return _entries_bytes(&self.offset_index, 0, OFFSET_ENTRY_SIZE)
 
     def time_entries(self):
@@ -443,7 +448,8 @@ cdef class SegmentScanner:
         return p - start
 
     cdef int _add_entry(self, int64_t position) except -1 nogil:
-        """(last offset, position) of the batch just taken. Positions that no entry can hold get none: no segment is that long."""
+        """(last offset, position) of the batch just taken. Positions that no entry can hold get none: no segment is
+        that long."""
         cdef int32_t relative = <int32_t>(self.scan.next_offset - 1 - self.scan.base_offset)
         if position > INT32_MAX:
             return 0
@@ -459,7 +465,8 @@ cdef class SegmentScanner:
 
 
 def find_offset(data, int64_t offset):
-    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``; else (-1, where to go on)."""
+    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``; else (-1, where to
+    go on)."""
     cdef Py_buffer view
     cdef int64_t size = 0
     cdef int64_t position
@@ -484,7 +491,8 @@ def find_timestamp(data, int64_t timestamp):
     return (position, size)
 
 
-# Read at first where only headers are looked at; at once where what is to be walked is no more; and at most.
+# Read at first where only headers are looked at; at once where what is to be walked is no more; and
+# at most.
 cdef enum:
     SEEK_STEP = 512
     SEEK_SPAN = 24 * 1024
@@ -492,7 +500,8 @@ cdef enum:
 
 
 cdef inline int64_t _slot_of(OffsetIndex offsets, int64_t guess, int32_t relative) noexcept nogil:
-    """As ``offset_index_lookup``. Most time entries were made together with the offset entry in the same slot: ``guess``."""
+    """As ``offset_index_lookup``. Most time entries were made together with the offset entry in the same slot:
+    ``guess``."""
     if guess < offsets.entries.count and offset_entry_at(offsets.entries.p, guess).relative_offset == relative:
         return guess
     return offset_index_lookup(offsets.entries.p, offsets.entries.count, relative)
@@ -500,7 +509,8 @@ cdef inline int64_t _slot_of(OffsetIndex offsets, int64_t guess, int32_t relativ
 
 @cython.final
 cdef class TimeSearch:
-    """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the record or gives up."""
+    """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the
+    record or gives up."""
 
     cdef TimeIndex times
     cdef int64_t timestamp
@@ -543,7 +553,8 @@ cdef class TimeSearch:
         last = time_index_lookup(times.entries.p, times.entries.count, timestamp - 1) if timestamp > 0 else -1
         slot = -1
         if last >= 0:
-            # Up to the batch of the last entry below nothing is new enough, if that batch is what the entry says: it has to be looked at.
+            # Up to the batch of the last entry below nothing is new enough, if that batch is what
+            # the entry says: it has to be looked at.
             entry = time_entry_at(times.entries.p, last)
             slot = _slot_of(offsets, last, entry.relative_offset)
             if slot >= 0 and offset_entry_at(entries, slot).relative_offset == entry.relative_offset:
@@ -564,7 +575,8 @@ cdef class TimeSearch:
         self.anchor_last = -1
         self.expected = offsets.base_offset
         if self.anchor_slot >= 0 and times._end_of(self.anchor_slot):
-            # It was looked at before: what it says of all up to its batch holds, and the search begins behind that.
+            # It was looked at before: what it says of all up to its batch holds, and the search
+            # begins behind that.
             self.at = times._end_of(self.anchor_slot)
             self.expected = self.search_start + 1
             self.anchor_slot = -1
@@ -659,7 +671,8 @@ cdef class TimeSearch:
                 if header.attributes & ATTRIBUTE_CODEC:
                     break
                 if header.size > end - p:
-                    # Once more from here, unless that is what was asked for: then the file is shorter than it was.
+                    # Once more from here, unless that is what was asked for: then the file is
+                    # shorter than it was.
                     if self.at == before and self.want >= header.size:
                         break
                     self.want = header.size

@@ -1,5 +1,6 @@
 # distutils: sources = src/_core/kernels/table.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""ArrowRows: an Arrow table of keys, values, headers and timestamps, into record batches. The way back of columns.pyx."""
+"""ArrowRows: an Arrow table of keys, values, headers and timestamps, into record batches. The way back of
+columns.pyx."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -215,7 +216,8 @@ cdef int _header_fields(arrow_schema *schema, arrow_schema *item) except -1:
 
 
 cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
-    """A list of any layout of structs of key and value, or a map. Lists that are all empty may be of any type: what made them saw no header."""
+    """A list of any layout of structs of key and value, or a map. Lists that are all empty may be of any type: what
+    made them saw no header."""
     cdef arrow_schema *item
     cdef arrow_array *items
     cdef table_bytes lists
@@ -429,7 +431,8 @@ cdef class ArrowRows:
         raise IndexError(f"row {row} of {self.row_count}")
 
     def encode(self, int64_t row, int64_t timestamp, target, size_target=None):
-        """Write a batch of the rows from ``row`` on into ``target``: (the first row that was not taken, bytes written)."""
+        """Write a batch of the rows from ``row`` on into ``target``: (the first row that was not taken, bytes
+        written)."""
         cdef Py_buffer view
         cdef table_batch batch
         cdef batch_header header

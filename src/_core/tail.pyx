@@ -1,9 +1,11 @@
 # distutils: sources = src/_core/kernels/segment.c src/_core/kernels/legacy.c src/_core/kernels/index.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read hands out.
+"""The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read
+hands out.
 
-Followers and readers near the end are served from the very buffers that were appended, without a copy or a system call; others by
-``pread``. Every batch of a replicated log passes through here three times, so it is compiled. What happens seldom is in Python: here are
-the batches that follow the one before, and whatever else they turn out to be is left to the caller, untouched.
+Followers and readers near the end are served from the very buffers that were appended, without a copy or a system
+call; others by ``pread``. Every batch of a replicated log passes through here three times, so it is compiled. What
+happens seldom is in Python: here are the batches that follow the one before, and whatever else they turn out to be
+is left to the caller, untouched.
 """
 
 cimport cython
@@ -57,7 +59,8 @@ cdef int64_t position_of(object batches, int64_t offset) except -1:
 
 
 cdef int64_t whole_size(object batches, int64_t end_offset, int64_t size_max) except -1:
-    # Of the leading whole batches that end at or below `end_offset`, at least one where one is whole.
+    # Of the leading whole batches that end at or below `end_offset`, at least one where one is
+    # whole.
     cdef Py_buffer view
     PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
     cdef int64_t size = segment_whole_batches(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, end_offset, size_max)
@@ -120,7 +123,8 @@ cdef class TailBudget:
         return len(self._tails)
 
     cdef int _enter(self, TailCache tail) except -1:
-        # `tail` is about to keep something. Before it does: what is kept must not be told to have failed.
+        # `tail` is about to keep something. Before it does: what is kept must not be told to have
+        # failed.
         self._tails.append(tail)
         tail._place = len(self._tails) - 1
         return 0
@@ -132,7 +136,8 @@ cdef class TailBudget:
         tail._charged = size
         tail._is_used = True
         while self.size > self.size_max and len(self._tails) > 1:
-            # The hand goes round; who was not appended to since it came by last gives up what it keeps.
+            # The hand goes round; who was not appended to since it came by last gives up what it
+            # keeps.
             if self._hand >= len(self._tails):
                 self._hand = 0
             other = <TailCache>self._tails[self._hand]
@@ -186,7 +191,8 @@ cdef class TailCache:
             entry = <_Entry>entries[-1]
             if entry.end != start:
                 self._drop()
-        # All that needs memory comes before anything is kept: where this fails, whoever calls fills the bytes of `data` anew.
+        # All that needs memory comes before anything is kept: where this fails, whoever calls fills
+        # the bytes of `data` anew.
         if self._first >= COMPACT_COUNT:
             del entries[: self._first]
             self._first = 0
@@ -233,7 +239,8 @@ cdef class TailCache:
         cdef int64_t taken
         while True:
             if entry.end > end_offset or total + size > size_max:
-                # Part of an entry may still fit: it can be many batches. The very first batch is given whatever its size.
+                # Part of an entry may still fit: it can be many batches. The very first batch is
+                # given whatever its size.
                 taken = whole_size(view, end_offset, size_max - total)
                 if taken and (total == 0 or total + taken <= size_max):
                     parts.append(view[:taken])
@@ -406,7 +413,8 @@ cdef struct Given:
 @cython.final
 @cython.freelist(8)
 cdef class _Group:
-    # Batches that are looked at before any of them is written, and written at once. Their memory is held until the group is gone.
+    # Batches that are looked at before any of them is written, and written at once. Their memory is
+    # held until the group is gone.
 
     cdef Given single  # most groups are of one
     cdef Given *given
@@ -583,7 +591,8 @@ cdef class SegmentEnd:
         return 0
 
     cdef bint _make_entry(self, int64_t last_offset, int64_t position) except -1:
-        # Whether there is one now. The batch counts without it: an entry is a hint, and the next batch may have one.
+        # Whether there is one now. The batch counts without it: an entry is a hint, and the next
+        # batch may have one.
         cdef bint made = False
         try:
             self._indexes.offsets.append(last_offset, position)
@@ -663,7 +672,8 @@ cdef class SegmentEnd:
         return places
 
     cdef bint _may_follow(self, _Group group, int64_t base, int64_t size_max, object producers) except -1:
-        # Whether the newest of `group` can be stamped, given offsets from `base` on, and appended behind the others.
+        # Whether the newest of `group` can be stamped, given offsets from `base` on, and appended
+        # behind the others.
         cdef Given *given = &group.given[group.count - 1]
         cdef batch_header *header = &given.header
         cdef batch_header *before

@@ -1,7 +1,7 @@
 """The replicated log you import: an embedded, Kafka-format commit log for Python.
 
-``open_log`` keeps one durable log in a folder. ``Cluster`` replicates topics over several nodes in this process. ``docs/tutorial.md``
-begins at the beginning, ``docs/reference/api.md`` has every name.
+``open_log`` keeps one durable log in a folder. ``Cluster`` replicates topics over several nodes in this process.
+``docs/tutorial.md`` begins at the beginning, ``docs/reference/api.md`` has every name.
 """
 
 from __future__ import annotations
@@ -80,7 +80,15 @@ from pyreplog.errors import (
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record, RecordBatch
 from pyreplog.runtime import Log, open_log
-from pyreplog.values import BackupProgress, BackupReport, LogStats, RecordMetadata, RecoveryProgress, TimestampType, TopicPartition
+from pyreplog.values import (
+    BackupProgress,
+    BackupReport,
+    LogStats,
+    RecordMetadata,
+    RecoveryProgress,
+    TimestampType,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from pyreplog import aio as aio
@@ -215,7 +223,8 @@ _LATER: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """What a cluster needs is loaded when somebody asks for it: it takes longer to load than a log to open. So are whole modules."""
+    """What a cluster needs is loaded when somebody asks for it: it takes longer to load than a log to open. So are
+    whole modules."""
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     room = _LATER.get(name)

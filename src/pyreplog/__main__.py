@@ -1,6 +1,7 @@
 """The command ``replog``, and ``python -m pyreplog``, where its script is not on the path.
 
-Loading the command takes longer than many of its answers: it is done where Ctrl-C is met, so nothing else may be imported above.
+Loading the command takes longer than many of its answers: it is done where Ctrl-C is met, so nothing else may be
+imported above.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ def main() -> int:
         from pyreplog.cli.main import main as run  # noqa: PLC0415  (see above)
     except KeyboardInterrupt:
         _say()
-        # Python ends by the signal in spite of any exit code where it came within an `exec` of text, such as a dataclass is made by.
-        # Nothing is open yet.
+        # Python ends by the signal in spite of any exit code where it came within an `exec` of
+        # text, such as a dataclass is made by. Nothing is open yet.
         os._exit(_INTERRUPTED)
     try:
         return run()

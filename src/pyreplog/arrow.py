@@ -1,7 +1,9 @@
-"""Logs as Arrow: :class:`Scan` is what ``log.scan()`` and ``topic.scan()`` return; :func:`rows_of` takes what ``append_arrow`` is given.
+"""Logs as Arrow: :class:`Scan` is what ``log.scan()`` and ``topic.scan()`` return; :func:`rows_of` takes what
+``append_arrow`` is given.
 
-It speaks the Arrow C stream interface, so pyarrow, Polars, DuckDB and pandas read it without a copy, and this module needs none of them.
-Which rows: offsets and timestamps select exactly; the time index only skips what cannot match.
+It speaks the Arrow C stream interface, so pyarrow, Polars, DuckDB and pandas read it without a copy, and this
+module needs none of them. Which rows: offsets and timestamps select exactly; the time index only skips what cannot
+match.
 """
 
 from __future__ import annotations
@@ -13,7 +15,14 @@ from typing import Any, Final, NoReturn, Protocol, SupportsIndex, TypedDict
 
 from pyreplog._core import COLUMNS, LOG_COLUMN, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
-from pyreplog.errors import BatchTooLargeError, ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
+from pyreplog.errors import (
+    BatchTooLargeError,
+    ConfigError,
+    CorruptError,
+    CorruptLogError,
+    InternalError,
+    OffsetOutOfRangeError,
+)
 from pyreplog.ports import Buffer
 from pyreplog.record import Part, RecordBatch, parts_of
 from pyreplog.timestamps import datetime_ms
@@ -49,9 +58,11 @@ _LEFT_OUT: Final = frozenset(("topic", "timestampType", "leaderEpoch"))
 BATCH_ROWS_MAX: Final = 32768
 """Rows of one Arrow batch."""
 BATCH_SIZE: Final = 2 << 20
-"""Bytes of keys, values and headers at which an Arrow batch ends; only a single larger record batch makes it larger."""
+"""Bytes of keys, values and headers at which an Arrow batch ends; only a single larger record batch makes it
+larger."""
 READ_SIZE: Final = 1 << 19
-"""Bytes asked of a source at first: what stays in a processor's near cache until it is columns, beside the columns themselves."""
+"""Bytes asked of a source at first: what stays in a processor's near cache until it is columns, beside the columns
+themselves."""
 
 
 class _Selection(TypedDict):
@@ -63,7 +74,8 @@ class _Selection(TypedDict):
 
 
 class BatchSource(Protocol):
-    """One partition to be read: a :class:`pyreplog.log.LogReader`, or a live log of the runtime. Safe to read from any thread."""
+    """One partition to be read: a :class:`pyreplog.log.LogReader`, or a live log of the runtime. Safe to read from
+    any thread."""
 
     @property
     def start_offset(self) -> int:
@@ -85,12 +97,13 @@ class BatchSource(Protocol):
         ...
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches as stored, from the one that holds ``offset`` (or the first behind it), about ``size_max`` bytes and at least one;
-        empty at the end."""
+        """Whole batches as stored, from the one that holds ``offset`` (or the first behind it), about ``size_max``
+        bytes and at least one; empty at the end."""
         ...
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp``; None where there is none."""
+        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp``; None where there is
+        none."""
         ...
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
@@ -99,7 +112,8 @@ class BatchSource(Protocol):
 
 
 def timestamp_ms(value: object, name: str) -> int:
-    """``value`` in ms since 1970: a whole number, or an aware datetime (a part of a ms counts up, so that "at or after" stays exact)."""
+    """``value`` in ms since 1970: a whole number, or an aware datetime (a part of a ms counts up, so that "at or
+    after" stays exact)."""
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
         return value
     if isinstance(value, datetime):
@@ -135,8 +149,8 @@ def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...], *,
 def rows_of(source: object) -> ArrowRows:
     """The rows of a table, record batch or stream that speaks Arrow's C interfaces, which is read to its end.
 
-    Raises TypeError for anything else and for columns of the wrong type, ConfigError where ``value`` is missing, and for a column of
-    another name, which would be lost in silence.
+    Raises TypeError for anything else and for columns of the wrong type, ConfigError where ``value`` is missing,
+    and for a column of another name, which would be lost in silence.
     """
     _check_no_objects(source)
     rows = ArrowRows(source)
@@ -146,7 +160,10 @@ def rows_of(source: object) -> ArrowRows:
             if name.startswith("__index_level_"):
                 why = ": pandas hands the frame's index over as a column; leave it out by .reset_index(drop=True)"
             elif name == LOG_COLUMN:
-                why = ": a record cannot hold the log that it came from; name the columns to append, as in scan(paths, columns=[...])"
+                why = (
+                    ": a record cannot hold the log that it came from; name the columns to append, as in scan(paths,"
+                    " columns=[...])"
+                )
             raise ConfigError(f"unknown column {name!r}{why}")
         if name in rows.names[:position]:
             raise ConfigError(f"column {name!r} is there twice")
@@ -156,18 +173,22 @@ def rows_of(source: object) -> ArrowRows:
 
 
 def _check_no_objects(source: object) -> None:
-    """Raises TypeError for a Polars frame with a column of Python objects: what it hands over as Arrow is their addresses in memory, as
-    bytes that look like any other."""
+    """Raises TypeError for a Polars frame with a column of Python objects: what it hands over as Arrow is their
+    addresses in memory, as bytes that look like any other."""
     polars: Any = sys.modules.get("polars")
     if polars is None or not isinstance(source, polars.DataFrame):
         return
     for name, kind in source.schema.items():
         if kind == polars.Object:
-            raise TypeError(f"column {name} holds Python objects, as Polars keeps bytearrays, for example; it must be binary or string")
+            raise TypeError(
+                f"column {name} holds Python objects, as Polars keeps bytearrays, for example; it must be binary or"
+                " string"
+            )
 
 
 def check_range(start: int | None, end: int | None, start_timestamp: int | None, end_timestamp: int | None) -> None:
-    """Raises :class:`ConfigError` where a range ends before it begins. An offset below 0 is in no log, and refused with its bounds."""
+    """Raises :class:`ConfigError` where a range ends before it begins. An offset below 0 is in no log, and refused
+    with its bounds."""
     if start is not None and end is not None and start > end >= 0:
         raise ConfigError(f"start {start} lies behind end {end}")
     if start_timestamp is not None and end_timestamp is not None and start_timestamp > end_timestamp:
@@ -183,9 +204,10 @@ def _checked_offset(value: object, name: str) -> int | None:
 class Scan:
     """Rows of one log or of a topic's partitions, read anew each time somebody asks for the stream.
 
-    Hand it to anything that takes Arrow: ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``, ``duckdb.from_arrow(scan)``. Each pass
-    sees what was readable when it began. Partitions come one after another, each in offset order. Raises :class:`ConfigError` and
-    :class:`OffsetOutOfRangeError` when it is made; what goes wrong while it is read reaches the importer as its own kind of error.
+    Hand it to anything that takes Arrow: ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``,
+    ``duckdb.from_arrow(scan)``. Each pass sees what was readable when it began. Partitions come one after another,
+    each in offset order. Raises :class:`ConfigError` and :class:`OffsetOutOfRangeError` when it is made; what goes
+    wrong while it is read reaches the importer as its own kind of error.
     """
 
     def __init__(
@@ -203,12 +225,13 @@ class Scan:
         spread: bool = False,
         logs: Sequence[str] = (),
     ) -> None:
-        """``sources`` are (partition, where to read it). ``start`` and ``end`` are offsets of each partition, ``end`` not included;
-        ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, the end not included. A record without a
-        timestamp is in no timestamp range. ``name`` is what errors call it.
+        """``sources`` are (partition, where to read it). ``start`` and ``end`` are offsets of each partition,
+        ``end`` not included; ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, the
+        end not included. A record without a timestamp is in no timestamp range. ``name`` is what errors call it.
         ``checked`` says that the sources check the CRC of what they read, as :class:`pyreplog.log.LogReader` does.
-        ``spread``: the sources share what there is, so one that ends before ``start`` has no rows; where nobody says so, that is an error.
-        ``logs``: the name of each source's log, if the sources belong to several. It is the value of the column ``log``.
+        ``spread``: the sources share what there is, so one that ends before ``start`` has no rows; where nobody
+        says so, that is an error. ``logs``: the name of each source's log, if the sources belong to several. It is
+        the value of the column ``log``.
         """
         self._sources = tuple(sources)
         self._logs = tuple(logs) or ("",) * len(self._sources)
@@ -227,7 +250,8 @@ class Scan:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Scan cannot be copied or pickled: it reads the files that its log has open. Send what it holds: pyarrow.table(scan)"
+            "a Scan cannot be copied or pickled: it reads the files that its log has open. Send what it holds:"
+            " pyarrow.table(scan)"
         )
 
     @property
@@ -243,12 +267,13 @@ class Scan:
         return ArrowSchema(self._columns).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A capsule of a fresh pass over the rows. ``requested_schema`` is not acted on, as the interface allows."""
+        """A capsule of a fresh pass over the rows. ``requested_schema`` is not acted on, as the interface
+        allows."""
         return ArrowStream(self._columns, self.batches()).__arrow_c_stream__(requested_schema)
 
     def batches(self) -> Iterator[ArrowBatch]:
-        """A fresh pass as Arrow batches (each speaks ``__arrow_c_array__``), of at most 32768 rows and about 2 MiB, or, where
-        that is more, one batch of the log. Errors come as they are."""
+        """A fresh pass as Arrow batches (each speaks ``__arrow_c_array__``), of at most 32768 rows and about 2 MiB,
+        or, where that is more, one batch of the log. Errors come as they are."""
         builder = ColumnsBuilder(self._columns)
         before = ""
         for log, (partition, source) in zip(self._logs, self._sources, strict=True):
@@ -274,7 +299,9 @@ class Scan:
             raise OffsetOutOfRangeError(self._end, first, last, log=where)
         return start, last if self._end is None else min(self._end, last)
 
-    def _partition(self, builder: ColumnsBuilder, log: str, partition: int, source: BatchSource) -> Iterator[ArrowBatch]:
+    def _partition(
+        self, builder: ColumnsBuilder, log: str, partition: int, source: BatchSource
+    ) -> Iterator[ArrowBatch]:
         """The Arrow batches that one partition completes; what is left stays in ``builder``."""
         source.refresh()
         where = self._where(log, partition)
@@ -302,10 +329,19 @@ class Scan:
         except CorruptLogError:
             raise  # says where already
         except CorruptError as error:
-            raise source.damage(offset if builder.next_offset == before else max(offset, builder.next_offset), error.reason) from error
+            raise source.damage(
+                offset if builder.next_offset == before else max(offset, builder.next_offset), error.reason
+            ) from error
 
     def _chunk(
-        self, builder: ColumnsBuilder, log: str, partition: int, source: BatchSource, data: memoryview, start: int, end: int
+        self,
+        builder: ColumnsBuilder,
+        log: str,
+        partition: int,
+        source: BatchSource,
+        data: memoryview,
+        start: int,
+        end: int,
     ) -> Generator[ArrowBatch, None, bool]:
         """Add the batches of ``data``, handing out what becomes full; returns whether ``end`` was reached."""
         selection = _Selection(
@@ -318,7 +354,12 @@ class Scan:
         position = 0
         while True:
             position = builder.extend(
-                data, position, **selection, check_crc=not self._checked, row_limit=BATCH_ROWS_MAX, size_limit=BATCH_SIZE
+                data,
+                position,
+                **selection,
+                check_crc=not self._checked,
+                row_limit=BATCH_ROWS_MAX,
+                size_limit=BATCH_SIZE,
             )
             if position == len(data):
                 return False
@@ -343,7 +384,9 @@ class Scan:
             position += batch.size
 
 
-def _unpacked(builder: ColumnsBuilder, log: str, batch: RecordBatch, parts: Iterator[Part], selection: _Selection) -> Iterator[ArrowBatch]:
+def _unpacked(
+    builder: ColumnsBuilder, log: str, batch: RecordBatch, parts: Iterator[Part], selection: _Selection
+) -> Iterator[ArrowBatch]:
     """Add the records of a compressed batch, handing out what becomes full."""
     for payload, count, last_offset in parts:
         size = 0 if payload is None else memoryview(payload).nbytes
@@ -356,8 +399,9 @@ def _unpacked(builder: ColumnsBuilder, log: str, batch: RecordBatch, parts: Iter
 
 
 def _next_size(asked: int, got: int) -> int:
-    """Bytes to ask for after ``got`` of ``asked`` came, in whole batches: a bit more than these were, so that as many like them are read
-    to their end and little behind it. That is kept to as long as it comes true. Where little came a segment ended, which says nothing."""
+    """Bytes to ask for after ``got`` of ``asked`` came, in whole batches: a bit more than these were, so that as
+    many like them are read to their end and little behind it. That is kept to as long as it comes true. Where
+    little came a segment ended, which says nothing."""
     if asked - asked // 32 <= got <= asked - asked // 128:
         return asked
     if got > asked:  # one batch, which was read twice
@@ -368,5 +412,6 @@ def _next_size(asked: int, got: int) -> int:
 
 
 def _finished(builder: ColumnsBuilder, log: str) -> list[ArrowBatch]:
-    """The rows of ``log`` that were gathered; a single record batch may have made it longer than a batch should be."""
+    """The rows of ``log`` that were gathered; a single record batch may have made it longer than a batch should
+    be."""
     return builder.finish(log).slices(BATCH_ROWS_MAX)

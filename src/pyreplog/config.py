@@ -1,7 +1,7 @@
 """Settings: frozen values with limits, units in their names. A topic's settings use Kafka's own keys outside.
 
-``LogConfig.from_mapping({"segment.bytes": 1048576})`` checks keys, types and limits; an unknown key is a :class:`ConfigError`
-with the nearest known one.
+``LogConfig.from_mapping({"segment.bytes": 1048576})`` checks keys, types and limits; an unknown key is a
+:class:`ConfigError` with the nearest known one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ INT32_MAX: Final = 2**31 - 1
 RECORDS_SIZE_MAX: Final = 64 << 20
 """Most bytes that the records of a compressed batch may have uncompressed when it is appended here."""
 MAX_BATCH_BYTES: Final = 1 << 30
-"""Default of ``max_batch_bytes``: the most bytes that a reader unpacks of one compressed batch, in parts of a few MiB."""
+"""Default of ``max_batch_bytes``: the most bytes that a reader unpacks of one compressed batch, in parts of a few
+MiB."""
 
 T = TypeVar("T")
 Durability = Literal["sync", "os"]
@@ -72,7 +73,8 @@ def default_min_insync_replicas(replication_factor: int) -> int:
 
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
-    """``"; did you mean 'x'?"`` where something near is known, else the list of what is (of a long one the beginning)."""
+    """``"; did you mean 'x'?"`` where something near is known, else the list of what is (of a long one the
+    beginning)."""
     near = meant(word, known)
     if near:
         return near
@@ -87,10 +89,11 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Which of ``known`` was meant by ``word``: the one that it begins, or a slip of the keys away from it; None where none is near.
+    """Which of ``known`` was meant by ``word``: the one that it begins, or a slip of the keys away from it; None
+    where none is near.
 
-    A slip is a letter too many, too few or wrong, or two that changed places; one for every three letters. Leading dashes and upper case
-    make no difference. A wrong answer is worse than none.
+    A slip is a letter too many, too few or wrong, or two that changed places; one for every three letters. Leading
+    dashes and upper case make no difference. A wrong answer is worse than none.
     """
     names = tuple(known)
     asked = word.lstrip("-").lower()
@@ -127,7 +130,8 @@ def _slips(one: str, other: str, limit: int) -> int:
 
 
 def check_number(settings: object, field: str, low: int, high: int | None = None, name: str | None = None) -> None:
-    """Have a field of frozen ``settings`` hold an int, whatever :func:`whole` takes for one. ``name``: what users call it."""
+    """Have a field of frozen ``settings`` hold an int, whatever :func:`whole` takes for one. ``name``: what users
+    call it."""
     value = getattr(settings, field)
     number = whole(name or field, value, low, high)
     if number is not value:
@@ -135,20 +139,23 @@ def check_number(settings: object, field: str, low: int, high: int | None = None
 
 
 def check_flag(name: str, value: object, otherwise: str = "") -> None:
-    """Raises :class:`ConfigError` unless ``value`` is True or False: ``"no"`` would count as True. ``otherwise``: what else is taken."""
+    """Raises :class:`ConfigError` unless ``value`` is True or False: ``"no"`` would count as True. ``otherwise``:
+    what else is taken."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name} is {_shown(value)}; it must be True{',' if otherwise else ' or'} False{otherwise}")
 
 
 def check_permissions(value: object) -> Permissions:
-    """``value``, which says who may write to a log's folders. Raises :class:`ConfigError` for none of :data:`PERMISSIONS`."""
+    """``value``, which says who may write to a log's folders. Raises :class:`ConfigError` for none of
+    :data:`PERMISSIONS`."""
     if value not in PERMISSIONS:
         raise ConfigError(f"permissions is {_shown(value)}; it must be one of {', '.join(map(repr, PERMISSIONS))}")
     return value
 
 
 def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
-    """``value`` as an int: any whole number, numpy's too, from ``low`` to ``high``. Raises :class:`ConfigError` for anything else."""
+    """``value`` as an int: any whole number, numpy's too, from ``low`` to ``high``. Raises :class:`ConfigError` for
+    anything else."""
     if type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool)):
         number = operator.index(value)
         if (low is None or number >= low) and (high is None or number <= high):
@@ -158,7 +165,8 @@ def whole(name: str, value: object, low: int | None = None, high: int | None = N
 
 
 def listed(values: Iterable[T], many: str, one: str) -> list[T]:
-    """The ``values`` of a call of ``many``, to be read more than once. TypeError for what ``one`` takes: a single value, or no list."""
+    """The ``values`` of a call of ``many``, to be read more than once. TypeError for what ``one`` takes: a single
+    value, or no list."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"values is one {type(values).__name__}; {many} takes a list of them, {one} takes one")
     if not isinstance(values, Iterable):
@@ -167,7 +175,8 @@ def listed(values: Iterable[T], many: str, one: str) -> list[T]:
 
 
 def check_seconds(name: str, value: object, without: str = "for ever") -> float | None:
-    """What a timeout says, in seconds; None where it never passes (None, or infinite). ``without``: what None means.
+    """What a timeout says, in seconds; None where it never passes (None, or infinite). ``without``: what None
+    means.
 
     Raises :class:`ConfigError` for what is below 0, not a number (nan too), or no time at all.
     """
@@ -180,7 +189,8 @@ def check_seconds(name: str, value: object, without: str = "for ever") -> float 
 
 
 def milliseconds(name: str, value: object) -> float:
-    """A span of ``value`` ms. Raises :class:`ConfigError` for what is below 0, not a number (nan too), or beyond what a float holds."""
+    """A span of ``value`` ms. Raises :class:`ConfigError` for what is below 0, not a number (nan too), or beyond
+    what a float holds."""
     span = _span(value)
     if not span >= 0:
         raise ConfigError(f"{name} is {_shown(value)}; it must be milliseconds from 0 (never wait)")
@@ -202,13 +212,17 @@ def check_callable(name: str, value: object, what: str) -> None:
 
 
 def check_methods(name: str, value: object, methods: Iterable[str], what: str) -> None:
-    """Raises :class:`ConfigError` unless ``value`` is None or an object with these ``methods``. ``what`` it is to be."""
-    if value is not None and (isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods)):
+    """Raises :class:`ConfigError` unless ``value`` is None or an object with these ``methods``. ``what`` it is to
+    be."""
+    if value is not None and (
+        isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods)
+    ):
         raise ConfigError(f"{name} is {_shown(value)}; it must be {what}")
 
 
 class _Fields:
-    """What the functions of ``dataclasses`` look for, made when one does first: to load that module takes longer than to open a log."""
+    """What the functions of ``dataclasses`` look for, made when one does first: to load that module takes longer
+    than to open a log."""
 
     def __init__(self) -> None:
         self._made: dict[type, dict[str, Field[Any]]] = {}
@@ -232,11 +246,14 @@ class _Signature:
 
         kinds = get_type_hints(owner)
         kind = Parameter.POSITIONAL_OR_KEYWORD
-        return Signature([Parameter(name, kind, default=value, annotation=kinds[name]) for name, value in owner._defaults.items()])
+        return Signature(
+            [Parameter(name, kind, default=value, annotation=kinds[name]) for name, value in owner._defaults.items()]
+        )
 
 
 class _Texts(dict[str, str]):
-    """The names of a class's slots and what is written below them in its source, which is read when ``help()`` asks for the first."""
+    """The names of a class's slots and what is written below them in its source, which is read when ``help()`` asks
+    for the first."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__(dict.fromkeys(names, ""))
@@ -313,7 +330,11 @@ class _Settings(metaclass=_SettingsType):
         return tuple([getattr(self, name) for name in self._defaults])
 
     def __eq__(self, other: object) -> bool:
-        return self._values() == other._values() if isinstance(other, _Settings) and type(other) is type(self) else NotImplemented
+        return (
+            self._values() == other._values()
+            if isinstance(other, _Settings) and type(other) is type(self)
+            else NotImplemented
+        )
 
     def __hash__(self) -> int:
         return hash(self._values())
@@ -338,19 +359,22 @@ class LogConfig(_Settings):
     segment_ms: int = 7 * 24 * 3600 * 1000
     """A segment is closed by an append this much later than its first record."""
     segment_jitter_ms: int = 0
-    """Each segment is closed up to this much earlier than ``segment.ms`` says, drawn at random, so that not all are closed at once."""
+    """Each segment is closed up to this much earlier than ``segment.ms`` says, drawn at random, so that not all are
+    closed at once."""
     segment_index_bytes: int = 10 << 20
     """Room of one index file."""
     index_interval_bytes: int = 4096
     """One index entry where more than this lies before a batch."""
     preallocate: bool = False
-    """Reserve the whole of ``segment.bytes`` when a segment is begun, and give back what is left when it is closed."""
+    """Reserve the whole of ``segment.bytes`` when a segment is begun, and give back what is left when it is
+    closed."""
     retention_ms: int = -1
     """A segment may go once its newest record is older than this. -1: records do not go by age."""
     retention_bytes: int = -1
     """The oldest segments may go as long as this much is left without them. -1: records do not go by size."""
     file_delete_delay_ms: int = 60_000
-    """Files of segments that went stay this long under the name ``.deleted``, for readers that are on their way to them."""
+    """Files of segments that went stay this long under the name ``.deleted``, for readers that are on their way to
+    them."""
     max_message_bytes: int = 1048588
     """Largest batch, header included. Where the leader compresses, it has at most 64 MiB before that."""
     compression_type: str = "producer"
@@ -366,13 +390,14 @@ class LogConfig(_Settings):
     flush_ms: int = INT64_MAX
     """An ``os`` log is synced when something has been unsynced for this long."""
     cleanup_policy: str = "delete"
-    """Old segments go, as ``retention.ms`` and ``retention.bytes`` say. Kafka's ``compact`` is refused: nothing is compacted here."""
+    """Old segments go, as ``retention.ms`` and ``retention.bytes`` say. Kafka's ``compact`` is refused: nothing is
+    compacted here."""
 
     def __post_init__(self) -> None:
         if self.cleanup_policy not in CLEANUP_POLICIES:
             raise ConfigError(
-                f"cleanup.policy is {_shown(self.cleanup_policy)}; it must be delete: pyreplog never compacts a log, it removes old "
-                "segments as retention.ms and retention.bytes say"
+                f"cleanup.policy is {_shown(self.cleanup_policy)}; it must be delete: pyreplog never compacts a log, it"
+                " removes old segments as retention.ms and retention.bytes say"
             )
         for name, allowed in (
             ("durability", DURABILITIES),
@@ -381,7 +406,9 @@ class LogConfig(_Settings):
         ):
             if getattr(self, name) not in allowed:
                 hint = meant(str(getattr(self, name)), allowed)
-                raise ConfigError(f"{_key(name)} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}{hint}")
+                raise ConfigError(
+                    f"{_key(name)} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}{hint}"
+                )
         if not isinstance(self.preallocate, bool):
             raise ConfigError(f"preallocate is {self.preallocate!r}; it must be true or false")
         for name, low, high in _LIMITS:
@@ -393,7 +420,9 @@ class LogConfig(_Settings):
         if isinstance(config, LogConfig):
             return config
         if not hasattr(config, "items"):
-            raise ConfigError(f"config is {_shown(config)}; it must be a dict of Kafka's keys, such as {{'retention.ms': 86400000}}")
+            raise ConfigError(
+                f"config is {_shown(config)}; it must be a dict of Kafka's keys, such as {{'retention.ms': 86400000}}"
+            )
         values: dict[str, object] = {}
         for key, value in config.items():
             name = _NAMES.get(key)
@@ -405,7 +434,9 @@ class LogConfig(_Settings):
     def to_mapping(self, *, whole: bool = False) -> dict[str, str]:
         """Kafka's keys, with what differs from the defaults (``whole``: with all), as text."""
         return {
-            _key(name): _text(getattr(self, name)) for name, default in self._defaults.items() if whole or getattr(self, name) != default
+            _key(name): _text(getattr(self, name))
+            for name, default in self._defaults.items()
+            if whole or getattr(self, name) != default
         }
 
 
@@ -416,21 +447,23 @@ def batch_max(config: LogConfig) -> int:
 
 
 def producer_batch_max(config: LogConfig) -> int:
-    """Bytes of the largest batch of several records to be made for a topic: no leader refuses it. Where none has room in that, each goes
-    alone, and the leader tells."""
+    """Bytes of the largest batch of several records to be made for a topic: no leader refuses it. Where none has
+    room in that, each goes alone, and the leader tells."""
     limit = batch_max(config)
-    # The leader compresses, and what does not get smaller grows by some bytes for each block. What is made is not compressed yet.
+    # The leader compresses, and what does not get smaller grows by some bytes for each block. What
+    # is made is not compressed yet.
     return limit if config.compression_type in ("producer", "uncompressed") else limit - limit // 8 - 64
 
 
 def small_retention(config: LogConfig) -> str:
-    """What to tell a caller whose ``retention.bytes`` is below ``segment.bytes``: how much is kept. Empty if it is not below."""
+    """What to tell a caller whose ``retention.bytes`` is below ``segment.bytes``: how much is kept. Empty if it is
+    not below."""
     kept, segment = config.retention_bytes, config.segment_bytes
     if not 0 <= kept < segment:
         return ""
     return (
-        f"retention.bytes ({kept}) is below segment.bytes ({segment}): only whole segments go, and never the one being written, so up to "
-        f"{kept + segment} bytes are kept. Lower segment.bytes to keep less"
+        f"retention.bytes ({kept}) is below segment.bytes ({segment}): only whole segments go, and never the one being"
+        f" written, so up to {kept + segment} bytes are kept. Lower segment.bytes to keep less"
     )
 
 
@@ -493,13 +526,15 @@ class NodeConfig(_Settings):
     replica_fetch_wait_max_ms: int = 500
     """How long a leader may hold an empty fetch."""
     replica_fetch_backoff_ms: int = 100
-    """The first pause after a failed fetch is a sixteenth of this; each is twice as long as the one before, up to a second."""
+    """The first pause after a failed fetch is a sixteenth of this; each is twice as long as the one before, up to a
+    second."""
     recovery_point_checkpoint_interval_ms: int = 60_000
     """How often ``recovery-point-offset-checkpoint`` is written: what is synced of each partition."""
     high_watermark_checkpoint_interval_ms: int = 5_000
     """How often ``replication-offset-checkpoint`` is written: each partition's high watermark."""
     log_start_offset_checkpoint_interval_ms: int = 60_000
-    """How often ``log-start-offset-checkpoint`` is written: where partitions begin whose first records were deleted."""
+    """How often ``log-start-offset-checkpoint`` is written: where partitions begin whose first records were
+    deleted."""
     log_retention_check_interval_ms: int = 300_000
     """How often segments are looked for that may go."""
     heartbeat_interval_ms: int = 500
@@ -510,29 +545,33 @@ class NodeConfig(_Settings):
     def __post_init__(self) -> None:
         for name in self._defaults:
             check_number(self, name, 0 if name in _FROM_0 else 1)
-        # Of nodes that are up each would be fenced between two heartbeats, and lead nothing for long.
+        # Of nodes that are up each would be fenced between two heartbeats, and lead nothing for
+        # long.
         if self.heartbeat_interval_ms * 2 > self.session_timeout_ms:
             raise ConfigError(
-                f"heartbeat_interval_ms is {self.heartbeat_interval_ms}; it must be at most half of session_timeout_ms, which is "
-                f"{self.session_timeout_ms}: give both"
+                f"heartbeat_interval_ms is {self.heartbeat_interval_ms}; it must be at most half of session_timeout_ms,"
+                f" which is {self.session_timeout_ms}: give both"
             )
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object] | NodeConfig) -> NodeConfig:
-        """From the names of the fields, or Kafka's keys with dots. Numbers may be given as text. A NodeConfig is one already."""
+        """From the names of the fields, or Kafka's keys with dots. Numbers may be given as text. A NodeConfig is
+        one already."""
         if isinstance(config, NodeConfig):
             return config
         if not hasattr(config, "items"):
             raise ConfigError(
-                f"config is {_shown(config)}; it must be a NodeConfig, or a dict such as {{'session_timeout_ms': 3000}}; a topic's "
-                "settings go to admin.create_topic"
+                f"config is {_shown(config)}; it must be a NodeConfig, or a dict such as {{'session_timeout_ms':"
+                " 3000}; a topic's settings go to admin.create_topic"
             )
         values: dict[str, object] = {}
         for key, value in config.items():
             name = str(key).replace(".", "_")
             if name not in cls._defaults:
                 where = (
-                    "; it is a topic's, for admin.create_topic" if name in LogConfig._defaults else suggestion(name, tuple(cls._defaults))
+                    "; it is a topic's, for admin.create_topic"
+                    if name in LogConfig._defaults
+                    else suggestion(name, tuple(cls._defaults))
                 )
                 raise ConfigError(f"unknown setting {key!r} of a node{where}")
             if name in values:

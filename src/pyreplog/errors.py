@@ -1,8 +1,8 @@
 """Every exception pyreplog raises, in one tree.
 
-Each class keeps the facts a handler needs as attributes, and its text says what happened, where, and what to do next.
-Classes that describe something Python already has a name for also inherit that builtin, so that ``except OSError`` or
-``except ValueError`` keeps meaning what people expect.
+Each class keeps the facts a handler needs as attributes, and its text says what happened, where, and what to do
+next. Classes that describe something Python already has a name for also inherit that builtin, so that
+``except OSError`` or ``except ValueError`` keeps meaning what people expect.
 
 Texts never echo more than 64 bytes of foreign input: see :func:`excerpt`.
 """
@@ -90,7 +90,8 @@ _SEGMENT_DIGITS: Final = 20
 
 
 class PyreplogError(Exception):
-    """Base of all errors raised by pyreplog. Carries no text of its own. Every one may be sent to another process."""
+    """Base of all errors raised by pyreplog. Carries no text of its own. Every one may be sent to another
+    process."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What copies it, or takes it to another process: not by way of ``__init__``, which makes the text."""
@@ -107,8 +108,9 @@ def _remade(kind: type[PyreplogError], arguments: tuple[object, ...]) -> Pyreplo
 class CorruptError(PyreplogError, ValueError):
     """Bytes are wrong: checksum, magic, length, count or order.
 
-    ``file`` is the path where known, ``position`` the byte in it (or in the buffer) where the bad structure starts. If the file is one of
-    a partition's segments, ``partition`` is the partition (``"orders-0"``) and ``offset`` the first offset in doubt; else they are None.
+    ``file`` is the path where known, ``position`` the byte in it (or in the buffer) where the bad structure starts.
+    If the file is one of a partition's segments, ``partition`` is the partition (``"orders-0"``) and ``offset`` the
+    first offset in doubt; else they are None.
     """
 
     def __init__(
@@ -142,20 +144,22 @@ def _partition_of(file: str) -> str | None:
 
 
 _RESTORE: Final = (
-    "Restore this partition folder from another replica or a backup; where there is none, `replog repair` shows what can be saved"
+    "Restore this partition folder from another replica or a backup; where there is none, `replog repair` shows what"
+    " can be saved"
 )
 _CUT_SHORT: Final = (
-    "A copy ends like this if it is made file by file (cp, rsync, tar) while a program appends, and so does a log whose disk lost what it "
-    "had synced. Copy a log in use with `replog backup SOURCE TARGET`; `replog repair COPY --to NEW` saves this copy as far as it reaches "
-    "and says how many offsets the mark promised"
+    "A copy ends like this if it is made file by file (cp, rsync, tar) while a program appends, and so does a log whose"
+    " disk lost what it had synced. Copy a log in use with `replog backup SOURCE TARGET`; `replog repair COPY --to NEW`"
+    " saves this copy as far as it reaches and says how many offsets the mark promised"
 )
 
 
 class CorruptLogError(CorruptError):
     """Rot below the durable mark: records that were acknowledged can no longer be read from this copy.
 
-    ``start`` and ``end`` are the offsets (half-open) that are damaged; everything outside them is intact. ``offset`` is ``start``.
-    ``ends``: the log ends at ``start``, before what its mark promises, so nothing behind the damage can be read.
+    ``start`` and ``end`` are the offsets (half-open) that are damaged; everything outside them is intact.
+    ``offset`` is ``start``. ``ends``: the log ends at ``start``, before what its mark promises, so nothing behind
+    the damage can be read.
     """
 
     def __init__(
@@ -172,26 +176,34 @@ class CorruptLogError(CorruptError):
         super().__init__(reason, file=file, position=position, partition=partition)
         self.start = self.offset = start
         self.end = end
-        self.args = (f"{self.args[0]}: offsets {start} to {end - 1} are damaged; nothing was cut. {_CUT_SHORT if ends else _RESTORE}",)
+        self.args = (
+            (
+                f"{self.args[0]}: offsets {start} to {end - 1} are damaged; nothing was cut."
+                f" {_CUT_SHORT if ends else _RESTORE}"
+            ),
+        )
 
 
 class UnfinishedBackupError(PyreplogError):
-    """The folder is a backup that was not finished, so it may lack records that its source had. ``folder`` is the backup, ``source`` the
-    folder that it is made from ("" where that cannot be read)."""
+    """The folder is a backup that was not finished, so it may lack records that its source had. ``folder`` is the
+    backup, ``source`` the folder that it is made from ("" where that cannot be read)."""
 
     def __init__(self, folder: str, source: str) -> None:
         self.folder = folder
         self.source = source
         super().__init__(
-            f"{folder} is a backup of {source or 'another folder'} that is not finished: run `replog backup {source or 'SOURCE'} {folder}` "
-            f"until it ends; if the source is gone, `replog repair {folder} --to NEW` saves the segments that were copied whole"
+            f"{folder} is a backup of {source or 'another folder'} that is not finished: run `replog backup"
+            f" {source or 'SOURCE'} {folder}` until it ends; if the source is gone, `replog repair {folder} --to NEW`"
+            " saves the segments that were copied whole"
         )
 
 
 class BackupDivergedError(PyreplogError):
-    """A backup holds records that its source has not: the source lost them, was put back from an older copy, or the backup was written to.
+    """A backup holds records that its source has not: the source lost them, was put back from an older copy, or the
+    backup was written to.
 
-    Nothing was changed in the backup. ``source`` and ``backup`` are the partition's two folders, ``offset`` is where they part.
+    Nothing was changed in the backup. ``source`` and ``backup`` are the partition's two folders, ``offset`` is
+    where they part.
     """
 
     def __init__(self, partition: str, source: str, backup: str, offset: int, why: str) -> None:
@@ -199,13 +211,14 @@ class BackupDivergedError(PyreplogError):
         self.backup = backup
         self.offset = offset
         super().__init__(
-            f"the backup of {partition} in {backup} is not the beginning of {source}: {why}. Keep this backup, which may be the only copy "
-            "of these records, and make another one into a new folder"
+            f"the backup of {partition} in {backup} is not the beginning of {source}: {why}. Keep this backup, which"
+            " may be the only copy of these records, and make another one into a new folder"
         )
 
 
 class DamagedRecordsWarning(UserWarning):
-    """A reader with ``skip_damaged=True`` left out a range of damaged records. ``error`` is the :class:`CorruptLogError` of the range."""
+    """A reader with ``skip_damaged=True`` left out a range of damaged records. ``error`` is the
+    :class:`CorruptLogError` of the range."""
 
     def __init__(self, error: CorruptLogError) -> None:
         self.error = error
@@ -215,14 +228,21 @@ class DamagedRecordsWarning(UserWarning):
 class BatchTooLargeError(PyreplogError, ValueError):
     """A compressed batch unpacks to more bytes than a reader takes. Nothing is known to be wrong with it.
 
-    ``offset`` is its first offset, ``limit`` the bytes that the reader takes, ``setting`` the setting that raises the limit, ``partition``
-    the partition (``"orders-0"``), ``file`` the path and ``position`` the byte in it at which the batch begins, where known.
+    ``offset`` is its first offset, ``limit`` the bytes that the reader takes, ``setting`` the setting that raises
+    the limit, ``partition`` the partition (``"orders-0"``), ``file`` the path and ``position`` the byte in it at
+    which the batch begins, where known.
     """
 
     setting: Final = "max_batch_bytes"
 
     def __init__(
-        self, offset: int | None, limit: int, *, partition: str | None = None, file: str | None = None, position: int | None = None
+        self,
+        offset: int | None,
+        limit: int,
+        *,
+        partition: str | None = None,
+        file: str | None = None,
+        position: int | None = None,
     ) -> None:
         self.offset = offset
         self.limit = limit
@@ -240,23 +260,30 @@ class BatchTooLargeError(PyreplogError, ValueError):
     def placed(self, place: CorruptError) -> BatchTooLargeError:
         """The same error with the partition, file and position of ``place``."""
         partition = place.partition or self.partition
-        return BatchTooLargeError(self.offset, self.limit, partition=partition, file=place.file, position=place.position)
+        return BatchTooLargeError(
+            self.offset, self.limit, partition=partition, file=place.file, position=place.position
+        )
 
 
 class UnexpectedAppendOffsetError(CorruptError):
-    """A batch fetched from a leader does not follow the log. ``first_offset`` and ``last_offset`` are its own, ``end_offset`` is where the
-    log ended before it. Nothing was appended."""
+    """A batch fetched from a leader does not follow the log. ``first_offset`` and ``last_offset`` are its own,
+    ``end_offset`` is where the log ended before it. Nothing was appended."""
 
-    def __init__(self, reason: str, *, first_offset: int, last_offset: int, end_offset: int, position: int | None = None) -> None:
-        super().__init__(f"{reason} (it has offsets {first_offset} to {last_offset}, and {end_offset} is next)", position=position)
+    def __init__(
+        self, reason: str, *, first_offset: int, last_offset: int, end_offset: int, position: int | None = None
+    ) -> None:
+        super().__init__(
+            f"{reason} (it has offsets {first_offset} to {last_offset}, and {end_offset} is next)", position=position
+        )
         self.first_offset = first_offset
         self.last_offset = last_offset
         self.end_offset = end_offset
 
 
 class _ByErrno(type):
-    """Makes of a :class:`StorageError` the kind that its errno says, as Python does of an OSError. Not by ``__new__``: one that is not
-    OSError's own would have it take the arguments of every kind's ``__init__`` for an errno and a text."""
+    """Makes of a :class:`StorageError` the kind that its errno says, as Python does of an OSError. Not by
+    ``__new__``: one that is not OSError's own would have it take the arguments of every kind's ``__init__`` for an
+    errno and a text."""
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
         kind = _BY_ERRNO.get(arguments[0], cls) if cls is StorageError and arguments else cls
@@ -282,15 +309,17 @@ _ADVICE: Final = {
 
 
 class StorageError(PyreplogError, OSError, metaclass=_ByErrno):
-    """The disk refused. Keeps ``errno`` and ``filename``. Where Python has a kind of OSError for the errno, so has this.
+    """The disk refused. Keeps ``errno`` and ``filename``. Where Python has a kind of OSError for the errno, so has
+    this.
 
     After a failed sync the log is poisoned: nothing more is acknowledged until it is reopened and verified.
     """
 
     @classmethod
     def from_os_error(cls, error: OSError, doing: str, path: str) -> StorageError:
-        """The same failure with what was being done, so that the text reads ``[Errno 28] No space left ... while appending``. What a signal
-        handler raised (a TimeoutError, say) is none of the system's, and neither is one without a number: it is raised as it is."""
+        """The same failure with what was being done, so that the text reads
+        ``[Errno 28] No space left ... while appending``. What a signal handler raised (a TimeoutError, say) is none
+        of the system's, and neither is one without a number: it is raised as it is."""
         if error.errno is None or is_interruption(error):
             raise error
         advice = _ADVICE.get(error.errno, "")
@@ -328,7 +357,8 @@ _BY_ERRNO: Final[dict[object, type[StorageError]]] = {
 
 
 class LockedError(StorageError):
-    """Another writer holds this folder. ``holder`` is the text that the writer left about itself: pid, host, start time."""
+    """Another writer holds this folder. ``holder`` is the text that the writer left about itself: pid, host, start
+    time."""
 
     def __init__(
         self,
@@ -340,7 +370,11 @@ class LockedError(StorageError):
         waiting: str = "wait for it with lock_timeout=SECONDS",
         waited_s: float = 0,
     ) -> None:
-        way_out = "close the object that has it open (`with` does)" if holder.startswith("this process") else "stop that process"
+        way_out = (
+            "close the object that has it open (`with` does)"
+            if holder.startswith("this process")
+            else "stop that process"
+        )
         waited = f", also after {waited_s:g} s" if waited_s else ""
         text = f"{name} is already open for writing by {holder}{waited}; {reading}, {waiting}, or {way_out}"
         super().__init__(errno.EAGAIN, text, path)
@@ -358,10 +392,13 @@ class OffsetOutOfRangeError(PyreplogError, LookupError):
 
 
 class DataLossError(PyreplogError, LookupError):
-    """What was to be read is not there. Its three kinds say why. With ``failOnDataLoss`` false Spark reads what is left."""
+    """What was to be read is not there. Its three kinds say why. With ``failOnDataLoss`` false Spark reads what is
+    left."""
 
     def __init__(
-        self, what: str, advice: str = "Ask for what is there, or set the option failOnDataLoss to false to read what is left"
+        self,
+        what: str,
+        advice: str = "Ask for what is there, or set the option failOnDataLoss to false to read what is left",
     ) -> None:
         super().__init__(f"{what}. {advice}")
         self.what = what
@@ -388,7 +425,8 @@ class ClosedError(PyreplogError):
 
 
 class ReadOnlyError(ClosedError, UnsupportedOperation):
-    """The log was opened with ``mode="r"``, and is not written to by this. As with a file that is open for reading."""
+    """The log was opened with ``mode="r"``, and is not written to by this. As with a file that is open for
+    reading."""
 
 
 class ProtocolError(PyreplogError):
@@ -412,7 +450,8 @@ class InternalError(PyreplogError):
 
 
 class NoThreadError(PyreplogError, RuntimeError):
-    """The system lets no thread be started. What was asked for was not begun; what was acknowledged before is kept."""
+    """The system lets no thread be started. What was asked for was not begun; what was acknowledged before is
+    kept."""
 
     def __init__(self, purpose: str) -> None:
         advice = "raise the limit of processes and threads (`ulimit -u`, a container's pids limit), or end some"
@@ -420,12 +459,14 @@ class NoThreadError(PyreplogError, RuntimeError):
 
 
 class ReentrantCallError(PyreplogError, RuntimeError):
-    """A signal handler, a ``__del__`` or a weak reference's callback used a log or a cluster within another use of it by the same thread,
-    which cannot go on before this one returns. Nothing was done: have another thread do it, or do it when the handler has returned."""
+    """A signal handler, a ``__del__`` or a weak reference's callback used a log or a cluster within another use of
+    it by the same thread, which cannot go on before this one returns. Nothing was done: have another thread do it,
+    or do it when the handler has returned."""
 
 
 class BufferExhaustedError(PyreplogError, TimeoutError):
-    """As much as ``buffer_memory`` allows waits for the disk already, and did so for ``max_block_ms``. Nothing was appended.
+    """As much as ``buffer_memory`` allows waits for the disk already, and did so for ``max_block_ms``. Nothing was
+    appended.
 
     ``waiting`` and ``allowed`` are bytes.
     """
@@ -434,8 +475,8 @@ class BufferExhaustedError(PyreplogError, TimeoutError):
         self.waiting = waiting
         self.allowed = allowed
         super().__init__(
-            f"{waiting} bytes wait for the disk, of {allowed} allowed, and {waited_ms:.0f} ms made no room; nothing was appended. "
-            "Try again later, or raise buffer_memory or max_block_ms"
+            f"{waiting} bytes wait for the disk, of {allowed} allowed, and {waited_ms:.0f} ms made no room; nothing was"
+            " appended. Try again later, or raise buffer_memory or max_block_ms"
         )
 
 
@@ -454,16 +495,19 @@ class OutcomeUnknownError(PyreplogError):
 
 
 class UnsyncedError(OutcomeUnknownError, StorageError, ClosedError):
-    """The records were written, and the sync that was to make them durable failed, here or for somebody else: they may be there when the
-    log is opened again, or not. ``errno`` and ``filename`` are the disk's. The log is poisoned, unless the sync could not even begin."""
+    """The records were written, and the sync that was to make them durable failed, here or for somebody else: they
+    may be there when the log is opened again, or not. ``errno`` and ``filename`` are the disk's. The log is
+    poisoned, unless the sync could not even begin."""
 
     def __init__(self, tried: str, error: Exception) -> None:
-        code, why, name = (error.errno, error.strerror, error.filename) if isinstance(error, OSError) else (None, error, None)
+        code, why, name = (
+            (error.errno, error.strerror, error.filename) if isinstance(error, OSError) else (None, error, None)
+        )
         OSError.__init__(
             self,
             code,
-            f"outcome unknown: {tried}: written, but not known to be on stable storage ({why}). The records may or may not be there when "
-            "the log is opened again; read it to find out before sending them again",
+            f"outcome unknown: {tried}: written, but not known to be on stable storage ({why}). The records may or may"
+            " not be there when the log is opened again; read it to find out before sending them again",
             name,
         )
         self.tried = tried
@@ -474,8 +518,9 @@ class UnsyncedError(OutcomeUnknownError, StorageError, ClosedError):
 
 
 class SpoolRefusedError(PyreplogError):
-    """A batch of the Spark sink was refused, and nothing of it was appended: the owner of the log would not take it, no owner came in time,
-    or the query wrote a batch of this number before, with other rows (option ``appliedBatch``)."""
+    """A batch of the Spark sink was refused, and nothing of it was appended: the owner of the log would not take
+    it, no owner came in time, or the query wrote a batch of this number before, with other rows (option
+    ``appliedBatch``)."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -483,7 +528,8 @@ class SpoolRefusedError(PyreplogError):
 
 
 class SpoolDamagedError(PyreplogError):
-    """What a task of the Spark sink left is damaged, after the log's owner had begun to append its batch: a part may be in the log.
+    """What a task of the Spark sink left is damaged, after the log's owner had begun to append its batch: a part
+    may be in the log.
 
     ``begun`` is the file that keeps the batch waiting, and with it later ones of its query."""
 
@@ -491,14 +537,15 @@ class SpoolDamagedError(PyreplogError):
         self.reason = reason
         self.begun = begun
         super().__init__(
-            f"{reason}. A part of its batch may be in the log, and later ones of the query wait for it. Put the file back from a copy; or "
-            f"remove {begun} and run the query again: it writes the batch anew, and the log knows what it has of it, where the tasks "
-            "are the same"
+            f"{reason}. A part of its batch may be in the log, and later ones of the query wait for it. Put the file"
+            f" back from a copy; or remove {begun} and run the query again: it writes the batch anew, and the log knows"
+            " what it has of it, where the tasks are the same"
         )
 
 
 class ClusterError(PyreplogError):
-    """An answer of a node or of the controller. ``code`` is Kafka's error number, ``retriable`` whether trying again can help."""
+    """An answer of a node or of the controller. ``code`` is Kafka's error number, ``retriable`` whether trying
+    again can help."""
 
     code: int = -1
     retriable: ClassVar[bool] = False
@@ -510,9 +557,9 @@ class ClusterError(PyreplogError):
 
 
 class UnknownServerError(ClusterError):
-    """While the request was handled something happened that nobody had foreseen: a bug of pyreplog, please report it. The node goes on, and
-    its log (the logger ``pyreplog.node``, at ERROR) has the traceback. For an append this is reported as :class:`OutcomeUnknownError`
-    instead, unless it is known that nothing was appended."""
+    """While the request was handled something happened that nobody had foreseen: a bug of pyreplog, please report
+    it. The node goes on, and its log (the logger ``pyreplog.node``, at ERROR) has the traceback. For an append this
+    is reported as :class:`OutcomeUnknownError` instead, unless it is known that nothing was appended."""
 
     code = -1
     about = "an unexpected error (please report it; the log has the traceback)"
@@ -534,15 +581,16 @@ class UnknownTopicError(ClusterError, LookupError):
 
 
 class UnknownTopicIdError(UnknownTopicError):
-    """The topic that was meant is not there, although one of its name may be: it was deleted, and perhaps made anew. A node that has only
-    just begun says so until it has heard of its topics."""
+    """The topic that was meant is not there, although one of its name may be: it was deleted, and perhaps made
+    anew. A node that has only just begun says so until it has heard of its topics."""
 
     code = 100
     about = "the topic was deleted, and perhaps made anew"
 
 
 class TopicExistsError(ClusterError):
-    """A topic of that name exists already. ``create_topic(..., exist_ok=True)`` takes one that has what is asked for."""
+    """A topic of that name exists already. ``create_topic(..., exist_ok=True)`` takes one that has what is asked
+    for."""
 
     code = 36
     about = "topic exists already"
@@ -589,8 +637,8 @@ class MessageTooLargeError(ClusterError, ValueError):
 
 
 class InvalidTimestampError(ClusterError, ValueError):
-    """A record's timestamp is outside ``message.timestamp.before.max.ms`` or ``message.timestamp.after.max.ms``, or beyond the year 9999,
-    such as one that counts ns. Nothing was appended."""
+    """A record's timestamp is outside ``message.timestamp.before.max.ms`` or ``message.timestamp.after.max.ms``, or
+    beyond the year 9999, such as one that counts ns. Nothing was appended."""
 
     code = 32
     about = "timestamp out of bounds"
@@ -602,8 +650,8 @@ class NotEnoughReplicasError(ClusterError):
     code = 19
     retriable = True
     about = (
-        "fewer in-sync replicas than min.insync.replicas, as nodes are down or behind (the logger `pyreplog.node` says why one is behind); "
-        "nothing was appended"
+        "fewer in-sync replicas than min.insync.replicas, as nodes are down or behind (the logger `pyreplog.node` says"
+        " why one is behind); nothing was appended"
     )
 
 
@@ -638,14 +686,16 @@ class OutOfOrderSequenceError(ClusterError):
 
 
 class DuplicateSequenceError(OutOfOrderSequenceError):
-    """A batch older than those remembered for its producer was sent again: it is in the log, and nobody knows where."""
+    """A batch older than those remembered for its producer was sent again: it is in the log, and nobody knows
+    where."""
 
     code = 46
     about = "duplicate sequence number"
 
 
 class InvalidProducerEpochError(ClusterError):
-    """The batch bears an older epoch than its producer's: a newer instance of the producer has taken over. Nothing was appended."""
+    """The batch bears an older epoch than its producer's: a newer instance of the producer has taken over. Nothing
+    was appended."""
 
     code = 47
     about = "invalid producer epoch"
@@ -659,8 +709,8 @@ class InvalidTransactionStateError(ClusterError):
 
 
 class UnknownProducerIdError(ClusterError):
-    """The log knows nothing of this producer, and the batch is not its first: begin anew at sequence 0 with a higher epoch, once all
-    earlier batches are settled."""
+    """The log knows nothing of this producer, and the batch is not its first: begin anew at sequence 0 with a
+    higher epoch, once all earlier batches are settled."""
 
     code = 59
     about = "unknown producer id"
@@ -683,8 +733,8 @@ class EligibleLeadersNotAvailableError(ClusterError):
 
 
 class KafkaStorageError(ClusterError):
-    """The disk of the node that was asked refused, such as one that is full; the text has what it said. A record is sent again until its
-    ``delivery_timeout_ms`` is over."""
+    """The disk of the node that was asked refused, such as one that is full; the text has what it said. A record is
+    sent again until its ``delivery_timeout_ms`` is over."""
 
     code = 56
     retriable = True
@@ -723,7 +773,8 @@ _BY_CODE: Final[dict[int, type[ClusterError]]] = {
 
 
 def cluster_error(code: int, details: str = "") -> ClusterError:
-    """The exception for Kafka's error number ``code``; a plain :class:`ClusterError` naming the number where it has no class."""
+    """The exception for Kafka's error number ``code``; a plain :class:`ClusterError` naming the number where it has
+    no class."""
     kind = _BY_CODE.get(code)
     if kind is not None:
         return kind(details.removeprefix(f"{kind.about}: "))  # where it is the text of such an error already
@@ -736,8 +787,8 @@ _E = TypeVar("_E", bound=Exception)
 
 
 def again(error: _E) -> _E:
-    """What to raise of an ``error`` that is kept, for every caller: a copy. The kept one would have a longer traceback each time, and keep
-    alive whatever the callers' frames hold."""
+    """What to raise of an ``error`` that is kept, for every caller: a copy. The kept one would have a longer
+    traceback each time, and keep alive whatever the callers' frames hold."""
     fresh = copy(error)
     fresh.__cause__ = error.__cause__
     return fresh
@@ -770,7 +821,8 @@ _STATUS_REASONS: Final[dict[int, str]] = {
 
 
 def raise_for_status(status: int, position: int) -> NoReturn:
-    """Raise the :class:`CorruptError` of a kernel's negative ``status``; ``position`` is a byte in the buffer it worked on."""
+    """Raise the :class:`CorruptError` of a kernel's negative ``status``; ``position`` is a byte in the buffer it
+    worked on."""
     reason = _STATUS_REASONS.get(status)
     if reason is None:
         raise InternalError(f"kernel status {status} at byte {position}: please report this")

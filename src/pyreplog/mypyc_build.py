@@ -22,12 +22,14 @@ __all__ = ["advice_on", "mypyc_attr"]
 _GROUP: Final = "pyreplog__mypyc"
 _INIT: Final = "init_"
 _ONE: Final = (
-    "pyreplog can run in only one interpreter of a process (mod_wsgi: `WSGIApplicationGroup %{GLOBAL}` runs an application in the main one)"
+    "pyreplog can run in only one interpreter of a process (mod_wsgi: `WSGIApplicationGroup %{GLOBAL}` runs an"
+    " application in the main one)"
 )
 # Cython's, and since 3.12 Python's
 _REFUSALS: Final = ("one interpreter per process", "loading in subinterpreters")
 _ADVICE: Final = (
-    "rebuild the whole package: `pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`, or `make pure`"
+    "rebuild the whole package: `pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`, or"
+    " `make pure`"
 )
 
 if TYPE_CHECKING:
@@ -62,7 +64,9 @@ def _check() -> None:
     names = [name.removeprefix(_INIT).replace("___", ".") for name in dir(group) if name.startswith(_INIT)]
     missing = [name for name in names if not os.path.exists(f"{beside}/{name.replace('.', '/')}{suffix}")]
     if 0 < len(missing) < len(names):  # without any of them the interpreter runs the sources here
-        raise ImportError(f"{missing[0]} is not compiled, but other modules of pyreplog are: {_ADVICE}", name=missing[0])
+        raise ImportError(
+            f"{missing[0]} is not compiled, but other modules of pyreplog are: {_ADVICE}", name=missing[0]
+        )
 
 
 _check()

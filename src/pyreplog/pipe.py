@@ -21,10 +21,11 @@ _SIZE: Final = 1 << 20
 
 
 class Pipe:
-    """Bytes that ``write(path)`` writes into the pipe ``path``, in a thread. Once the reader closes the pipe, the next write fails, and
-    the thread ends. One thread reads.
+    """Bytes that ``write(path)`` writes into the pipe ``path``, in a thread. Once the reader closes the pipe, the
+    next write fails, and the thread ends. One thread reads.
 
-    ``write`` must close its file before it returns or raises. Raises :class:`StorageError` without descriptors, :class:`NoThreadError`.
+    ``write`` must close its file before it returns or raises. Raises :class:`StorageError` without descriptors,
+    :class:`NoThreadError`.
     """
 
     def __init__(self, write: Callable[[str], object], what: str) -> None:
@@ -58,7 +59,8 @@ class Pipe:
             os.close(self._write_end)
 
     def readinto(self, room: memoryview) -> int:
-        """Fill the beginning of ``room``; the number of bytes, 0 at the end. Raises what ``write`` raised behind the bytes it wrote."""
+        """Fill the beginning of ``room``; the number of bytes, 0 at the end. Raises what ``write`` raised behind
+        the bytes it wrote."""
         got = os.readv(self._read_end, [room])
         if got:
             return got

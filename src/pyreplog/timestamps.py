@@ -31,7 +31,9 @@ def datetime_ms(value: datetime, name: str, *, up: bool = False) -> int:
     calls the value ``name``, for a naive datetime: its meaning depends on the machine.
     """
     if value.tzinfo is None or value.utcoffset() is None:
-        raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")
+        raise ConfigError(
+            f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC"
+        )
     return -((_EPOCH - value) // _MILLISECOND) if up else (value - _EPOCH) // _MILLISECOND
 
 

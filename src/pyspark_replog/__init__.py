@@ -1,7 +1,8 @@
 """Found by Spark by this package's name: makes ``spark.read.format("replog")`` work without any registration.
 
-Spark imports every top-level package called ``pyspark_*`` and gives up all such sources at the first that raises, so this one never does:
-where the source cannot be loaded, one of the same name takes its place and says why when it is used.
+Spark imports every top-level package called ``pyspark_*`` and gives up all such sources at the first that raises,
+so this one never does: where the source cannot be loaded, one of the same name takes its place and says why when it
+is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The pytest plugin of pyreplog: clusters and logs that break. pytest finds it by its entry point; pyreplog is imported when it is used.
+"""The pytest plugin of pyreplog: clusters and logs that break. pytest finds it by its entry point; pyreplog is
+imported when it is used.
 
     def test_my_service(replog_cluster):
         replog_cluster.admin.create_topic("orders", partitions=1)
@@ -25,19 +26,23 @@ __all__ = ["aio_replog_cluster", "pytest_configure", "replog_cluster", "replog_l
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
-    config.addinivalue_line("markers", "replog(nodes=3, seed=0, ...): settings of the fixtures replog_cluster and aio_replog_cluster")
+    config.addinivalue_line(
+        "markers", "replog(nodes=3, seed=0, ...): settings of the fixtures replog_cluster and aio_replog_cluster"
+    )
 
 
 @pytest.fixture
 def replog_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BreakableCluster]:
-    """A new cluster of three nodes in a folder of its own, whose nodes, links and disks can be broken; closed after the test."""
+    """A new cluster of three nodes in a folder of its own, whose nodes, links and disks can be broken; closed after
+    the test."""
     with _cluster(request, tmp_path) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def aio_replog_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AioBreakableCluster]:
-    """The same for coroutines. A plain fixture: the test awaits it in any event loop, with an asyncio plugin or with ``asyncio.run``."""
+    """The same for coroutines. A plain fixture: the test awaits it in any event loop, with an asyncio plugin or
+    with ``asyncio.run``."""
     from pyreplog.testing import AioBreakableCluster  # noqa: PLC0415  (every test run with pyreplog installed loads this module)
 
     with _cluster(request, tmp_path) as cluster:
@@ -50,14 +55,19 @@ def aio_replog_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 
 @pytest.fixture
 def replog_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BreakableLog]:
-    """A log in a folder of its own, on a disk that breaks when the test says so: ``replog_log.open()``; closed after the test.
+    """A log in a folder of its own, on a disk that breaks when the test says so: ``replog_log.open()``; closed
+    after the test.
 
     Of the marker it takes ``seed`` and ``permissions``.
     """
     from pyreplog.testing import BreakableLog  # noqa: PLC0415  (every test run with pyreplog installed loads this module)
 
     marker = request.node.get_closest_marker("replog")
-    settings = {} if marker is None else {name: marker.kwargs[name] for name in ("seed", "permissions") if name in marker.kwargs}
+    settings = (
+        {}
+        if marker is None
+        else {name: marker.kwargs[name] for name in ("seed", "permissions") if name in marker.kwargs}
+    )
     with BreakableLog(tmp_path / "replog", **settings) as log:
         yield log
 

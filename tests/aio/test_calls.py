@@ -1,4 +1,5 @@
-"""Calls that threads carry out for an event loop, where threads are not to be had, or nobody waits any more; and news that wake a loop."""
+"""Calls that threads carry out for an event loop, where threads are not to be had, or nobody waits any more; and
+news that wake a loop."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_what_is_carried_out_at_once_is_not_waited_for(monkeypatch: pytest.Monke
 
 
 def test_what_a_cancelled_read_meets_concerns_nobody() -> None:
-    """What fails once nobody waits for it is no "exception that was never retrieved"; what was not begun never is."""
+    """What fails once nobody waits for it is no "exception that was never retrieved"; what was not begun never
+    is."""
     told: list[dict[str, object]] = []
     gate, started = threading.Event(), threading.Semaphore(0)
     begun: list[int] = []

@@ -46,7 +46,9 @@ def test_the_same_names(tmp_path: Path) -> None:
                 assert await producer.partitions("orders") == 2
                 acks = [await producer.send("orders", b"%d" % number, partition=0) for number in range(100)]
                 assert [(await ack).offset for ack in acks] == list(range(100))
-                assert [place.offset for place in await (await producer.send_many("orders", [b"a", b"b"], partition=1))] == [0, 1]
+                assert [
+                    place.offset for place in await (await producer.send_many("orders", [b"a", b"b"], partition=1))
+                ] == [0, 1]
                 leader = await cluster.leader("orders", 0)
                 assert leader is not None
                 await leader.kill()
@@ -57,7 +59,9 @@ def test_the_same_names(tmp_path: Path) -> None:
                 await producer.flush()
             async with cluster.consumer("orders") as consumer:
                 found = [record async for record in consumer.until_end()]
-                assert [record.value for record in found if record.partition == 0] == [b"%d" % number for number in range(100)] + [b"after"]
+                assert [record.value for record in found if record.partition == 0] == [
+                    b"%d" % number for number in range(100)
+                ] + [b"after"]
                 assert len(found) == 103
                 assert await consumer.poll(0.01) == []
                 assert await consumer.seek("orders", 0, 99) == 99
@@ -86,7 +90,9 @@ def test_the_same_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "Producer"])
 def test_every_name_of_the_blocking_face_is_there(name: str) -> None:
     """What a user may ask of an object there, somebody who writes coroutines may ask of it here."""
-    blocking, awaited = ({entry for entry in dir(getattr(of, name)) if not entry.startswith("_")} for of in (pyreplog, aio))
+    blocking, awaited = (
+        {entry for entry in dir(getattr(of, name)) if not entry.startswith("_")} for of in (pyreplog, aio)
+    )
     assert blocking - awaited == set()
 
 
@@ -103,7 +109,9 @@ def test_a_node_that_gets_no_turn(tmp_path: Path) -> None:
     """It is fenced while it is paused, and serves again when it goes on; it has not failed, and lost nothing."""
 
     async def main() -> None:
-        async with aio.Cluster(tmp_path / "data", nodes=2, config={"session_timeout_ms": 200, "heartbeat_interval_ms": 50}) as cluster:
+        async with aio.Cluster(
+            tmp_path / "data", nodes=2, config={"session_timeout_ms": 200, "heartbeat_interval_ms": 50}
+        ) as cluster:
             await cluster.admin.create_topic("orders", config={"min.insync.replicas": 1})
             leader = await cluster.leader("orders")
             assert leader is not None
@@ -217,7 +225,15 @@ class Held:
         """Behind what was taken."""
         return self.offset
 
-    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: object = None, timeout: float | None = None) -> int:
+    def seek(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None = None,
+        *,
+        timestamp: object = None,
+        timeout: float | None = None,
+    ) -> int:
         """Go on there."""
         assert offset is not None
         self.offset = offset
@@ -293,7 +309,8 @@ def test_a_cancelled_seek_that_is_under_way_gives_no_record_twice(partition: int
 
 @pytest.mark.parametrize("after", ["poll", "position", "seek"])
 def test_a_cancelled_poll_that_is_under_way_comes_first(after: str) -> None:
-    """What it takes is handed out before what is taken later, counts for the position, and is forgotten by a seek."""
+    """What it takes is handed out before what is taken later, counts for the position, and is forgotten by a
+    seek."""
 
     async def main() -> None:
         held = Held()
@@ -303,7 +320,11 @@ def test_a_cancelled_poll_that_is_under_way_comes_first(after: str) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         coroutine: Any = (
-            consumer.poll(None) if after == "poll" else consumer.position("t", 0) if after == "position" else consumer.seek("t", 0, 50)
+            consumer.poll(None)
+            if after == "poll"
+            else consumer.position("t", 0)
+            if after == "position"
+            else consumer.seek("t", 0, 50)
         )
         second = asyncio.create_task(coroutine)
         await asyncio.wait([second], timeout=0.05)
@@ -362,7 +383,9 @@ async def _sent(producer: aio.Producer) -> pyreplog.RecordMetadata:
 
 def test_it_is_loaded_in_the_thread_that_opens_it() -> None:
     """A first cluster's modules take a fifth of a second to load: not on the event loop."""
-    code = 'import sys; from pyreplog import aio; aio.Cluster("data"); sys.exit("pyreplog.runtime.cluster" in sys.modules)'
+    code = (
+        'import sys; from pyreplog import aio; aio.Cluster("data"); sys.exit("pyreplog.runtime.cluster" in sys.modules)'
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
@@ -388,7 +411,8 @@ def test_reading_up_to_an_end_whose_records_are_deleted(tmp_path: Path) -> None:
 
 
 def test_sends_keep_the_order_in_which_they_were_begun(tmp_path: Path) -> None:
-    """One that needs no thread stands behind those that wait for theirs. Nor is anything left of a poll that nobody answered."""
+    """One that needs no thread stands behind those that wait for theirs. Nor is anything left of a poll that nobody
+    answered."""
 
     async def main() -> None:
         async with aio.Cluster(tmp_path / "data", nodes=1) as cluster:
@@ -627,7 +651,10 @@ async def main():
     await asyncio.sleep(0)
     return cluster, producer, sending
 async def child(producer):
-    for use in (lambda: producer.send("new", b""), lambda: producer.send_many("new", [b""]), producer.flush, producer.close):
+    for use in (
+        lambda: producer.send("new", b""), lambda: producer.send_many("new", [b""]),
+        producer.flush, producer.close,
+    ):
         try:
             await use()
         except pyreplog.ForkedError:
@@ -646,7 +673,9 @@ with asyncio.Runner() as runner:
     assert os.waitpid(pid, 0)[1] == 0
     runner.run(end(cluster, sending))
 """
-    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, str(tmp_path / "data")], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, str(tmp_path / "data")], check=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize("ask", ["seek", "seek_to_beginning", "seek_to_end", "assign", "position"])
@@ -728,7 +757,9 @@ def test_a_node_that_is_not_there(tmp_path: Path) -> None:
         with pytest.raises(pyreplog.ClosedError, match="not open yet"):
             _ = cluster.nodes
         async with cluster:
-            with pytest.raises(IndexError, match=r"there is no nodes\[3\]: nodes\[0\] to nodes\[2\] are the nodes 1 to 3"):
+            with pytest.raises(
+                IndexError, match=r"there is no nodes\[3\]: nodes\[0\] to nodes\[2\] are the nodes 1 to 3"
+            ):
                 _ = cluster.nodes[3]
         assert not cluster.nodes[2].alive
 

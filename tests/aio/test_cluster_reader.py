@@ -31,7 +31,11 @@ def test_the_names_of_the_blocking_reader_are_awaited(writer: pyreplog.Cluster) 
         async with aio.Cluster(writer.path, mode="r") as cluster:
             assert isinstance(cluster, aio.ClusterReader)
             assert (await cluster.topics(), cluster.mode) == (["orders"], "r")
-            assert await cluster.describe("orders") == writer.admin.describe("orders") == await cluster.admin.describe("orders")
+            assert (
+                await cluster.describe("orders")
+                == writer.admin.describe("orders")
+                == await cluster.admin.describe("orders")
+            )
             scan = await cluster.scan("orders")
             assert (await asyncio.to_thread(pa.table, scan)).num_rows == 10
             async with cluster.consumer("orders") as consumer:
@@ -54,7 +58,10 @@ def test_waiting_blocks_no_loop_and_loses_nothing(writer: pyreplog.Cluster) -> N
     """A poll that waits is woken by the writer's record; one that is cancelled leaves its records to the next."""
 
     async def use() -> None:
-        async with aio.Cluster(writer.path, mode="r") as cluster, cluster.consumer("orders", auto_offset_reset="latest") as consumer:
+        async with (
+            aio.Cluster(writer.path, mode="r") as cluster,
+            cluster.consumer("orders", auto_offset_reset="latest") as consumer,
+        ):
             cancelled = asyncio.create_task(consumer.poll(timeout=None))
             await asyncio.sleep(0)
             cancelled.cancel()

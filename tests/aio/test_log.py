@@ -63,7 +63,8 @@ async def listed(records: Any) -> list[Any]:
 
 
 def test_an_iterator_goes_on_after_a_timeout() -> None:
-    """A cancelled ``anext`` ends no iterator of a log: each record comes once, in order, and the position moves with those handed over."""
+    """A cancelled ``anext`` ends no iterator of a log: each record comes once, in order, and the position moves
+    with those handed over."""
 
     async def run() -> None:
         async with await aio.open_log("/log", disk=SimDisk(), durability="os") as log:
@@ -151,7 +152,12 @@ def test_the_same_names(tmp_path: Path, run: Callable[[Main], None]) -> None:
             assert log.position == 3
             assert await listed(log.follow(6, timeout=0)) == words[6:]
             assert (await asyncio.to_thread(pa.table, await log.scan(["value"])))["value"].to_pylist() == words
-            assert (await log.start_offset, await log.end_offset, await log.high_watermark, await log.last_stable_offset) == (0, 8, 8, 8)
+            assert (
+                await log.start_offset,
+                await log.end_offset,
+                await log.high_watermark,
+                await log.last_stable_offset,
+            ) == (0, 8, 8, 8)
             assert (await log.stats()).records_appended == 8
             assert (log.topic, log.partition, log.mode, log.durability, log.closed) == ("log", 0, "a", "os", False)
             assert await log.delete_records(2) == 2
@@ -159,7 +165,15 @@ def test_the_same_names(tmp_path: Path, run: Callable[[Main], None]) -> None:
             with pytest.raises(pyreplog.OffsetOutOfRangeError):
                 await listed(log.read(0))
         assert log.closed
-        for use in (log.append(b"x"), log.append_many([b"x"]), log.flush(), log.stats(), log.seek(0), listed(log.read()), listed(log)):
+        for use in (
+            log.append(b"x"),
+            log.append_many([b"x"]),
+            log.flush(),
+            log.stats(),
+            log.seek(0),
+            listed(log.read()),
+            listed(log),
+        ):
             with pytest.raises(pyreplog.ClosedError):
                 await use
         await log.close()
@@ -173,7 +187,8 @@ def test_the_same_names(tmp_path: Path, run: Callable[[Main], None]) -> None:
 
 
 def test_position_is_moved_within_a_loop(tmp_path: Path, run: Callable[[Main], None]) -> None:
-    """``seek`` and ``delete_records`` move ``position``, and a loop that is under way, as those of the blocking log do."""
+    """``seek`` and ``delete_records`` move ``position``, and a loop that is under way, as those of the blocking log
+    do."""
 
     async def main() -> None:
         async with aio.open_log(tmp_path / "log", durability="os") as log:
@@ -212,12 +227,14 @@ def test_a_crowd(tmp_path: Path, run: Callable[[Main], None]) -> None:
 
 
 def test_a_slow_disk_never_blocks_the_loop(tmp_path: Path, disk: SlowDisk, run: Callable[[Main], None]) -> None:
-    """While the disk stands still in a write, a sync or a read, whatever is awaited waits, and everything else in the loop goes on; no
-    call ever reaches the disk from the loop's own thread."""
+    """While the disk stands still in a write, a sync or a read, whatever is awaited waits, and everything else in
+    the loop goes on; no call ever reaches the disk from the loop's own thread."""
 
     async def main() -> None:
         loop_thread = threading.get_ident()
-        async with aio.open_log(tmp_path / "log", disk=disk, config={"segment.bytes": 3000}, buffer_memory=20_000) as log:
+        async with aio.open_log(
+            tmp_path / "log", disk=disk, config={"segment.bytes": 3000}, buffer_memory=20_000
+        ) as log:
             await log.append_many([b"%d" % number * 100 for number in range(50)])
             disk.gate.clear()
             tasks: list[asyncio.Task[Any]] = [
@@ -293,7 +310,12 @@ def test_nothing_asks_the_disk_from_the_loop() -> None:
                     await log.append(b"more")
                     before = len(asked)
                     await look(reader, name)
-                    assert len(asked) > before or name not in ("end_offset", "high_watermark", "last_stable_offset", "stats"), name
+                    assert len(asked) > before or name not in (
+                        "end_offset",
+                        "high_watermark",
+                        "last_stable_offset",
+                        "stats",
+                    ), name
 
     asyncio.run(main())
     assert len(asked) > 100
@@ -333,7 +355,10 @@ def test_cancelling_what_reads(tmp_path: Path, run: Callable[[Main], None]) -> N
     """A follower that is cancelled releases what it held; another one goes on where it was."""
 
     async def main() -> None:
-        async with aio.open_log(tmp_path / "log", durability="os") as log, aio.open_log(tmp_path / "log", "r") as reader:
+        async with (
+            aio.open_log(tmp_path / "log", durability="os") as log,
+            aio.open_log(tmp_path / "log", "r") as reader,
+        ):
             await log.append(b"x")
             assert await listed(log.read()) == await listed(reader.read()) == [b"x"]
             before = len(os.listdir("/proc/self/fd"))
@@ -346,17 +371,23 @@ def test_cancelling_what_reads(tmp_path: Path, run: Callable[[Main], None]) -> N
                     with pytest.raises(asyncio.CancelledError):
                         await task
             assert log._writer is not None
-            while log._writer._followers or len(os.listdir("/proc/self/fd")) > before:  # what a thread was opening is closed by it
+            while (
+                log._writer._followers or len(os.listdir("/proc/self/fd")) > before
+            ):  # what a thread was opening is closed by it
                 await asyncio.sleep(0.001)
 
     run(main)
 
 
 def test_leaving_what_reads(tmp_path: Path, run: Callable[[Main], None]) -> None:
-    """``contextlib.aclosing`` takes what reads and follows, and a follower that it closes has released what it held."""
+    """``contextlib.aclosing`` takes what reads and follows, and a follower that it closes has released what it
+    held."""
 
     async def main() -> None:
-        async with aio.open_log(tmp_path / "log", durability="os") as log, aio.open_log(tmp_path / "log", "r") as reader:
+        async with (
+            aio.open_log(tmp_path / "log", durability="os") as log,
+            aio.open_log(tmp_path / "log", "r") as reader,
+        ):
             await log.append(b"x")
             assert await listed(log.read()) == await listed(reader.read()) == [b"x"]
             before = len(os.listdir("/proc/self/fd"))
@@ -457,7 +488,9 @@ def test_the_bound_of_many(tmp_path: Path, disk: SlowDisk, run: Callable[[Main],
             disk.gate.clear()
             await log.append_nowait(bytes(5000))
             calls = [log.append_nowait(b"x") for _ in range(30)] + [log.append_many([b"x"]) for _ in range(30)]
-            met = await asyncio.gather(*calls, return_exceptions=True)  # 30 s where each began with its turn: longer than `run` allows
+            met = await asyncio.gather(
+                *calls, return_exceptions=True
+            )  # 30 s where each began with its turn: longer than `run` allows
             assert {type(error) for error in met} == {pyreplog.BufferExhaustedError}
             disk.gate.set()
             assert await log.append(b"room") == 1
@@ -466,7 +499,8 @@ def test_the_bound_of_many(tmp_path: Path, disk: SlowDisk, run: Callable[[Main],
 
 
 def test_a_flush_holds_up_no_append(tmp_path: Path, disk: SlowDisk, run: Callable[[Main], None]) -> None:
-    """Who does not wait for the disk does not wait for somebody else's flush; and that covers what was appended before it."""
+    """Who does not wait for the disk does not wait for somebody else's flush; and that covers what was appended
+    before it."""
 
     async def main() -> None:
         disk.calls = ("sync",)
@@ -487,7 +521,8 @@ def test_a_flush_holds_up_no_append(tmp_path: Path, disk: SlowDisk, run: Callabl
 
 
 def test_a_flush_that_a_close_overtakes_is_that(tmp_path: Path, run: Callable[[Main], None]) -> None:
-    """It was called before, waits for an append that is not written yet, and hears of success; one that is called after is refused."""
+    """It was called before, waits for an append that is not written yet, and hears of success; one that is called
+    after is refused."""
 
     async def main() -> None:
         log = await aio.open_log(tmp_path / "log")
@@ -510,7 +545,15 @@ def test_what_is_closed_is_named(run: Callable[[Main], None]) -> None:
     async def main() -> None:
         log = await aio.open_log("/events", disk=SimDisk())
         await log.close()
-        for call in (log.append(b"x"), log.flush(), log.delete_records(), log.apply_retention(), log.scan(), log.seek(0), log.stats()):
+        for call in (
+            log.append(b"x"),
+            log.flush(),
+            log.delete_records(),
+            log.apply_retention(),
+            log.scan(),
+            log.seek(0),
+            log.stats(),
+        ):
             with pytest.raises(pyreplog.ClosedError, match="events' is closed$"):
                 await call
 
@@ -568,7 +611,8 @@ def test_cancelling_an_opening(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", ["opening", "acquiring"])
 def test_what_nobody_waits_for_is_released_without_a_loop(at: str) -> None:
-    """Where an opening, or what a reading thread makes, is cancelled because its event loop ends: a thread sees to it by then."""
+    """Where an opening, or what a reading thread makes, is cancelled because its event loop ends: a thread sees to
+    it by then."""
     begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
 
     class Opened:
@@ -602,7 +646,8 @@ class Struck(BaseException):
 
 @pytest.mark.parametrize("at", ["opening", "acquiring"])
 def test_what_a_handler_leaves_to_nobody_is_released(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It raises when a thread has the call already, and who waits has not got hold of it yet: that thread sees to what it makes."""
+    """It raises when a thread has the call already, and who waits has not got hold of it yet: that thread sees to
+    what it makes."""
     submit, closed = _LazyExecutor.submit, threading.Event()
 
     class Opened:
@@ -636,7 +681,10 @@ async def main():
     await log.append(b"parent")
     return log
 async def child(log):
-    for use in (lambda: log.append(b"child"), lambda: log.append_many([b"child"]), lambda: log.flush(), lambda: log.stats()):
+    for use in (
+        lambda: log.append(b"child"), lambda: log.append_many([b"child"]),
+        lambda: log.flush(), lambda: log.stats(),
+    ):
         try:
             await use()
         except pyreplog.ForkedError:
@@ -654,7 +702,9 @@ with asyncio.Runner() as runner:
 with pyreplog.open_log(sys.argv[1], "r") as reader:
     assert [record.value for record in reader] == [b"parent", b"again"]
 """
-    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, str(tmp_path / "log")], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, str(tmp_path / "log")], check=True, timeout=60
+    )
 
 
 def test_appends_keep_the_order_in_which_they_were_begun(run: Callable[[Main], None]) -> None:

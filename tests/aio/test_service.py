@@ -25,7 +25,9 @@ MISSING = [name for name in ("fastapi", "uvicorn", "httpx") if importlib.util.fi
 KINDS = ("click", "view")
 REQUESTS_MAX = 400
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED: the guide's service needs {', '.join(MISSING)}: install the group test")
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"SKIPPED: the guide's service needs {', '.join(MISSING)}: install the group test"
+)
 
 
 @contextmanager
@@ -62,7 +64,9 @@ def line_with(program: subprocess.Popen[str], pattern: str) -> re.Match[str]:
 def post(url: str, number: int, acknowledged: dict[tuple[str, int], str]) -> str:
     """Send one event over a new connection, which either worker may take; the log that it is in."""
     kind = KINDS[number % 2]
-    done = importlib.import_module("httpx").post(f"{url}/events", json={"user": f"user-{number}", "kind": kind}, timeout=30)
+    done = importlib.import_module("httpx").post(
+        f"{url}/events", json={"user": f"user-{number}", "kind": kind}, timeout=30
+    )
     assert done.status_code == 201
     place = done.json()
     key = place["log"], place["offset"]
@@ -73,13 +77,15 @@ def post(url: str, number: int, acknowledged: dict[tuple[str, int], str]) -> str
 
 @pytest.mark.timeout(100)
 def test_two_workers_and_a_consumer(tmp_path: Path) -> None:
-    """Both workers take events, each into a log of its own. A worker that is killed is replaced by one that goes on in its folder. Each
-    acknowledged event is in one of the two logs, and the consumer counts each once."""
+    """Both workers take events, each into a log of its own. A worker that is killed is replaced by one that goes on
+    in its folder. Each acknowledged event is in one of the two logs, and the consumer counts each once."""
     events, counts = tmp_path / "events", tmp_path / "counts.json"
     settings: dict[str, Any] = {"EVENTS": str(events), "COUNTS": str(counts), "WEB_CONCURRENCY": "2"}
     acknowledged: dict[tuple[str, int], str] = {}
     with running("consumer.py", **settings) as consumer:
-        with running("-m", "uvicorn", "app:app", "--host", "127.0.0.1", "--port", "0", "--no-access-log", **settings) as server:
+        with running(
+            "-m", "uvicorn", "app:app", "--host", "127.0.0.1", "--port", "0", "--no-access-log", **settings
+        ) as server:
             url = line_with(server, r"running on (http://127\.0\.0\.1:\d+)")[1]
             workers = [int(line_with(server, r"Started server process \[(\d+)\]")[1]) for _ in range(2)]
             used = {post(url, 0, acknowledged)}

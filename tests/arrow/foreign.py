@@ -1,4 +1,5 @@
-"""Arrow's C structs as another producer would fill them: a copy of what pyarrow exports, over the same buffers, to be changed at will."""
+"""Arrow's C structs as another producer would fill them: a copy of what pyarrow exports, over the same buffers, to
+be changed at will."""
 
 from __future__ import annotations
 
@@ -87,7 +88,11 @@ class Foreign:
         copy = Schema.from_buffer_copy(given)
         copy.release = ctypes.cast(self._schema_release, ctypes.c_void_p)
         children = [self._schema(given.children[i][0]) for i in range(given.n_children)]
-        copy.children = (ctypes.POINTER(Schema) * len(children))(*(ctypes.pointer(child) for child in children)) if children else None
+        copy.children = (
+            (ctypes.POINTER(Schema) * len(children))(*(ctypes.pointer(child) for child in children))
+            if children
+            else None
+        )
         self._kept += [copy.children, *children]
         return copy
 
@@ -95,7 +100,11 @@ class Foreign:
         copy = Array.from_buffer_copy(given)
         copy.release = ctypes.cast(self._array_release, ctypes.c_void_p)
         children = [self._array(given.children[i][0]) for i in range(given.n_children)]
-        copy.children = (ctypes.POINTER(Array) * len(children))(*(ctypes.pointer(child) for child in children)) if children else None
+        copy.children = (
+            (ctypes.POINTER(Array) * len(children))(*(ctypes.pointer(child) for child in children))
+            if children
+            else None
+        )
         copy.buffers = (ctypes.c_void_p * given.n_buffers)(*(given.buffers[i] for i in range(given.n_buffers)))
         self._kept += [copy.children, copy.buffers, *children]
         return copy

@@ -128,7 +128,9 @@ def expected(
             continue
         if (start_timestamp is not None or end_timestamp is not None) and timestamp == -1:
             continue
-        if (start_timestamp is not None and timestamp < start_timestamp) or (end_timestamp is not None and timestamp >= end_timestamp):
+        if (start_timestamp is not None and timestamp < start_timestamp) or (
+            end_timestamp is not None and timestamp >= end_timestamp
+        ):
             continue
         rows.append(row | {"timestamp": None if timestamp == -1 else EPOCH + timedelta(milliseconds=timestamp)})
     return rows

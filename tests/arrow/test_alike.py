@@ -1,4 +1,5 @@
-"""Runs of records that are alike are read by comparing them; what comes out is what reading every one of them gives."""
+"""Runs of records that are alike are read by comparing them; what comes out is what reading every one of them
+gives."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ COUNT = 200  # the deltas of the offsets take one byte and two
 
 
 def read(data: bytes, *, careful: bool) -> pa.RecordBatch | str:
-    """All columns of a batch whose CRC is made right first, or what is wrong with it. ``careful``: by a range of timestamps that holds
-    all, for which every record is looked at by itself."""
+    """All columns of a batch whose CRC is made right first, or what is wrong with it. ``careful``: by a range of
+    timestamps that holds all, for which every record is looked at by itself."""
     fixed = bytearray(data)
     fixed[17:21] = struct.pack(">I", crc32c(memoryview(fixed)[21:]))
     builder = ColumnsBuilder(COLUMNS)

@@ -1,4 +1,5 @@
-"""``append_arrow``: tables of any maker and layout become records, the same that appending them one by one would make."""
+"""``append_arrow``: tables of any maker and layout become records, the same that appending them one by one would
+make."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def table(found: list[Any]) -> pa.Table:
 
 
 def remade(given: Any, kind: pa.DataType) -> Any:
-    """``given`` with the same headers in a column of another type, made value by value: pyarrow casts to few of them."""
+    """``given`` with the same headers in a column of another type, made value by value: pyarrow casts to few of
+    them."""
     return given.set_column(3, "headers", pa.chunked_array([pa.array(given["headers"].to_pylist(), kind)], kind))
 
 
@@ -79,7 +81,9 @@ CASTS: dict[str, Callable[[Any], Any]] = {
     ),
     "list views": lambda given: remade(given, pa.list_view(HEADERS.value_type)),
     "large list views": lambda given: remade(given, pa.large_list_view(HEADERS.value_type)),
-    "value before key": lambda given: remade(given, pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))),
+    "value before key": lambda given: remade(
+        given, pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))
+    ),
     "polars": lambda given: pl.DataFrame(given),
     "nanoseconds": lambda given: given.set_column(2, "timestamp", given["timestamp"].cast(pa.timestamp("ns", "UTC"))),
     "chunks": lambda given: pa.Table.from_batches(
@@ -93,16 +97,21 @@ CASTS: dict[str, Callable[[Any], Any]] = {
 @given(found=st.lists(ROW, max_size=12))
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_layout_gives_the_same_records(cast: str, found: list[Any]) -> None:
-    """Offsets of 32 and 64 bits, views, slices, chunks, units: the rows come back as they were, nulls as nulls, empty as empty."""
+    """Offsets of 32 and 64 bits, views, slices, chunks, units: the rows come back as they were, nulls as nulls,
+    empty as empty."""
     with pyreplog.open_log("/log", disk=SimDisk(), durability="os") as log:
         assert log.append_arrow(CASTS[cast](table(found))) == range(len(found))
-        assert rows(log) == [(key, value, -1 if stamp is None else stamp, tuple(headers)) for key, value, stamp, headers in found]
+        assert rows(log) == [
+            (key, value, -1 if stamp is None else stamp, tuple(headers)) for key, value, stamp, headers in found
+        ]
 
 
 def test_a_sliced_struct_array_gives_the_rows_of_the_slice(log: pyreplog.Log) -> None:
-    """Its children are not sliced with it: every column begins at the struct's offset, and so do the names and values of headers."""
+    """Its children are not sliced with it: every column begins at the struct's offset, and so do the names and
+    values of headers."""
     found: list[Any] = [
-        (b"k%d" % i, None if i % 3 == 2 else b"v%d" % i, 1000 + i, [(f"h{i}", None if i % 2 else b"%d" % i)] * (i % 3)) for i in range(20)
+        (b"k%d" % i, None if i % 3 == 2 else b"v%d" % i, 1000 + i, [(f"h{i}", None if i % 2 else b"%d" % i)] * (i % 3))
+        for i in range(20)
     ]
     (whole,) = table(found).to_struct_array().chunks
     assert log.append_arrow(whole.slice(7, 9)) == range(9)
@@ -122,7 +131,10 @@ def test_a_sliced_struct_array_gives_the_rows_of_the_slice(log: pyreplog.Log) ->
 @settings(max_examples=20, deadline=None)
 def test_scan_append_scan(found: list[Any]) -> None:
     """What one log's scan gives, appended to another log, is what that one's scan gives, to the last null."""
-    with pyreplog.open_log("/a", disk=SimDisk(), durability="os") as a, pyreplog.open_log("/b", disk=SimDisk(), durability="os") as b:
+    with (
+        pyreplog.open_log("/a", disk=SimDisk(), durability="os") as a,
+        pyreplog.open_log("/b", disk=SimDisk(), durability="os") as b,
+    ):
         for key, value, stamp, headers in found:
             a.append(value, key=key, timestamp=-1 if stamp is None else stamp, headers=headers)
         b.append_arrow(a.scan())
@@ -140,7 +152,9 @@ def test_the_same_bytes_as_append_many(found: list[Any]) -> None:
     ):
         a.append_arrow(given)
         keys, values, stamps, headers = zip(*found, strict=True)
-        b.append_many(values, keys=keys, timestamps=[-1 if stamp is None else stamp for stamp in stamps], headers=headers)
+        b.append_many(
+            values, keys=keys, timestamps=[-1 if stamp is None else stamp for stamp in stamps], headers=headers
+        )
         name = "t-0/00000000000000000000.log"
         size = a.stats().size
         assert b.stats().size == size
@@ -148,9 +162,14 @@ def test_the_same_bytes_as_append_many(found: list[Any]) -> None:
 
 
 def test_other_makers(log: pyreplog.Log) -> None:
-    """pandas, DuckDB, Polars' frames and lazy results, a record batch and a stream: whatever speaks Arrow's interface."""
+    """pandas, DuckDB, Polars' frames and lazy results, a record batch and a stream: whatever speaks Arrow's
+    interface."""
     log.append_arrow(pa.record_batch({"value": [b"batch"]}))
-    log.append_arrow(pa.RecordBatchReader.from_batches(pa.schema([("value", pa.string())]), iter([pa.record_batch({"value": ["stream"]})])))
+    log.append_arrow(
+        pa.RecordBatchReader.from_batches(
+            pa.schema([("value", pa.string())]), iter([pa.record_batch({"value": ["stream"]})])
+        )
+    )
     log.append_arrow(pl.DataFrame({"value": ["polars", None]}))
     relation = duckdb.query("select 'duckdb' as value, 'k' as key")
     assert relation is not None
@@ -160,7 +179,8 @@ def test_other_makers(log: pyreplog.Log) -> None:
 
 
 def test_other_types(log: pyreplog.Log) -> None:
-    """Text is its UTF-8; a column of nulls, fixed-size bytes, a map of headers and whole milliseconds are taken too."""
+    """Text is its UTF-8; a column of nulls, fixed-size bytes, a map of headers and whole milliseconds are taken
+    too."""
     log.append_arrow(
         pa.table(
             {
@@ -179,7 +199,9 @@ def test_other_types(log: pyreplog.Log) -> None:
 def test_headers_of_a_fixed_number(log: pyreplog.Log) -> None:
     """Lists of a fixed size, a slice of them among others; a null list has no headers."""
     kind = pa.list_(HEADERS.value_type, 2)
-    pairs: list[Any] = [None if i == 3 else [{"key": f"k{i}", "value": b"v"}, {"key": "n", "value": None}] for i in range(6)]
+    pairs: list[Any] = [
+        None if i == 3 else [{"key": f"k{i}", "value": b"v"}, {"key": "n", "value": None}] for i in range(6)
+    ]
     given = pa.table({"value": [b"%d" % i for i in range(6)], "headers": pa.array(pairs, kind)})
     log.append_arrow(given.slice(2))
     found = [() if pair is None else tuple((one["key"], one["value"]) for one in pair) for pair in pairs[2:]]
@@ -188,12 +210,15 @@ def test_headers_of_a_fixed_number(log: pyreplog.Log) -> None:
 
 @pytest.mark.parametrize("kind", ["null", "int32", "string"])
 def test_lists_that_are_all_empty_are_no_headers(log: pyreplog.Log, kind: str) -> None:
-    """Of such a column a frame does not know the type: pandas and Polars say null, DuckDB int32. With one item it counts again."""
+    """Of such a column a frame does not know the type: pandas and Polars say null, DuckDB int32. With one item it
+    counts again."""
     items = pa.type_for_alias(kind)
     for made in (pa.list_(items), pa.large_list(items), pa.list_view(items), pa.list_(items, 0)):
         log.append_arrow(pa.table({"value": [b"a", b"b", b"c"], "headers": pa.array([[], None, []], made)}))
     assert [tuple(record.headers) for record in log.read()] == [()] * 12
-    with pytest.raises(TypeError, match="column headers is of type list; it must be a list of structs of key and value"):
+    with pytest.raises(
+        TypeError, match="column headers is of type list; it must be a list of structs of key and value"
+    ):
         log.append_arrow(pa.table({"value": [b"a", b"b"], "headers": pa.array([[], [None]], pa.list_(items))}))
 
 
@@ -213,7 +238,14 @@ def test_frames_without_headers(log: pyreplog.Log) -> None:
 
 def test_a_frame_of_spark(log: pyreplog.Log) -> None:
     """The columns that Spark's source has besides are left out, as the others that the log gives."""
-    row: dict[str, Any] = {"value": [b"v"], "topic": ["t"], "partition": [7], "offset": [5], "timestampType": [0], "leaderEpoch": [3]}
+    row: dict[str, Any] = {
+        "value": [b"v"],
+        "topic": ["t"],
+        "partition": [7],
+        "offset": [5],
+        "timestampType": [0],
+        "leaderEpoch": [3],
+    }
     log.append_arrow(pa.table(row))
     assert [(record.value, record.offset) for record in log.read()] == [(b"v", 0)]
 
@@ -226,7 +258,9 @@ def test_time(log: pyreplog.Log) -> None:
             pa.table(
                 {
                     "value": [b"x"],
-                    "timestamp": pa.array([at.replace(microsecond=0) if unit == "s" else at]).cast(pa.timestamp(unit, "UTC"), safe=False),
+                    "timestamp": pa.array([at.replace(microsecond=0) if unit == "s" else at]).cast(
+                        pa.timestamp(unit, "UTC"), safe=False
+                    ),
                 }
             )
         )
@@ -247,7 +281,9 @@ def test_several_batches() -> None:
         assert [record.value for record in small.read()] == values
         assert small.stats().batches_appended > 50
         acks = small.append_arrow(pa.table({"value": chunks, "timestamp": pa.chunked_array([range(500)])}), wait=False)
-        assert [(place.offset, place.timestamp) for place in acks.result()] == [(500 + number, number) for number in range(500)]
+        assert [(place.offset, place.timestamp) for place in acks.result()] == [
+            (500 + number, number) for number in range(500)
+        ]
         assert [record.value for record in small.read(500)] == values
 
 
@@ -256,15 +292,27 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (pa.array([b"x"]), TypeError, "named columns"),
     (pa.table({"key": [b"x"]}), pyreplog.ConfigError, "no column 'value'"),
     (pa.table({"value": [b"x"], "keys": [b"x"]}), pyreplog.ConfigError, "did you mean 'key'"),
-    (pd.DataFrame({"value": ["x", "y"]}, index=[7, 3]), pyreplog.ConfigError, r"the frame's index .*\.reset_index\(drop=True\)"),
+    (
+        pd.DataFrame({"value": ["x", "y"]}, index=[7, 3]),
+        pyreplog.ConfigError,
+        r"the frame's index .*\.reset_index\(drop=True\)",
+    ),
     (pa.Table.from_arrays([pa.array([b"x"])] * 2, ["value", "value"]), pyreplog.ConfigError, "twice"),
     (pa.table({"value": [1]}), TypeError, "column value is of type int64; it must be binary or string"),
     (pa.table({"value": [[1]]}), TypeError, "column value is of type list; it must be binary or string"),
-    (pa.table({"value": pa.array(["x"]).dictionary_encode()}), TypeError, "column value is of type dictionary of string; it must be"),
+    (
+        pa.table({"value": pa.array(["x"]).dictionary_encode()}),
+        TypeError,
+        "column value is of type dictionary of string; it must be",
+    ),
     (pl.DataFrame({"value": [bytearray(b"x")]}), TypeError, "column value holds Python objects"),
     (pl.DataFrame({"value": [b"x"], "key": [memoryview(b"k")]}), TypeError, "column key holds Python objects"),
     (type("Frame", (pl.DataFrame,), {})({"value": [bytearray(b"x")]}), TypeError, "column value holds Python objects"),
-    (pa.table({"value": ["x"], "timestamp": pa.array([1], pa.duration("s"))}), TypeError, "column timestamp is of type duration; it"),
+    (
+        pa.table({"value": ["x"], "timestamp": pa.array([1], pa.duration("s"))}),
+        TypeError,
+        "column timestamp is of type duration; it",
+    ),
     (pa.table({"value": pa.array(["x"]).dictionary_encode()}), TypeError, "not a dictionary"),
     (pa.table({"value": [b"x"], "timestamp": ["now"]}), TypeError, "it must be a timestamp"),
     (pa.table({"value": [b"x"], "headers": [b"x"]}), TypeError, "list of structs"),
@@ -274,10 +322,18 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
         TypeError,
         "a header's key is of type int64; it must be binary",
     ),
-    (duckdb.sql("SELECT 'x' AS value, MAP {'retries': 3} AS headers"), TypeError, "a header's value is of type int32; it must be binary"),
+    (
+        duckdb.sql("SELECT 'x' AS value, MAP {'retries': 3} AS headers"),
+        TypeError,
+        "a header's value is of type int32; it must be binary",
+    ),
     (pa.table({"value": [b"x", b"y"], "timestamp": pa.array([1, -2])}), ValueError, "row 1: the timestamp"),
     *(
-        (pa.table({"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp(unit, "UTC"))}), ValueError, "row 0: the timestamp")
+        (
+            pa.table({"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp(unit, "UTC"))}),
+            ValueError,
+            "row 0: the timestamp",
+        )
         for unit in ("s", "ms", "us", "ns")
     ),
     (
@@ -286,18 +342,32 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
         "row 0: timestamp 4611686018427387904000 is beyond 9999",
     ),
     *(
-        (pa.table({"value": [b"x"], "timestamp": pa.array([1], pa.timestamp(unit))}), pyreplog.ConfigError, "no time zone.*assume_timezone")
+        (
+            pa.table({"value": [b"x"], "timestamp": pa.array([1], pa.timestamp(unit))}),
+            pyreplog.ConfigError,
+            "no time zone.*assume_timezone",
+        )
         for unit in ("s", "ms", "us", "ns")
     ),
-    (pl.DataFrame({"value": [b"x"], "timestamp": [datetime(2024, 6, 1)]}), pyreplog.ConfigError, "no time zone.*replace_time_zone"),
-    (pa.table({"value": [b"x"], "headers": [[{"key": None, "value": b"y"}]]}), ValueError, "row 0: a header has no key"),
+    (
+        pl.DataFrame({"value": [b"x"], "timestamp": [datetime(2024, 6, 1)]}),
+        pyreplog.ConfigError,
+        "no time zone.*replace_time_zone",
+    ),
+    (
+        pa.table({"value": [b"x"], "headers": [[{"key": None, "value": b"y"}]]}),
+        ValueError,
+        "row 0: a header has no key",
+    ),
     (pa.table({"value": [b"x"], "headers": [[{"key": b"\xff", "value": b"y"}]]}), ValueError, "not UTF-8"),
     (pa.table({"value": [b"x", bytes(2 << 20)]}), pyreplog.MessageTooLargeError, "record 1 does not fit"),
 ]
 
 
 @pytest.mark.parametrize(("given_table", "error", "text"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
-def test_what_is_refused_leaves_nothing_behind(log: pyreplog.Log, given_table: Any, error: type[Exception], text: str) -> None:
+def test_what_is_refused_leaves_nothing_behind(
+    log: pyreplog.Log, given_table: Any, error: type[Exception], text: str
+) -> None:
     """The error says which column or row, and not one row of the table is appended."""
     for wait in (True, False):
         with pytest.raises(error, match=text):

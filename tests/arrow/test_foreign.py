@@ -24,7 +24,10 @@ def batch() -> pa.RecordBatch:
         {
             "key": pa.array([b"k", None, b"kk"]),
             "value": pa.array([b"one", b"two", None]),
-            "headers": pa.array([[{"key": "h", "value": b"x"}], None, [{"key": "i", "value": None}, {"key": "j", "value": b""}]], HEADERS),
+            "headers": pa.array(
+                [[{"key": "h", "value": b"x"}], None, [{"key": "i", "value": None}, {"key": "j", "value": b""}]],
+                HEADERS,
+            ),
             "timestamp": pa.array([NOW * 1000, NOW * 1000 + 1000, NOW * 1000 + 2000], pa.timestamp("us", "UTC")),
         }
     )
@@ -42,7 +45,12 @@ def by_table(source: object) -> list[Record]:
 def by_rows(source: Any) -> list[Record]:
     """As Spark's sink takes it."""
     encoder = RowEncoder(1)
-    return [record for _, data in [*encoder.add(source, NOW, 0), *encoder.drain()] for found in split(data) for record in records_of(found)]
+    return [
+        record
+        for _, data in [*encoder.add(source, NOW, 0), *encoder.drain()]
+        for found in split(data)
+        for record in records_of(found)
+    ]
 
 
 WAYS = pytest.mark.parametrize("way", [by_table, by_rows])
@@ -66,7 +74,11 @@ class Handed:
 
     def __init__(self, capsules: Any) -> None:
         """Of a stream, or of a schema and an array."""
-        setattr(self, "__arrow_c_array__" if isinstance(capsules, tuple) else "__arrow_c_stream__", lambda requested_schema=None: capsules)
+        setattr(
+            self,
+            "__arrow_c_array__" if isinstance(capsules, tuple) else "__arrow_c_stream__",
+            lambda requested_schema=None: capsules,
+        )
 
 
 @WAYS
@@ -80,7 +92,8 @@ def test_a_copy_is_the_same(way: Way) -> None:
 
 @WAYS
 def test_an_array_that_was_taken_is_refused(way: Way) -> None:
-    """Another consumer moved it out of its capsule: what is left there is memory that was freed. So is an array that was taken here."""
+    """Another consumer moved it out of its capsule: what is left there is memory that was freed. So is an array
+    that was taken here."""
     theirs = Handed(batch().__arrow_c_array__())
     pa.record_batch(theirs)
     with pytest.raises(ValueError, match="the Arrow array was taken already"):
@@ -152,7 +165,8 @@ def test_what_may_be_left_out(way: Way) -> None:
 
 @WAYS
 def test_rows_that_are_null_as_a_whole(way: Way) -> None:
-    """They are refused, counted or not, because their columns may hold anything; rows before and behind a slice do not matter."""
+    """They are refused, counted or not, because their columns may hold anything; rows before and behind a slice do
+    not matter."""
     values = pa.array([b"a", b"hidden", b"c"])
     rows = pa.StructArray.from_arrays([values], names=["value"], mask=pa.array([False, True, False]))
     for count in (-1, 1):
@@ -269,7 +283,10 @@ FORBIDDEN: dict[str, tuple[Callable[[Foreign], None], str]] = {
     "negative offsets": (fill(VALUE, number=1, items=(-3, 0, 1, 1)), "row 0"),
     "a key behind the last one's end, before a null": (fill(KEY, number=1, items=(0, 9, 3, 3)), "row 0"),
     "a header's key behind the last one's end": (fill(PAIRS, 0, 0, number=1, items=(0, 9, 2, 3)), "row 0"),
-    "a header's value behind the last one's end, before a null": (fill(PAIRS, 0, 1, number=1, items=(0, 9, 1, 1)), "row 0"),
+    "a header's value behind the last one's end, before a null": (
+        fill(PAIRS, 0, 1, number=1, items=(0, 9, 1, 1)),
+        "row 0",
+    ),
     "keys of which the offsets go backwards": (fill(KEY, number=1, items=(5, 2, 2, 2)), "row 0"),
     "headers of which the offsets go backwards": (fill(PAIRS, number=1, items=(3, 1, 1, 1)), "row 0"),
     "negative headers": (fill(PAIRS, number=1, items=(-1, 1, 1, 1)), "row 0"),
@@ -304,12 +321,24 @@ def view(size: int, number: int, start: int) -> bytes:
 def test_views_stay_within_their_buffers() -> None:
     """Their buffers are the ones whose sizes the interface tells, so all that is beyond is seen."""
     assert [len(record.value or b"") for record in by_table(long_views())] == [5, 20, 30]
-    for bad in (view(-1, 0, 0), view(20, 1, 0), view(20, -1, 0), view(20, 0, -4), view(20, 0, 31), view(51, 0, 0), view(2**31 - 1, 0, 1)):
+    for bad in (
+        view(-1, 0, 0),
+        view(20, 1, 0),
+        view(20, -1, 0),
+        view(20, 0, -4),
+        view(20, 0, 31),
+        view(51, 0, 0),
+        view(2**31 - 1, 0, 1),
+    ):
         foreign = long_views()
         foreign.buffer(0, number=1, data=view(20, 0, 0) + view(30, 0, 20) + bad)
         with pytest.raises(ValueError, match="row 2"):
             by_table(foreign)
-    for wrong, text in ((lose(0, number=3), "buffer 3 is nowhere"), (lose(0, number=2), "row 1"), (change(0, n_buffers=2), "2 buffers")):
+    for wrong, text in (
+        (lose(0, number=3), "buffer 3 is nowhere"),
+        (lose(0, number=2), "row 1"),
+        (change(0, n_buffers=2), "2 buffers"),
+    ):
         foreign = long_views()
         wrong(foreign)
         with pytest.raises(ValueError, match=text):

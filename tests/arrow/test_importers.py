@@ -69,7 +69,8 @@ def test_duckdb_reads_it(scan: Scan, truth: pa.Table) -> None:
     connection.execute("SET threads = 4")
     for _ in range(2):
         ((count, nulls, last, size, headers),) = connection.execute(
-            "SELECT count(*), count(*) - count(value), epoch_ms(max(timestamp)), sum(octet_length(value)), sum(len(headers)) FROM events"
+            "SELECT count(*), count(*) - count(value), epoch_ms(max(timestamp)), sum(octet_length(value)),"
+            " sum(len(headers)) FROM events"
         ).fetchall()
         assert (count, nulls) == (2 * COUNT, truth.column("value").null_count)
         assert last == pc.max(truth.column("timestamp").cast(pa.int64())).as_py()
@@ -87,7 +88,8 @@ def test_pandas_reads_it(scan: Scan, truth: pa.Table) -> None:
 
 
 def test_arrays_outlive_everything(scan: Scan) -> None:
-    """What was imported stays right when the scan, the batches and the builder are gone, and memory is used again."""
+    """What was imported stays right when the scan, the batches and the builder are gone, and memory is used
+    again."""
     batches = scan.batches()
     first = pa.record_batch(next(batches))
     wanted = first.to_pylist()
@@ -183,7 +185,8 @@ class Unsaid(str):
 
 @pytest.mark.parametrize(("named", "text"), [(True, "Wordless"), (False, "an error whose text could not be made")])
 def test_an_error_without_a_text_is_not_the_end(scan: Scan, named: bool, text: str) -> None:
-    """Rows that are missing are never passed over in silence, whatever becomes of the words; and a stream that failed stays so."""
+    """Rows that are missing are never passed over in silence, whatever becomes of the words; and a stream that
+    failed stays so."""
     kind = type("Meta", (type,), {"__name__": "Wordless" if named else Unsaid("Wordless")})("Wordless", (Wordless,), {})
 
     def source() -> Iterator[ArrowBatch]:

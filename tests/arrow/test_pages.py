@@ -45,8 +45,8 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.mark.parametrize("offset", [0, 64, 4096, 20480])
 @pytest.mark.parametrize("size", [100, 1 << 21, (1 << 21) + 4096, (1 << 21) + 20480, (3 << 20) + 1, (3 << 20) - 1])
 def test_no_part_of_a_page_is_given_back(kernel: ctypes.CDLL, page: int, offset: int, size: int) -> None:
-    """Whatever size pages have: those of Apple and of some ARM servers are larger than 4 KiB. The system rounds to whole ones, so with a
-    part of a page it would take what is behind the block, which is somebody else's."""
+    """Whatever size pages have: those of Apple and of some ARM servers are larger than 4 KiB. The system rounds to
+    whole ones, so with a part of a page it would take what is behind the block, which is somebody else's."""
     start = (1 << 30) + offset
     told = (ctypes.c_size_t * 2)()
     kernel.spared(start, size, told)

@@ -1,4 +1,5 @@
-"""Bytes that lie: whatever is done to a batch, a scan gives the right rows or a CorruptError, and never looks outside the buffer."""
+"""Bytes that lie: whatever is done to a batch, a scan gives the right rows or a CorruptError, and never looks
+outside the buffer."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ RIGHT = scanned(GOOD)
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    """With any one bit of a batch flipped a scan raises CorruptError, or, where the CRC does not cover it (base offset, epoch), gives the
-    rows as the header then has them."""
+    """With any one bit of a batch flipped a scan raises CorruptError, or, where the CRC does not cover it (base
+    offset, epoch), gives the rows as the header then has them."""
     uncovered = 0
     for bit in range(len(GOOD) * 8):
         data = bytearray(GOOD)
@@ -74,7 +75,8 @@ def rows_below_crc(data: bytes) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF, 0x40])
 def test_damage_below_the_crc_gives_errors_or_valid_arrow(mask: int) -> None:
-    """With a right CRC over wrong bytes (a buggy writer's), every byte changed gives CorruptError or rows that are valid Arrow."""
+    """With a right CRC over wrong bytes (a buggy writer's), every byte changed gives CorruptError or rows that are
+    valid Arrow."""
     for position in range(21, len(GOOD)):
         data = bytearray(GOOD)
         data[position] ^= mask
@@ -85,7 +87,8 @@ def test_damage_below_the_crc_gives_errors_or_valid_arrow(mask: int) -> None:
 
 
 def test_every_cut_is_an_error_or_nothing() -> None:
-    """A batch cut anywhere is not there yet; records cut anywhere, with the length and CRC made right, are an error."""
+    """A batch cut anywhere is not there yet; records cut anywhere, with the length and CRC made right, are an
+    error."""
     for size in range(len(GOOD)):
         assert ColumnsBuilder(COLUMNS).extend(GOOD[:size]) == 0
     for size in range(HEADER_SIZE, len(GOOD)):
@@ -122,7 +125,8 @@ def test_absurd_counts_allocate_nothing() -> None:
 
 
 def test_wrong_calls_leave_a_builder_usable() -> None:
-    """What is no buffer, a position outside, or a compressed batch without its records is refused, and nothing is lost."""
+    """What is no buffer, a position outside, or a compressed batch without its records is refused, and nothing is
+    lost."""
     builder = ColumnsBuilder(["value"])
     with pytest.raises(TypeError):
         builder.extend("text")  # type: ignore[arg-type]
@@ -146,7 +150,8 @@ def outcome(data: bytes, start_offset: int) -> list[dict[str, Any]] | str:
 
 
 def test_a_part_of_a_batch_is_read_as_the_whole() -> None:
-    """Records that are all taken are read another way than those that must be chosen: both see the same rows, and the same damage."""
+    """Records that are all taken are read another way than those that must be chosen: both see the same rows, and
+    the same damage."""
     chance = Random(1)
     seen = set()
     for _ in range(1500):

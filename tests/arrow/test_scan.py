@@ -1,4 +1,5 @@
-"""A scan gives exactly the rows asked for, whatever the batches look like, and says what is wrong with a wrong question."""
+"""A scan gives exactly the rows asked for, whatever the batches look like, and says what is wrong with a wrong
+question."""
 
 from __future__ import annotations
 
@@ -50,7 +51,16 @@ def rows(scan: Scan) -> list[dict[str, Any]]:
     return result
 
 
-@given(st.lists(batches, max_size=6), st.integers(0, 3), edges, edges, edges, edges, st.permutations(ALL), st.integers(1, len(ALL)))
+@given(
+    st.lists(batches, max_size=6),
+    st.integers(0, 3),
+    edges,
+    edges,
+    edges,
+    edges,
+    st.permutations(ALL),
+    st.integers(1, len(ALL)),
+)
 def test_rows_are_those_of_the_slow_twin(
     stored: list[Stored],
     first: int,
@@ -61,7 +71,8 @@ def test_rows_are_those_of_the_slow_twin(
     names: list[str],
     count: int,
 ) -> None:
-    """Any batches, any ranges, any columns in any order: the rows are those of plain comparisons over what was stored."""
+    """Any batches, any ranges, any columns in any order: the rows are those of plain comparisons over what was
+    stored."""
     source = MemorySource(stored, first)
     start = None if start is None else min(max(start, source.start_offset), source.end_offset)
     if start is not None and end is not None:
@@ -69,7 +80,14 @@ def test_rows_are_those_of_the_slow_twin(
     if start_timestamp is not None and end_timestamp is not None:
         end_timestamp = max(start_timestamp, end_timestamp)
     chosen = names[:count]
-    scan = Scan([(0, source)], columns=chosen, start=start, end=end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)
+    scan = Scan(
+        [(0, source)],
+        columns=chosen,
+        start=start,
+        end=end,
+        start_timestamp=start_timestamp,
+        end_timestamp=end_timestamp,
+    )
     wanted = expected(source, start=start, end=end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)
     assert rows(scan) == [{name: row[name] for name in chosen} for row in wanted]
 
@@ -96,7 +114,9 @@ def test_types_are_those_promised() -> None:
 
 def test_partitions_follow_one_another() -> None:
     """A scan of several partitions names each row's partition, and has each partition's own order."""
-    sources = [(number, MemorySource([Stored([Event(b"%d-%d" % (number, i)) for i in range(3)])])) for number in (0, 2, 1)]
+    sources = [
+        (number, MemorySource([Stored([Event(b"%d-%d" % (number, i)) for i in range(3)])])) for number in (0, 2, 1)
+    ]
     scan = Scan(sources, columns=["partition", "offset", "value"])
     assert [(row["partition"], row["offset"], row["value"]) for row in rows(scan)] == [
         (number, i, b"%d-%d" % (number, i)) for number in (0, 2, 1) for i in range(3)
@@ -115,7 +135,8 @@ def test_each_pass_is_a_fresh_one() -> None:
 
 
 def test_batches_are_bounded() -> None:
-    """No Arrow batch has more than 32768 rows, also when one record batch has, and none much more than 2 MiB of data."""
+    """No Arrow batch has more than 32768 rows, also when one record batch has, and none much more than 2 MiB of
+    data."""
     many = Stored([Event(b"x")] * 70_000, codec=4)
     large = [Stored([Event(bytes(1000))] * 500) for _ in range(10)]
     batches = list(Scan([(0, MemorySource([many, *large, many]))], columns=["offset", "value"]).batches())
@@ -128,7 +149,8 @@ def test_batches_are_bounded() -> None:
 
 
 def test_later_pieces_of_a_large_batch_have_their_own_rows() -> None:
-    """One record batch of more than 32768 rows becomes several Arrow batches: every column of each begins at its own row."""
+    """One record batch of more than 32768 rows becomes several Arrow batches: every column of each begins at its
+    own row."""
     stored = [
         Event(
             value=None if index % 7 == 3 else b"v%d" % index,
@@ -172,9 +194,12 @@ class Sized(MemorySource):
         return taken
 
 
-@pytest.mark.parametrize("size", [READ_SIZE * 2 // 7, READ_SIZE * 7 // 5], ids=["several at once", "more than is asked for at first"])
+@pytest.mark.parametrize(
+    "size", [READ_SIZE * 2 // 7, READ_SIZE * 7 // 5], ids=["several at once", "more than is asked for at first"]
+)
 def test_batches_of_one_size_are_read_once(size: int) -> None:
-    """After the first few of them, what is asked for ends behind a batch: next to nothing is read that has to be read again."""
+    """After the first few of them, what is asked for ends behind a batch: next to nothing is read that has to be
+    read again."""
     source = Sized([size] * 40)
     assert len(rows(Scan([(0, source)], columns=["offset"]))) == 40
     assert all(got <= asked <= got + got // 32 for asked, got in source.asked[1:-1])
@@ -190,8 +215,8 @@ MIXED = [Random(1).choice((1_000, 30_000, 110_000, 400_000)) for _ in range(300)
     ids=["small", "mixed", "short segments", "one that is large"],
 )
 def test_steps_are_neither_short_nor_long(sizes: list[int], ends: tuple[int, ...]) -> None:
-    """Whatever came: a short segment does not make every later step a short one, small batches do not make each longer than the one before,
-    and one that is much larger than the others is soon forgotten."""
+    """Whatever came: a short segment does not make every later step a short one, small batches do not make each
+    longer than the one before, and one that is much larger than the others is soon forgotten."""
     source = Sized(sizes, ends)
     assert len(rows(Scan([(0, source)], columns=["offset"]))) == len(sizes)
     assert len(source.asked) < 3 + len(ends) + 1.3 * sum(sizes) / READ_SIZE
@@ -206,7 +231,8 @@ def test_a_time_range_begins_where_the_index_says() -> None:
 
 
 def test_ends_of_time() -> None:
-    """The largest and the smallest timestamp a record can have are selected by ranges that include them, and only by those."""
+    """The largest and the smallest timestamp a record can have are selected by ranges that include them, and only
+    by those."""
     largest = 2**63 - 1
     source = MemorySource([Stored([Event(b"a", timestamp=largest), Event(b"b", timestamp=0)])])
     for arguments, values in (
@@ -220,13 +246,18 @@ def test_ends_of_time() -> None:
 
 
 def test_datetimes_are_exact() -> None:
-    """A datetime inside a millisecond selects from the next whole one, whatever its zone; a naive one is refused."""
+    """A datetime inside a millisecond selects from the next whole one, whatever its zone; a naive one is
+    refused."""
     zone = timezone(timedelta(hours=5, minutes=30))
     assert timestamp_ms(EPOCH + timedelta(milliseconds=5), "t") == 5
     assert timestamp_ms(EPOCH + timedelta(milliseconds=5, microseconds=1), "t") == 6
     assert timestamp_ms(EPOCH - timedelta(microseconds=1), "t") == 0
-    assert timestamp_ms(datetime(2024, 6, 1, 5, 30, tzinfo=zone), "t") == timestamp_ms(datetime(2024, 6, 1, tzinfo=UTC), "t")
-    with pytest.raises(ConfigError, match="start_timestamp is 1180591620717411303424; it must be a whole number of milliseconds"):
+    assert timestamp_ms(datetime(2024, 6, 1, 5, 30, tzinfo=zone), "t") == timestamp_ms(
+        datetime(2024, 6, 1, tzinfo=UTC), "t"
+    )
+    with pytest.raises(
+        ConfigError, match="start_timestamp is 1180591620717411303424; it must be a whole number of milliseconds"
+    ):
         Scan([], start_timestamp=1 << 70)
     with pytest.raises(ConfigError, match="start_timestamp is the naive datetime 2024-06-01"):
         Scan([], start_timestamp=datetime(2024, 6, 1))
@@ -267,8 +298,11 @@ def test_offsets_that_are_gone_are_refused() -> None:
 
 
 def test_rot_is_an_error_that_says_where() -> None:
-    """A flipped byte ends the pass with the error of its source for that offset, which has the place; importers see its text."""
-    source = MemorySource([Stored([Event(b"abc")] * 4), Stored([Event(b"def")] * 4), Stored([Event(b"ghi")] * 4, codec=1)])
+    """A flipped byte ends the pass with the error of its source for that offset, which has the place; importers see
+    its text."""
+    source = MemorySource(
+        [Stored([Event(b"abc")] * 4), Stored([Event(b"def")] * 4), Stored([Event(b"ghi")] * 4, codec=1)]
+    )
     whole = [bytearray(chunk) for chunk in source.chunks]
     for number, (batch, offset) in enumerate(((1, 4), (2, 8))):
         source.chunks = [bytes(chunk) for chunk in whole]
@@ -285,7 +319,8 @@ def test_rot_is_an_error_that_says_where() -> None:
 
 @pytest.mark.parametrize("count", [1, 40, 5000])
 def test_header_names_that_are_not_utf8_grow_the_column(count: int) -> None:
-    """Header names of wrong bytes become three times as long in Arrow; the column has room for them, and the other columns are right."""
+    """Header names of wrong bytes become three times as long in Arrow; the column has room for them, and the other
+    columns are right."""
     name = b"\xff" * 100
     body = b"\0\0%b\1\2v\2" + oracle.varint(len(name)) + name + b"\2w"
     records = [body % oracle.varint(delta) for delta in range(count)]

@@ -1,4 +1,5 @@
-"""A backup holds what readers saw, and is a sound log to read and to append to; it is made beside the writer, and again."""
+"""A backup holds what readers saw, and is a sound log to read and to append to; it is made beside the writer, and
+again."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def sound(folder: Path) -> bool:
 
 
 def test_a_backup_beside_a_writer_is_a_whole_prefix_and_can_be_appended_to(tmp_path: Path) -> None:
-    """Twice into one folder: the second run copies new segments and the last one only. Restored, the log goes on at its end."""
+    """Twice into one folder: the second run copies new segments and the last one only. Restored, the log goes on at
+    its end."""
     source, target, restored = tmp_path / "events", tmp_path / "backup", tmp_path / "restored"
     with open_log(source, config=SMALL) as log:
         append(log, 0, 500)
@@ -95,8 +97,11 @@ def test_a_backup_beside_a_writer_is_a_whole_prefix_and_can_be_appended_to(tmp_p
     assert sound(restored)
 
 
-def test_a_copy_made_file_by_file_is_refused_and_the_error_names_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its mark is newer than its segment. Reading and writing say how to copy a log in use; `repair` says what the mark promised."""
+def test_a_copy_made_file_by_file_is_refused_and_the_error_names_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its mark is newer than its segment. Reading and writing say how to copy a log in use; `repair` says what the
+    mark promised."""
     source, copied = tmp_path / "events", tmp_path / "copy"
     with open_log(source) as log:
         append(log, 0, 20)
@@ -114,7 +119,9 @@ def test_a_copy_made_file_by_file_is_refused_and_the_error_names_the_way_out(tmp
     assert "offsets up to 29, of which 10 offsets are lost" in capsys.readouterr().out
 
 
-def test_the_command_says_what_was_copied_and_how_to_restore(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_was_copied_and_how_to_restore(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As text and as JSON; restoring by that command gives the records back."""
     source, target = tmp_path / "events", tmp_path / "backup"
     with open_log(source) as log:
@@ -182,7 +189,9 @@ def writer(tmp_path: Path) -> Iterator[Path]:
     """The folder of a log to which another process appends until the test ends."""
     folder = tmp_path / "busy"
     code = "import select\n" + WRITER
-    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         yield folder
@@ -222,7 +231,9 @@ def test_a_backup_that_was_interrupted_is_opened_by_nothing_and_finished_by_the_
             with pytest.raises(Enough):
                 backup(source, target, progress=stop)
             for mode in ("r", "a"):
-                with pytest.raises(UnfinishedBackupError, match=rf"`replog backup {source} {target}` .*`replog repair {target}"):
+                with pytest.raises(
+                    UnfinishedBackupError, match=rf"`replog backup {source} {target}` .*`replog repair {target}"
+                ):
                     open_log(target, mode, topic="events")
             assert verify(SystemDisk(), str(target)).worst is Level.DAMAGE
             backup(source, target)
@@ -245,8 +256,11 @@ def interrupted(source: Path, target: Path, size: int) -> None:
         backup(source, target, progress=stop)
 
 
-def test_repair_saves_the_whole_segments_of_an_interrupted_first_backup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of 1 MiB and more have their names as soon as they are copied; the topic's id and settings are saved too."""
+def test_repair_saves_the_whole_segments_of_an_interrupted_first_backup(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of 1 MiB and more have their names as soon as they are copied; the topic's id and settings are saved
+    too."""
     source, target, saved = tmp_path / "events", tmp_path / "backup", tmp_path / "saved"
     with open_log(source, config={"segment.bytes": 1300000, "retention.ms": 12345678901234}) as log:
         for number in range(8):
@@ -260,8 +274,11 @@ def test_repair_saves_the_whole_segments_of_an_interrupted_first_backup(tmp_path
 
 
 @pytest.mark.parametrize("size", [0, 1])
-def test_an_unfinished_backup_is_named_beside_other_logs(size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`topics` and `cat --all` read the others and fail; `verify` names the folder; `topics` of the backup itself fails."""
+def test_an_unfinished_backup_is_named_beside_other_logs(
+    size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`topics` and `cat --all` read the others and fail; `verify` names the folder; `topics` of the backup itself
+    fails."""
     parent = tmp_path / "all"
     target = parent / "backup"
     with open_log(tmp_path / "events") as log:
@@ -280,7 +297,9 @@ def test_an_unfinished_backup_is_named_beside_other_logs(size: int, tmp_path: Pa
     assert said.out == "y\n"
     assert f"left out, an unfinished backup: {target} is a backup" in said.err
     book = verify(SystemDisk(), str(parent))
-    assert [finding.path for finding in book.findings if "is not finished" in finding.what] == [f"{target}/replog.backup"]
+    assert [finding.path for finding in book.findings if "is not finished" in finding.what] == [
+        f"{target}/replog.backup"
+    ]
 
 
 def test_a_cluster_is_restored_with_all_replicas_and_its_controller(tmp_path: Path) -> None:
@@ -315,7 +334,8 @@ def test_a_cluster_is_restored_with_all_replicas_and_its_controller(tmp_path: Pa
 
 
 def test_nodes_on_several_disks_are_backed_up_into_one_folder(tmp_path: Path) -> None:
-    """The backup is a cluster without a list. While a disk is away it has the records from the others, and says so."""
+    """The backup is a cluster without a list. While a disk is away it has the records from the others, and says
+    so."""
     source, target = tmp_path / "data", tmp_path / "backups" / "data"
     target.parent.mkdir()
     disks = [tmp_path / f"disk{number}" / "node" for number in (1, 2)]
@@ -350,7 +370,9 @@ def test_a_cluster_without_its_controller_makes_no_backup(tmp_path: Path) -> Non
     with Cluster(source, nodes=1) as cluster:
         cluster.admin.create_topic("orders", replication_factor=1)
     (source / "replog.controller").unlink()
-    with pytest.raises(CorruptError, match=rf"^{source}/replog\.controller: .* is missing .*put back the file[^/]*$") as caught:
+    with pytest.raises(
+        CorruptError, match=rf"^{source}/replog\.controller: .* is missing .*put back the file[^/]*$"
+    ) as caught:
         backup(source, target)
     assert caught.value.file == str(source / "replog.controller")
     assert not target.exists()
@@ -358,7 +380,8 @@ def test_a_cluster_without_its_controller_makes_no_backup(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_folder_that_holds_clusters_is_refused_with_their_names(elsewhere: bool, tmp_path: Path) -> None:
-    """A backup of it would drop each cluster's controller, and a cluster whose nodes are on other disks as a whole."""
+    """A backup of it would drop each cluster's controller, and a cluster whose nodes are on other disks as a
+    whole."""
     parent, disk = tmp_path / "all", tmp_path / "disk" / "node"
     (parent / "deep").mkdir(parents=True)
     disk.parent.mkdir()
@@ -387,7 +410,8 @@ def test_a_folder_of_several_logs_is_backed_up_with_each_of_them(tmp_path: Path)
 
 
 def test_other_folders_are_refused_and_nothing_in_them_changes(tmp_path: Path) -> None:
-    """A folder with something in it, a backup of another log, one in use, one within the other, a partition's folder."""
+    """A folder with something in it, a backup of another log, one in use, one within the other, a partition's
+    folder."""
     source, other, target = tmp_path / "events", tmp_path / "other", tmp_path / "backup"
     for folder in (source, other):
         with open_log(folder) as log:
@@ -401,7 +425,9 @@ def test_other_folders_are_refused_and_nothing_in_them_changes(tmp_path: Path) -
     with pytest.raises(ConfigError, match="partition's folder"):
         backup(source / "events-0", tmp_path / "new")
     with open_log(target, topic="events") as log:
-        with pytest.raises(LockedError, match=r"already open.*; back up into another folder, run the backup again later, or close"):
+        with pytest.raises(
+            LockedError, match=r"already open.*; back up into another folder, run the backup again later, or close"
+        ):
             backup(source, target)
         log.append(b"written to the backup")
     with pytest.raises(BackupDivergedError, match="Keep this backup"):
@@ -451,12 +477,17 @@ def test_a_source_that_was_put_back_from_an_older_copy_is_refused(tmp_path: Path
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All files below ``folder`` but locks."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    }
 
 
 @pytest.mark.parametrize("appended", ["backup", "neither"])
 def test_a_refused_run_changes_nothing_in_the_backup(appended: str, tmp_path: Path) -> None:
-    """One topic diverged and another grew: no file of the backup changes, and it can be read, written and restored as before."""
+    """One topic diverged and another grew: no file of the backup changes, and it can be read, written and restored
+    as before."""
     source, old, target = tmp_path / "data", tmp_path / "old", tmp_path / "backup"
     with open_log(source, topic="a") as log:
         append(log, 0, 10)
@@ -476,7 +507,9 @@ def test_a_refused_run_changes_nothing_in_the_backup(appended: str, tmp_path: Pa
         shutil.copytree(old / "b-0", source / "b-0")
     before = contents(target)
     last, theirs = (11, 10) if appended == "backup" else (10, 9)
-    with pytest.raises(BackupDivergedError, match=f"the backup's last offset is {last}, and the source's last offset is {theirs}"):
+    with pytest.raises(
+        BackupDivergedError, match=f"the backup's last offset is {last}, and the source's last offset is {theirs}"
+    ):
         backup(source, target)
     assert contents(target) == before
     assert values(target, topic="a") == numbers(0, 10)
@@ -512,9 +545,12 @@ def batches(folder: Path) -> dict[TopicPartition, list[tuple[int, int]]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["clean-3.9.1", "cluster-4.1.0/n1-diverged", "crash-4.1.0/torn", "crash-4.1.0/recovered"])
+@pytest.mark.parametrize(
+    "name", ["clean-3.9.1", "cluster-4.1.0/n1-diverged", "crash-4.1.0/torn", "crash-4.1.0/recovered"]
+)
 def test_a_brokers_folder_is_read_the_same_from_its_backup(name: str, tmp_path: Path) -> None:
-    """Every partition up to its high watermark, also by the next run; and a writer takes the backup over as the folder itself."""
+    """Every partition up to its high watermark, also by the next run; and a writer takes the backup over as the
+    folder itself."""
     source, target = copy_of(name, tmp_path / "source"), tmp_path / "backup"
     before = batches(source)
     assert before
@@ -537,7 +573,8 @@ def test_a_brokers_folder_is_read_the_same_from_its_backup(name: str, tmp_path: 
 
 
 def test_a_brokers_nodes_are_copied_side_by_side(tmp_path: Path) -> None:
-    """A folder with the `log.dirs` of three brokers: each keeps its name, and all hold the same records as before."""
+    """A folder with the `log.dirs` of three brokers: each keeps its name, and all hold the same records as
+    before."""
     source, target = tmp_path / "source", tmp_path / "backup"
     for number in (1, 2, 3):
         copy_of(f"cluster-4.1.0/n{number}", source / f"n{number}")

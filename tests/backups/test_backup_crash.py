@@ -1,4 +1,5 @@
-"""Backups on the simulated disk: crashed at every call, refused at every call, and of sources that lose records in order."""
+"""Backups on the simulated disk: crashed at every call, refused at every call, and of sources that lose records in
+order."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Content = dict[TopicPartition, tuple[int, list[tuple[int, int]]]]
 
 
 def topic_id_in(root: LogRoot, topic: str) -> str:
-    """The id of ``topic`` in ``root``, or a new one if it has no partition there: the partitions of a topic share its id."""
+    """The id of ``topic`` in ``root``, or a new one if it has no partition there: the partitions of a topic share
+    its id."""
     return next((log.topic_id for key, log in root.logs.items() if key.topic == topic), "") or root.new_topic_id()
 
 
@@ -43,7 +45,8 @@ def open_source(disk: SimDisk) -> LogRoot:
 
 
 def append(disk: SimDisk, log: Log, count: int, *, sequence: int = -1) -> None:
-    """``count`` batches of two records, durable and shown to readers; producer 7 sends them if it has a ``sequence``."""
+    """``count`` batches of two records, durable and shown to readers; producer 7 sends them if it has a
+    ``sequence``."""
     for number in range(count):
         sent = -1 if sequence < 0 else sequence + 2 * number
         log.append_as_leader(batch(2, size=100, sequence=sent), log.epochs.latest)
@@ -88,7 +91,8 @@ def life(disk: SimDisk, whole: list[Content]) -> None:
 
 
 def check(disk: SimDisk, whole: Sequence[Content]) -> None:
-    """A backup that can be opened is one that was finished; the next run finishes what was begun, and the result can be appended to."""
+    """A backup that can be opened is one that was finished; the next run finishes what was begun, and the result
+    can be appended to."""
     stat = disk.stat(TARGET)
     if stat is not None and "replog.backup" in disk.list(TARGET):
         try:
@@ -121,7 +125,8 @@ def check(disk: SimDisk, whole: Sequence[Content]) -> None:
 
 @pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_backup_may_be_crashed_at_every_call(every: int) -> None:
-    """Never taken for whole before it is; the next run goes on from whatever a crash left, and may be crashed too."""
+    """Never taken for whole before it is; the next run goes on from whatever a crash left, and may be crashed
+    too."""
     report = crash_points(life, check, seed=1, damages=1, every=every)
     assert report.states > 20
 
@@ -134,7 +139,8 @@ def test_every_call_of_a_backup_may_be_refused(every: int) -> None:
 
 
 def test_records_that_were_deleted_leave_the_backup() -> None:
-    """The start of the source is that of the backup, and segments below it go, also if all that the backup had is deleted."""
+    """The start of the source is that of the backup, and segments below it go, also if all that the backup had is
+    deleted."""
     disk = SimDisk()
     root = open_source(disk)
     log = root.logs[KEYS[0]]
@@ -151,7 +157,8 @@ def test_records_that_were_deleted_leave_the_backup() -> None:
 
 
 def test_topics_that_went_or_were_made_again_are_set_aside() -> None:
-    """The records of the last backup are kept under Kafka's name for a stray partition, and the report says where."""
+    """The records of the last backup are kept under Kafka's name for a stray partition, and the report says
+    where."""
     disk = SimDisk()
     root = open_source(disk)
     for key in KEYS:
@@ -204,7 +211,9 @@ def test_a_backup_is_complete_after_the_machine_went_down(durability: str) -> No
     disk = SimDisk()
     root = LogRoot.open(disk, SOURCE, clock=CLOCK, random=Random(5))
     for key in KEYS:
-        log = root.create_log(key.topic, key.partition, topic_id_in(root, key.topic), LogConfig.from_mapping({"durability": durability}))
+        log = root.create_log(
+            key.topic, key.partition, topic_id_in(root, key.topic), LogConfig.from_mapping({"durability": durability})
+        )
         log.become_leader(0)
         append(disk, log, 5)
     before = back_up(disk)
@@ -232,7 +241,9 @@ def test_rot_of_the_backup_is_found_by_the_next_run() -> None:
     """The error names the file; without that file the next run copies it again."""
     disk = SimDisk()
     root = LogRoot.open(disk, SOURCE, clock=CLOCK, random=Random(5))
-    log = root.create_log("a", 0, root.new_topic_id(), LogConfig.from_mapping({"segment.bytes": 10_000, "durability": "sync"}))
+    log = root.create_log(
+        "a", 0, root.new_topic_id(), LogConfig.from_mapping({"segment.bytes": 10_000, "durability": "sync"})
+    )
     log.become_leader(0)
     append(disk, log, 100)
     back_up(disk)

@@ -22,6 +22,8 @@ def events(tmp_path: Path) -> Path:
     path = tmp_path / "events"
     with pyreplog.open_log(path, durability="os") as log:
         log.append(b"zero", key=b"k", headers=[("h", b"x"), ("h", None)], timestamp=1_000)
-        log.append_many([b"%d" % number for number in range(1, 9)], timestamps=[1000 + 1000 * number for number in range(1, 9)])
+        log.append_many(
+            [b"%d" % number for number in range(1, 9)], timestamps=[1000 + 1000 * number for number in range(1, 9)]
+        )
         log.append(b"\xff\x00", timestamp=10_000)
     return path

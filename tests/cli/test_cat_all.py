@@ -41,7 +41,8 @@ def values(*logs: int) -> list[tuple[str, str]]:
 
 
 def test_a_log_with_a_copy_is_named_and_the_rest_is_printed(replog: Replog, multi: Path) -> None:
-    """A copy beside one of several logs is named with its log, which is left out. The others are printed, and the exit code is 1."""
+    """A copy beside one of several logs is named with its log, which is left out. The others are printed, and the
+    exit code is 1."""
     shutil.copytree(multi / "worker-1", multi / "worker-1.bak")
     done = replog("cat", "--all", multi)
     assert done.code == EXIT_FAILED
@@ -57,11 +58,14 @@ def test_every_log_of_a_folder(replog: Replog, multi: Path) -> None:
     assert done.out.startswith('{"log":"worker-0","topic":"events","partition":0,"offset":0,')
     assert lines(replog("cat", multi, "--all", "--json", "-n", "3")) == values(0, 1)[:3]
     assert replog("cat", "--all", "--values", multi).out.split() == [value for _, value in values(0, 1, 2)]
-    assert lines(replog("cat", "--all", "--start", "1", multi)) == [(log, value) for log, value in values(0, 1, 2) if value.endswith("1")]
+    assert lines(replog("cat", "--all", "--start", "1", multi)) == [
+        (log, value) for log, value in values(0, 1, 2) if value.endswith("1")
+    ]
 
 
 def test_every_log_of_several_paths(replog: Replog, multi: Path, tmp_path: Path) -> None:
-    """Paths may be logs and folders of logs; their order is that of the lines, and names are relative to the folder above all."""
+    """Paths may be logs and folders of logs; their order is that of the lines, and names are relative to the folder
+    above all."""
     assert lines(replog("cat", "--all", multi / "worker-2", multi / "worker-0")) == values(2, 0)
     fill(tmp_path / "alone", b"own", topic=None)
     found = lines(replog("cat", "--all", tmp_path / "alone", multi))
@@ -70,7 +74,8 @@ def test_every_log_of_several_paths(replog: Replog, multi: Path, tmp_path: Path)
 
 
 def test_several_paths_need_all(replog: Replog, multi: Path) -> None:
-    """Several paths without --all are not understood, and a folder of several logs is refused with that way to read them."""
+    """Several paths without --all are not understood, and a folder of several logs is refused with that way to read
+    them."""
     done = replog("cat", multi / "worker-0", multi / "worker-1")
     assert (done.code, done.out) == (EXIT_USAGE, "")
     assert "--all" in done.err
@@ -94,7 +99,8 @@ def test_a_cluster_is_one_log(replog: Replog, multi: Path) -> None:
 
 
 def test_topics_are_filtered(replog: Replog, multi: Path) -> None:
-    """--topic passes over logs without it; all topics of a log are printed; a topic or partition that no log has is refused."""
+    """--topic passes over logs without it; all topics of a log are printed; a topic or partition that no log has is
+    refused."""
     fill(multi / "worker-1", b"x", topic="audit")
     assert lines(replog("cat", "--all", multi, "--topic", "audit")) == [("worker-1", "x")]
     assert lines(replog("cat", "--all", multi)) == [*values(0), ("worker-1", "x"), *values(1, 2)]
@@ -105,7 +111,8 @@ def test_topics_are_filtered(replog: Replog, multi: Path) -> None:
 
 
 def test_no_record_is_printed_twice(replog: Replog, multi: Path) -> None:
-    """A folder named twice, one within another path, and a copy in another path are refused with both names before a line is printed."""
+    """A folder named twice, one within another path, and a copy in another path are refused with both names before
+    a line is printed."""
     for paths in ((multi / "worker-0", multi / "worker-0"), (multi, multi / "worker-0")):
         done = replog("cat", "--all", *paths)
         assert (done.code, done.out) == (EXIT_FAILED, "")
@@ -137,7 +144,8 @@ def test_damage_in_one_log_is_an_error(replog: Replog, multi: Path) -> None:
 
 
 def test_append_takes_the_lines_back(replog: Replog, multi: Path, tmp_path: Path) -> None:
-    """The lines of several logs become records of one log; a field log beside a value that is no record's is still refused."""
+    """The lines of several logs become records of one log; a field log beside a value that is no record's is still
+    refused."""
     printed = replog("cat", "--all", multi).out
     assert replog("append", tmp_path / "merged", stdin=printed.encode()).code == EXIT_OK
     assert replog("cat", "--values", tmp_path / "merged").out.split() == [value for _, value in values(0, 1, 2)]

@@ -81,13 +81,20 @@ def test_cat_selects(replog: Replog, events: Path, options: list[str], offsets: 
     ("command", "options", "words"),
     [
         ("cat", ["--start", "5", "--end", "2"], "--start 5 lies behind --end 2"),
-        ("cat", ["--start-timestamp", "5", "--end-timestamp", "2"], "--start-timestamp 5 lies behind --end-timestamp 2"),
+        (
+            "cat",
+            ["--start-timestamp", "5", "--end-timestamp", "2"],
+            "--start-timestamp 5 lies behind --end-timestamp 2",
+        ),
         ("export", ["-", "--start", "5", "--end", "2"], "--start 5 lies behind --end 2"),
         ("tail", ["--timeout", "1"], "--timeout says how long --follow waits"),
     ],
 )
-def test_options_that_contradict_one_another(replog: Replog, events: Path, command: str, options: list[str], words: str) -> None:
-    """A range that ends before it begins, and a limit on a wait that there is not, are refused as in Python; an empty one is none."""
+def test_options_that_contradict_one_another(
+    replog: Replog, events: Path, command: str, options: list[str], words: str
+) -> None:
+    """A range that ends before it begins, and a limit on a wait that there is not, are refused as in Python; an
+    empty one is none."""
     done = replog(command, events, *options)
     assert done.code == 2
     assert words in done.err
@@ -95,7 +102,8 @@ def test_options_that_contradict_one_another(replog: Replog, events: Path, comma
 
 
 def test_cat_from_behind_the_end_says_so(replog: Replog, events: Path) -> None:
-    """Nothing is printed, which is no failure, and standard error says where the end is; at the end itself nothing needs saying."""
+    """Nothing is printed, which is no failure, and standard error says where the end is; at the end itself nothing
+    needs saying."""
     done = replog("cat", events, "--start", 99)
     assert (done.code, done.out) == (0, "")
     assert re.fullmatch(r"replog cat: nothing is there yet at offset 99: readers see what lies below (\d+)\n", done.err)
@@ -167,7 +175,8 @@ def test_files_may_stand_behind_options(replog: Replog, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["append", "import"])
 def test_a_row_that_is_too_large_keeps_what_came_before(replog: Replog, tmp_path: Path, command: str) -> None:
-    """The rows before it are appended, also those that would have shared its batch; the error says which row it is and what to do."""
+    """The rows before it are appended, also those that would have shared its batch; the error says which row it is
+    and what to do."""
     rows = tmp_path / "rows.ndjson"
     rows.write_text("".join(f'{{"value": "{value}"}}\n' for value in ("a", "b", "x" * 2_000_000, "c")))
     done = replog(command, tmp_path / "log", rows)
@@ -189,7 +198,9 @@ def test_a_cluster_keeps_what_came_before_a_row_that_it_refuses(replog: Replog, 
     assert "row 2 of this run" in done.err
 
 
-def test_an_interrupted_append_tells_what_it_did(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_append_tells_what_it_did(
+    replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C while it waits for input: what was appended is said, exit code 130."""
 
     class Interrupted(io.BytesIO):
@@ -210,7 +221,8 @@ def test_an_interrupted_append_tells_what_it_did(replog: Replog, tmp_path: Path,
 
 @pytest.fixture
 def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int, int], None]]:
-    """Has Ctrl-C come so many times when the n-th call of that method of a Log has done its work, and not returned yet."""
+    """Has Ctrl-C come so many times when the n-th call of that method of a Log has done its work, and not returned
+    yet."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def strike(name: str, number: int, times: int) -> None:
@@ -249,8 +261,11 @@ def test_what_was_under_way_at_an_interruption_is_counted(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_second_interruption_waits_for_nothing(replog: Replog, tmp_path: Path, ctrl_c: Callable[[str, int, int], None]) -> None:
-    """Where the disk never answers, Ctrl-C once more ends it; that more may be in the log than was counted is said."""
+def test_a_second_interruption_waits_for_nothing(
+    replog: Replog, tmp_path: Path, ctrl_c: Callable[[str, int, int], None]
+) -> None:
+    """Where the disk never answers, Ctrl-C once more ends it; that more may be in the log than was counted is
+    said."""
     file = tmp_path / "rows.ndjson"
     file.write_bytes(b'{"value": "a"}\n' * 2000)
     ctrl_c("append_many", 2, 2)
@@ -290,20 +305,24 @@ def test_the_script_is_what_meets_an_interrupted_start() -> None:
 
 @pytest.mark.parametrize("words", ["cat {}", "export {} -", "verify {}", "append {} --format lines", "--help"])
 def test_a_full_disk_behind_standard_output(events: Path, words: str) -> None:
-    """One line says so, the exit code is that of every failure, and nothing that was not written is told of as done."""
+    """One line says so, the exit code is that of every failure, and nothing that was not written is told of as
+    done."""
     if not os.path.exists("/dev/full"):
         pytest.skip("SKIPPED FAULT RIG: no /dev/full")
     command = [sys.executable, "-m", "pyreplog", *words.format(events).split()]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w", encoding="utf-8") as full:
-        done = subprocess.run(command, input="x", stdout=full, stderr=subprocess.PIPE, text=True, env=buffered, check=False)
+        done = subprocess.run(
+            command, input="x", stdout=full, stderr=subprocess.PIPE, text=True, env=buffered, check=False
+        )
     assert done.returncode == 1
     assert re.fullmatch(r"replog.*: No space left on device\n", done.stderr)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-"])
 def test_closed_streams(tmp_path: Path, closed: str) -> None:
-    """Who runs it without standard input, output or error gets no traceback, and no file of a log takes their place."""
+    """Who runs it without standard input, output or error gets no traceback, and no file of a log takes their
+    place."""
     command = f"{sys.executable} -m pyreplog append {tmp_path}/log --format lines {closed}"
     done = subprocess.run(["sh", "-c", f"echo x | {command}"], capture_output=True, text=True, check=False)
     assert "Error" not in done.stderr
@@ -315,7 +334,9 @@ def test_closed_streams(tmp_path: Path, closed: str) -> None:
         assert done.stdout.startswith("appended 1 record" if closed == "2>&-" else "appended 0 records")
 
 
-@pytest.mark.parametrize("words", [["cat"], ["dump", "--records", "--json"], ["dump", "--records"], ["tail", "--values"]])
+@pytest.mark.parametrize(
+    "words", [["cat"], ["dump", "--records", "--json"], ["dump", "--records"], ["tail", "--values"]]
+)
 def test_results_are_utf8_in_any_locale(tmp_path: Path, words: list[str]) -> None:
     """Records with characters that the locale does not have are printed like others."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:
@@ -357,7 +378,8 @@ def test_append_says_that_it_makes_a_topic_in_a_log_that_has_others(replog: Repl
 
 
 def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) -> None:
-    """A log in one folder has partition 0 only: a row that asks for another is an error, not a guess; those before it are appended."""
+    """A log in one folder has partition 0 only: a row that asks for another is an error, not a guess; those before
+    it are appended."""
     done = replog("append", tmp_path / "log", stdin=b'{"value": "a", "partition": 0}\n{"value": "b", "partition": 3}')
     assert done.code == 1
     assert done.out == "appended 1 record: log-0 offsets 0 to 0\n"
@@ -467,7 +489,8 @@ def test_wrong_folders(replog: Replog, tmp_path: Path, events: Path, command: st
 
 
 def test_damage_is_an_error_with_its_place(replog: Replog, events: Path) -> None:
-    """A flipped bit in the middle of a segment: what stands before it is printed, then exit code 3 and where the damage is."""
+    """A flipped bit in the middle of a segment: what stands before it is printed, then exit code 3 and where the
+    damage is."""
     segment = next((events / "events-0").glob("*.log"))
     data = bytearray(segment.read_bytes())
     data[-3] ^= 1
@@ -515,7 +538,14 @@ def test_a_cluster_folder(replog: Replog, tmp_path: Path) -> None:
     rows = replog("cat", path, "--topic", "orders").objects()
     assert [int(row["value"]) for row in rows] == [*range(0, 20, 2), *range(1, 20, 2)]
     assert [row["partition"] for row in replog("describe", path, "--json").objects()] == [0, 1]
-    done = replog("append", path, "--topic", "orders", "--json", stdin=b'{"value": "more", "partition": 1}\n{"value": "more", "key": "k"}')
+    done = replog(
+        "append",
+        path,
+        "--topic",
+        "orders",
+        "--json",
+        stdin=b'{"value": "more", "partition": 1}\n{"value": "more", "key": "k"}',
+    )
     assert done.objects()[0]["count"] == 2
     assert len(replog("cat", path).objects()) == 22
 

@@ -13,7 +13,8 @@ from pyreplog.cli.main import main
 
 @pytest.mark.parametrize("damage", [b"", b"\x07" * 5000])
 def test_bytes_that_are_no_batch_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes) -> None:
-    """A bare partition folder with garbage behind its records: the records are printed, and standard error names the rest."""
+    """A bare partition folder with garbage behind its records: the records are printed, and standard error names
+    the rest."""
     with pyreplog.open_log(tmp_path / "ev") as log:
         log.append(b"a")
     bare = tmp_path / "ev-0"
@@ -28,7 +29,8 @@ def test_bytes_that_are_no_batch_are_told_of(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_damage_among_records_is_told_by_its_offset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It lies below the log's end, with whole records behind it: no line says that bytes behind the end are not shown."""
+    """It lies below the log's end, with whole records behind it: no line says that bytes behind the end are not
+    shown."""
     with pyreplog.open_log(tmp_path / "ev") as log:
         for value in (b"a", b"b", b"c"):
             log.append(value)
@@ -58,7 +60,8 @@ def test_an_export_of_damage_says_so(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("command", ["append", "import"])
 def test_what_an_opening_cuts_off_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    """Who writes cuts what is torn: how much, and where it is kept, stands on standard error, of a log and of a cluster."""
+    """Who writes cuts what is torn: how much, and where it is kept, stands on standard error, of a log and of a
+    cluster."""
     rows = tmp_path / "rows.ndjson"
     rows.write_text('{"value": "b"}\n')
     with pyreplog.open_log(tmp_path / "ev") as log:

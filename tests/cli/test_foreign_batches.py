@@ -17,9 +17,14 @@ from tests.oracle import bare
 
 
 def test_header_names_that_are_not_utf8_are_shown_with_replacements(replog: Replog, tmp_path: Path) -> None:
-    """Records, scan, ``cat`` and ``export`` show U+FFFD for the wrong byte, ``verify`` notes it, and a repaired copy has the same bytes."""
+    """Records, scan, ``cat`` and ``export`` show U+FFFD for the wrong byte, ``verify`` notes it, and a repaired
+    copy has the same bytes."""
     odd = bare.record(0, b"odd", [("café".encode("latin-1"), b"1"), (b"", b"2")])
-    data = [bare.batch(0, [bare.record(0, b"before")]), bare.batch(1, [odd]), bare.batch(2, [bare.record(0, b"behind")])]
+    data = [
+        bare.batch(0, [bare.record(0, b"before")]),
+        bare.batch(1, [odd]),
+        bare.batch(2, [bare.record(0, b"behind")]),
+    ]
     folder = bare.folder(tmp_path, data)
     headers = [[], [("caf\ufffd", b"1"), ("", b"2")], []]
     structs = [[{"key": name, "value": value} for name, value in row] for row in headers]
@@ -38,10 +43,14 @@ def test_header_names_that_are_not_utf8_are_shown_with_replacements(replog: Repl
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_batch_that_is_large_when_unpacked_is_read_in_parts(replog: Replog, tmp_path: Path, codec: str) -> None:
-    """``read``, scan, ``cat``, ``export`` and a search by time give all of its records, and ``verify`` and ``repair`` call it sound."""
+    """``read``, scan, ``cat``, ``export`` and a search by time give all of its records, and ``verify`` and
+    ``repair`` call it sound."""
     count, value = 9_000, b"x" * 2_000
     large = bare.batch(1, [bare.record(delta, value) for delta in range(count)], codec=codec)
-    folder = bare.folder(tmp_path, [bare.batch(0, [bare.record(0, b"before")]), large, bare.batch(count + 1, [bare.record(0, b"behind")])])
+    folder = bare.folder(
+        tmp_path,
+        [bare.batch(0, [bare.record(0, b"before")]), large, bare.batch(count + 1, [bare.record(0, b"behind")])],
+    )
     with pyreplog.open_log(folder, "r") as log:
         assert [record.offset for record in log.read()] == list(range(count + 2))
         assert [record.value for record in log.read(count, count + 2)] == [value, b"behind"]
@@ -57,7 +66,8 @@ def test_a_batch_that_is_large_when_unpacked_is_read_in_parts(replog: Replog, tm
 
 
 def test_a_batch_above_the_limit_is_refused_and_is_no_damage(replog: Replog, tmp_path: Path) -> None:
-    """Above ``max_batch_bytes`` each face names offset, limit and setting; ``verify`` says that it did not look into it, and exits 0."""
+    """Above ``max_batch_bytes`` each face names offset, limit and setting; ``verify`` says that it did not look
+    into it, and exits 0."""
     first = bare.batch(0, [bare.record(0, b"before")])
     folder = bare.folder(tmp_path, [first, bare.batch(1, [bare.record(0, bytes(5000))], codec="zstd")])
     text = "the batch at offset 1 .*4000.*max_batch_bytes"
@@ -87,9 +97,11 @@ def test_a_batch_above_the_limit_is_refused_and_is_no_damage(replog: Replog, tmp
 
 
 def damaged(tmp_path: Path) -> tuple[Path, list[int], list[str]]:
-    """A broker's folder with six batches of two records, of which the third has a wrong checksum and the fifth a wrong record count; the
-    offsets that can be read, and the lines about those that cannot."""
-    batches = [bytearray(bare.batch(2 * number, [bare.record(0, b"%d" % number), bare.record(1, b"-")])) for number in range(6)]
+    """A broker's folder with six batches of two records, of which the third has a wrong checksum and the fifth a
+    wrong record count; the offsets that can be read, and the lines about those that cannot."""
+    batches = [
+        bytearray(bare.batch(2 * number, [bare.record(0, b"%d" % number), bare.record(1, b"-")])) for number in range(6)
+    ]
     batches[2][-1] ^= 1
     batches[4] = bytearray(bare.batch(8, [bare.record(0, b"4")], count=2))
     root = tmp_path / "broker"
@@ -109,7 +121,8 @@ def damaged(tmp_path: Path) -> tuple[Path, list[int], list[str]]:
 
 
 def test_damage_is_skipped_only_if_asked_for_and_never_in_silence(replog: Replog, tmp_path: Path) -> None:
-    """Without the flag ``cat`` and ``export`` end at the damage; with it they give what is behind, tell each range, and exit with 3."""
+    """Without the flag ``cat`` and ``export`` end at the damage; with it they give what is behind, tell each range,
+    and exit with 3."""
     folder, offsets, told = damaged(tmp_path)
     assert (done := replog("cat", folder)).code == 3
     assert [line["offset"] for line in done.objects()] == offsets[:4]
@@ -119,7 +132,9 @@ def test_damage_is_skipped_only_if_asked_for_and_never_in_silence(replog: Replog
         assert f"replog cat: {text}\n" in done.err
     assert len(done.err.splitlines()) == len(told)
     assert len(replog("cat", "--skip-damaged", "-n", 5, folder).objects()) == 5
-    assert [line["offset"] for line in replog("cat", "--skip-damaged", "--start-timestamp", bare.TIME, folder).objects()] == offsets
+    assert [
+        line["offset"] for line in replog("cat", "--skip-damaged", "--start-timestamp", bare.TIME, folder).objects()
+    ] == offsets
     ranges = [{"topic": "orders", "partition": 0, "start": start, "end": start + 2} for start in (4, 8)]
     for name in ("out.ndjson", "out.parquet"):
         assert replog("export", folder, tmp_path / name).code == 3
@@ -134,7 +149,8 @@ def test_damage_is_skipped_only_if_asked_for_and_never_in_silence(replog: Replog
 
 
 def test_iteration_skips_damage_and_tells_each_range(tmp_path: Path) -> None:
-    """``read``, ``scan`` and ``follow`` warn of each range that ``skip_damaged=True`` leaves out, or call the function given instead."""
+    """``read``, ``scan`` and ``follow`` warn of each range that ``skip_damaged=True`` leaves out, or call the
+    function given instead."""
     folder, offsets, _ = damaged(tmp_path)
     with pyreplog.open_log(folder, "r") as log:
         ranges: list[pyreplog.CorruptLogError] = []
@@ -155,7 +171,8 @@ def test_iteration_skips_damage_and_tells_each_range(tmp_path: Path) -> None:
 
 
 def test_each_pass_tells_its_ranges_at_the_line_that_reads(tmp_path: Path) -> None:
-    """A scan that is read twice tells each range twice, and Python's default filter shows the warning for each line that reads."""
+    """A scan that is read twice tells each range twice, and Python's default filter shows the warning for each line
+    that reads."""
     folder, offsets, _ = damaged(tmp_path)
     ranges: list[pyreplog.CorruptLogError] = []
     with pyreplog.open_log(folder, "r") as log, warnings.catch_warnings(record=True) as caught:
@@ -175,7 +192,8 @@ def test_each_pass_tells_its_ranges_at_the_line_that_reads(tmp_path: Path) -> No
 
 
 def test_damage_is_not_skipped_among_committed_records(tmp_path: Path, replog: Replog) -> None:
-    """A damaged marker hides how a transaction ended: each face refuses ``skip_damaged`` with ``read_committed`` and says what to do."""
+    """A damaged marker hides how a transaction ended: each face refuses ``skip_damaged`` with ``read_committed``
+    and says what to do."""
     folder, _, _ = damaged(tmp_path)
 
     async def read() -> None:
@@ -201,7 +219,8 @@ def test_damage_is_not_skipped_among_committed_records(tmp_path: Path, replog: R
 
 
 def test_whole_batches_behind_damage_at_the_end_are_read(replog: Replog, tmp_path: Path) -> None:
-    """In a folder without marks damage with whole batches behind it is an error; with ``skip_damaged`` these are read."""
+    """In a folder without marks damage with whole batches behind it is an error; with ``skip_damaged`` these are
+    read."""
     batches = [bytearray(bare.batch(number, [bare.record(0, b"%d" % number)])) for number in range(4)]
     batches[2][-1] ^= 1
     folder = bare.folder(tmp_path, map(bytes, batches))

@@ -1,4 +1,5 @@
-"""`replog import --resume`: every row once, whatever ended it, however often it is run, and whatever became of the file."""
+"""`replog import --resume`: every row once, whatever ended it, however often it is run, and whatever became of the
+file."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from tests.cli.support import Done, Replog
 
 def rows_file(path: Path, count: int) -> Path:
     """NDJSON with so many records."""
-    path.write_text("".join(json.dumps({"value": f"row {number}", "key": str(number % 7)}) + "\n" for number in range(count)))
+    path.write_text(
+        "".join(json.dumps({"value": f"row {number}", "key": str(number % 7)}) + "\n" for number in range(count))
+    )
     return path
 
 
@@ -100,9 +103,12 @@ def changed(state: bytes, before: str, after: str) -> bytes:
     return format_state(values)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"files":[]}', "rows: 2\n", "cut", "flipped", "version", "higher", "sealed"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"files":[]}', "rows: 2\n", "cut", "flipped", "version", "higher", "sealed"]
+)
 def test_a_damaged_place_of_an_import_is_refused(replog: Replog, tmp_path: Path, content: str) -> None:
-    """Whatever is in the file that says how far an import came: what it does not vouch for is not believed, and no row is left out."""
+    """Whatever is in the file that says how far an import came: what it does not vouch for is not believed, and no
+    row is left out."""
     path, bad = stopped_import(replog, tmp_path)
     place = path / "replog.import"
     before = place.read_bytes()
@@ -120,7 +126,9 @@ def test_a_damaged_place_of_an_import_is_refused(replog: Replog, tmp_path: Path,
         place.write_text(content)
     assert place.read_bytes() != before
     kept = place.read_bytes()
-    bad.write_text(bad.read_text().replace("nonsense-----", '{"value":"z"}'))  # the same size: it goes on with the row that was bad
+    bad.write_text(
+        bad.read_text().replace("nonsense-----", '{"value":"z"}')
+    )  # the same size: it goes on with the row that was bad
     done = replog("import", path, bad, "--resume")
     assert done.code != 0
     assert "replog.import" in done.err
@@ -153,7 +161,9 @@ def test_the_place_of_an_import_is_kept_like_other_small_files(replog: Replog, t
     path, bad = stopped_import(replog, tmp_path)
     values = parse_state((path / "replog.import").read_bytes(), "replog.import")
     how = ("ndjson", None, None, None, None, None)
-    assert parse_places(values, "") == [ImportedUpTo(str(bad), "log", 0, how, 0, 0, bad.stat().st_mtime_ns, 0, 0, done=False)]
+    assert parse_places(values, "") == [
+        ImportedUpTo(str(bad), "log", 0, how, 0, 0, bad.stat().st_mtime_ns, 0, 0, done=False)
+    ]
     other = tmp_path / "other"
     other.write_text("mine")
     (path / "replog.import.tmp").symlink_to(other)
@@ -171,7 +181,8 @@ def test_the_place_of_an_import_is_kept_like_other_small_files(replog: Replog, t
 
 
 def test_a_script_may_repeat_it(replog: Replog, tmp_path: Path) -> None:
-    """Run once more after it succeeded it appends nothing, and ends well: also beside other files, and with JSON as its answer."""
+    """Run once more after it succeeded it appends nothing, and ends well: also beside other files, and with JSON as
+    its answer."""
     files = [rows_file(tmp_path / "a.ndjson", 3), rows_file(tmp_path / "b.ndjson", 4)]
     path = tmp_path / "log"
     assert replog("import", path, files[0], "--resume").code == 0
@@ -210,7 +221,8 @@ def pipe() -> Iterator[str]:
 
 @pytest.mark.parametrize("new", [True, False])
 def test_what_comes_through_a_pipe_is_read_once(replog: Replog, tmp_path: Path, pipe: str, new: bool) -> None:
-    """As bash's `<(zcat events.gz)` gives it: the first row is looked at before a new log is made, and none is lost by that."""
+    """As bash's `<(zcat events.gz)` gives it: the first row is looked at before a new log is made, and none is lost
+    by that."""
     nothing = tmp_path / "empty.ndjson"
     nothing.touch()
     files = rows_file(tmp_path / "a.ndjson", 1), rows_file(tmp_path / "b.ndjson", 2)
@@ -232,8 +244,11 @@ def test_a_pipe_cannot_be_resumed(replog: Replog, tmp_path: Path, pipe: str, whe
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("grown", [False, True])
-def test_it_may_be_stopped_at_each_step(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, grown: bool) -> None:
-    """Before or after each time that it keeps its place, of two files, new or with lines added: run again, every row is there once."""
+def test_it_may_be_stopped_at_each_step(
+    replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, grown: bool
+) -> None:
+    """Before or after each time that it keeps its place, of two files, new or with lines added: run again, every
+    row is there once."""
     write = write_state
     kept_in_all = 0
     for stop in range(50):
@@ -314,8 +329,8 @@ def test_lines_that_were_added_follow(replog: Replog, tmp_path: Path, form: str)
 
 
 def test_a_file_that_changed_otherwise_is_refused(replog: Replog, tmp_path: Path) -> None:
-    """Shorter, other bytes, a last line that went on, other options, another Parquet file: nothing is appended, and it says what to do.
-    One that was only touched or copied is the same."""
+    """Shorter, other bytes, a last line that went on, other options, another Parquet file: nothing is appended, and
+    it says what to do. One that was only touched or copied is the same."""
     path, file = tmp_path / "log", tmp_path / "rows.txt"
     file.write_text("one\ntwo\nthr")
     assert replog("import", path, file, "--resume").code == 0
@@ -356,7 +371,8 @@ def test_a_file_that_changed_otherwise_is_refused(replog: Replog, tmp_path: Path
 
 
 def test_the_log_that_lost_what_was_imported_is_no_place_for_more(replog: Replog, tmp_path: Path) -> None:
-    """A topic that was removed and made anew: what is said of the import into it is not believed. What retention removed was imported."""
+    """A topic that was removed and made anew: what is said of the import into it is not believed. What retention
+    removed was imported."""
     path, file = tmp_path / "log", rows_file(tmp_path / "rows.ndjson", 5)
     assert replog("import", path, file, "--resume").code == 0
     with pyreplog.open_log(path) as log:
@@ -410,16 +426,22 @@ def test_a_header_key_that_is_no_text_is_a_bad_row(replog: Replog, tmp_path: Pat
 
 def test_two_columns_of_one_name_are_refused(replog: Replog, tmp_path: Path) -> None:
     """As in CSV: one of them would be dropped."""
-    parquet.write_table(pa.table([pa.array(["x"]), pa.array(["y"])], names=["value", "value"]), tmp_path / "twice.parquet")
+    parquet.write_table(
+        pa.table([pa.array(["x"]), pa.array(["y"])], names=["value", "value"]), tmp_path / "twice.parquet"
+    )
     done = replog("import", tmp_path / "log", tmp_path / "twice.parquet")
     assert done.code == 1
     assert "twice.parquet: two columns have the name 'value'" in done.err
 
 
-def test_it_goes_on_in_a_log_that_gives_the_times(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_in_a_log_that_gives_the_times(
+    replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With LogAppendTime the time of a row is nowhere in the log, and rows are known by the rest."""
     file = tmp_path / "a.ndjson"
-    file.write_text("".join(json.dumps({"value": f"row {number}", "timestamp": 1000 + number}) + "\n" for number in range(10)))
+    file.write_text(
+        "".join(json.dumps({"value": f"row {number}", "timestamp": 1000 + number}) + "\n" for number in range(10))
+    )
     path = tmp_path / "log"
     pyreplog.open_log(path, config={"message.timestamp.type": "LogAppendTime"}).close()
     write = importing._write
@@ -437,8 +459,12 @@ def test_it_goes_on_in_a_log_that_gives_the_times(replog: Replog, tmp_path: Path
 
 
 def test_rows_with_a_partition_that_is_not_there(replog: Replog, tmp_path: Path) -> None:
-    """What was exported from a cluster's topic does not fit one log as it is; the refusal says how it does, and that works."""
-    row = '{"topic":"t","partition":3,"offset":0,"timestamp":5,"key":"k","value_base64":"/w==","headers":[{"key":"h","value":"x"}]}\n'
+    """What was exported from a cluster's topic does not fit one log as it is; the refusal says how it does, and
+    that works."""
+    row = (
+        '{"topic":"t","partition":3,"offset":0,"timestamp":5,"key":"k","value_base64":"/w==",'
+        '"headers":[{"key":"h","value":"x"}]}\n'
+    )
     (tmp_path / "t.ndjson").write_text(row)
     refused = replog("import", tmp_path / "log", tmp_path / "t.ndjson")
     assert (refused.code, "asks for partition 3; a new log holds partition 0 only" in refused.err) == (1, True)
@@ -451,7 +477,8 @@ def test_rows_with_a_partition_that_is_not_there(replog: Replog, tmp_path: Path)
 
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
 def test_rows_of_two_topics_are_told(replog: Replog, tmp_path: Path, form: str) -> None:
-    """They all go into one: that is said once, with the first such row. Events with a field of that name say nothing."""
+    """They all go into one: that is said once, with the first such row. Events with a field of that name say
+    nothing."""
     for topic in ("a", "b"):
         with pyreplog.open_log(tmp_path / "both", topic=topic) as log:
             log.append_many([b"1", b"2"])
@@ -459,8 +486,15 @@ def test_rows_of_two_topics_are_told(replog: Replog, tmp_path: Path, form: str) 
     done = replog("import", tmp_path / "one", tmp_path / f"both.{form}")
     assert done.code == 0
     where = "line 3" if form == "ndjson" else "row 3"
-    assert done.err.count(f"{where} is of topic 'b', those before of 'a': all go into one topic; `replog export --topic`") == 1
-    done = replog("append", tmp_path / "one", stdin=b'{"topic":1,"value":"x"}\n{"topic":null,"value":"x"}\n{"topic":2,"value":"x"}\n')
+    assert (
+        done.err.count(f"{where} is of topic 'b', those before of 'a': all go into one topic; `replog export --topic`")
+        == 1
+    )
+    done = replog(
+        "append",
+        tmp_path / "one",
+        stdin=b'{"topic":1,"value":"x"}\n{"topic":null,"value":"x"}\n{"topic":2,"value":"x"}\n',
+    )
     assert (done.code, "line 3 is of topic '2', those before of '1'" in done.err) == (0, True)
     done = replog("append", tmp_path / "events", stdin=b'{"topic":"a"}\n{"topic":"b"}\n')
     assert (done.code, "topic" in done.err) == (0, False)

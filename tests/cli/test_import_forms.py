@@ -1,4 +1,5 @@
-"""What `replog import` makes of files as other programs write them: times, separators, encodings, compression, pipes."""
+"""What `replog import` makes of files as other programs write them: times, separators, encodings, compression,
+pipes."""
 
 from __future__ import annotations
 
@@ -72,22 +73,35 @@ TWO = [{"id": "1", "price": "2"}, {"id": "2", "price": "3"}]
         ("h.csv", "\ufeffid,price\n1,2\n2,3\n".encode(), ["--encoding", "UTF8"]),
     ],
 )
-def test_csv_as_other_programs_write_it(replog: Replog, tmp_path: Path, name: str, content: bytes, options: list[str]) -> None:
-    """The delimiter is the one of the option or of a first line ``sep=``; what gzip packed is unpacked, also in several members."""
+def test_csv_as_other_programs_write_it(
+    replog: Replog, tmp_path: Path, name: str, content: bytes, options: list[str]
+) -> None:
+    """The delimiter is the one of the option or of a first line ``sep=``; what gzip packed is unpacked, also in
+    several members."""
     assert [json.loads(record["value"]) for record in imported(replog, tmp_path, name, content, *options)] == TWO
 
 
 @pytest.mark.parametrize(
     ("name", "content", "options", "words"),
     [
-        ("a.csv", b"id;price\n1;2\n", [], "line 1 names one column, 'id;price': if a semicolon separates the columns, say --delimiter ';'"),
+        (
+            "a.csv",
+            b"id;price\n1;2\n",
+            [],
+            "line 1 names one column, 'id;price': if a semicolon separates the columns, say --delimiter ';'",
+        ),
         (
             "b.csv",
             b"id\tprice\n1\t2\n",
             [],
             r"if a tab separates the columns, say --delimiter '\t'; if it is one column, say --delimiter ','",
         ),
-        ("c.csv", b"sep=;\nid;price\n1;2\n", ["--delimiter", ","], "line 1 says that ';' separates the columns, and --delimiter says ','"),
+        (
+            "c.csv",
+            b"sep=;\nid;price\n1;2\n",
+            ["--delimiter", ","],
+            "line 1 says that ';' separates the columns, and --delimiter says ','",
+        ),
         ("d.csv", b"sep=;\nid;id\n1;2\n", [], "line 2 names a column twice"),
         ("e.csv", b"id\n1\n", ["--delimiter", "ab"], "'ab' is not one character that can separate columns"),
         ("f.ndjson", b'{"a":1}\n', ["--delimiter", ";"], "--delimiter is for CSV, and this is read as ndjson"),
@@ -106,17 +120,32 @@ def test_csv_as_other_programs_write_it(replog: Replog, tmp_path: Path, name: st
             "n.csv",
             b'id,price\n"1,2\n2,3\n',
             [],
-            "line 2 is not CSV: the record that begins there has a quote that is left open up to line 3, the end of the file",
+            (
+                "line 2 is not CSV: the record that begins there has a quote that is left open up to line 3, the end of"
+                " the file"
+            ),
         ),
-        ("o.csv", b'"id,price\n1,2\n', [], "line 1 is not CSV: the record that begins there has a quote that is left open up to line 2"),
+        (
+            "o.csv",
+            b'"id,price\n1,2\n',
+            [],
+            "line 1 is not CSV: the record that begins there has a quote that is left open up to line 2",
+        ),
         ("p.csv", b'id,price\n"1\n"2,3\n', [], "the record began in line 2, where a quote may be left open"),
-        ("s.csv", b'id,price\n"1,2\n2",3,4\n', [], "line 3 has 3 fields; the header in line 1 names 2; the record began in line 2"),
+        (
+            "s.csv",
+            b'id,price\n"1,2\n2",3,4\n',
+            [],
+            "line 3 has 3 fields; the header in line 1 names 2; the record began in line 2",
+        ),
         ("q.csv", gzip.compress(b"id\n1\n", mtime=0), [], "q.csv: it is gzip: unpack it into a pipe"),
         ("r.tsv", b"id\tprice\n1\t2\n", [], r"for CSV with tabs say --format csv --delimiter '\t'"),
         ("l.csv.gz", gzip.compress(b"id\n1\n", mtime=0), ["--resume"], "l.csv.gz is packed: unpack it with `gunzip -k"),
     ],
 )
-def test_what_is_no_csv_says_what_to_do(replog: Replog, tmp_path: Path, name: str, content: bytes, options: list[str], words: str) -> None:
+def test_what_is_no_csv_says_what_to_do(
+    replog: Replog, tmp_path: Path, name: str, content: bytes, options: list[str], words: str
+) -> None:
     """Nothing is guessed from the rows, and no row becomes one field without a word."""
     said = refused(replog, tmp_path, name, content, *options)
     assert words in said
@@ -134,7 +163,9 @@ def test_a_packed_file_that_is_cut_short_keeps_the_rows_before_its_end(replog: R
 
 def test_one_column_with_a_semicolon_is_taken_if_the_comma_is_asked_for(replog: Replog, tmp_path: Path) -> None:
     """The advice of the refusal works."""
-    assert imported(replog, tmp_path, "a.csv", b"id;price\n1;2\n", "--delimiter", ",")[0]["value"] == '{"id;price":"1;2"}'
+    assert (
+        imported(replog, tmp_path, "a.csv", b"id;price\n1;2\n", "--delimiter", ",")[0]["value"] == '{"id;price":"1;2"}'
+    )
 
 
 def test_other_encodings(replog: Replog, tmp_path: Path) -> None:
@@ -154,13 +185,18 @@ def test_long_integers_of_json_stay_as_they_are_written(replog: Replog, tmp_path
     (record,) = imported(replog, tmp_path, "b.ndjson", row.encode(), *options)
     assert (record["key"], record["value"]) == (digits, f"[{digits},7,1.50]")
     assert "NaN is not JSON" in refused(replog, tmp_path, "c.ndjson", f'{{"id":{digits},"x":NaN}}\n'.encode())
-    assert "not a partition" in refused(replog, tmp_path, "d.ndjson", f'{{"value":"a","partition":{digits}}}\n'.encode())
+    assert "not a partition" in refused(
+        replog, tmp_path, "d.ndjson", f'{{"value":"a","partition":{digits}}}\n'.encode()
+    )
 
 
 @pytest.mark.parametrize("text", ["1700000000000.0", "1700000000000.", "1.7e12", "1.7E+12", "1700000000000"])
 def test_whole_floats_are_times(replog: Replog, tmp_path: Path, text: str) -> None:
     """pandas writes the integers of a column with gaps so, in NDJSON, CSV and Parquet."""
-    assert imported(replog, tmp_path, "a.csv", f"value,timestamp\na,{text}\n".encode())[0]["timestamp"] == 1_700_000_000_000
+    assert (
+        imported(replog, tmp_path, "a.csv", f"value,timestamp\na,{text}\n".encode())[0]["timestamp"]
+        == 1_700_000_000_000
+    )
     if not text.endswith("."):
         row = f'{{"value":"a","timestamp":{text}}}\n'
         assert imported(replog, tmp_path, "a.ndjson", row.encode())[0]["timestamp"] == 1_700_000_000_000

@@ -21,7 +21,10 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a name there is the list; with --all the museum, too."""
     assert [line.split()[0] for line in told(capsys).splitlines()] == list(LESSONS)
     assert [line.split()[0] for line in told(capsys, "--all").splitlines()] == [*LESSONS, *MUSEUM, *CLUSTERS]
-    assert "ShrinksEarly                 A smaller in-sync set is used before the controller has confirmed it.\n" in told(capsys, "--all")
+    assert (
+        "ShrinksEarly                 A smaller in-sync set is used before the controller has confirmed it.\n"
+        in told(capsys, "--all")
+    )
 
 
 def test_a_committed_record_is_lost_and_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +60,11 @@ def test_exhibits_of_whole_clusters(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     """With --json the list is one object per lesson, and a lesson one object with the lines that are told."""
-    assert [json.loads(line)["lesson"] for line in told(capsys, "--all", "--json").splitlines()] == [*LESSONS, *MUSEUM, *CLUSTERS]
+    assert [json.loads(line)["lesson"] for line in told(capsys, "--all", "--json").splitlines()] == [
+        *LESSONS,
+        *MUSEUM,
+        *CLUSTERS,
+    ]
     for name in ("divergence", "ShrinksEarly"):
         shown = json.loads(told(capsys, name, "--json"))
         assert shown["lesson"] == name

@@ -42,7 +42,11 @@ def test_dump_of_a_folder(replog: Replog, events: Path) -> None:
         "replog.incarnation",
     } <= files
     batches = [row for row in rows if "base_offset" in row]
-    assert [(row["base_offset"], row["last_offset"], row["count"]) for row in batches] == [(0, 0, 1), (1, 8, 8), (9, 9, 1)]
+    assert [(row["base_offset"], row["last_offset"], row["count"]) for row in batches] == [
+        (0, 0, 1),
+        (1, 8, 8),
+        (9, 9, 1),
+    ]
     records = [row for row in rows if row["file"].endswith(".log") and "offset" in row]
     assert records[0] | {"file": ""} == {
         "file": "",
@@ -58,7 +62,8 @@ def test_dump_of_a_folder(replog: Replog, events: Path) -> None:
 
 
 def test_dump_draws(replog: Replog, events: Path) -> None:
-    """--picture shows the bytes of each field; a damaged batch and garbage are said, and the rest is shown; exit code 3."""
+    """--picture shows the bytes of each field; a damaged batch and garbage are said, and the rest is shown; exit
+    code 3."""
     log = events / "events-0" / f"{0:020}.log"
     done = replog("dump", log, "--picture")
     assert done.code == 0
@@ -93,12 +98,28 @@ def test_dump_shows_what_kafkas_tool_shows(replog: Replog, name: str) -> None:
                 count += 1
                 fields = [
                     os.path.basename(row["file"]),
-                    *(row[field] for field in ("position", "size", "base_offset", "last_offset", "count", "crc", "magic", "codec")),
+                    *(
+                        row[field]
+                        for field in (
+                            "position",
+                            "size",
+                            "base_offset",
+                            "last_offset",
+                            "count",
+                            "crc",
+                            "magic",
+                            "codec",
+                        )
+                    ),
                     *(row.get(field, -1) for field in ("producer_id", "producer_epoch", "base_sequence")),
                     row["leader_epoch"],
                 ]
                 digest.update(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
-        assert (partition["dir"], count, digest.hexdigest()) == (partition["dir"], partition["batches"], partition["batchesSha256"])
+        assert (partition["dir"], count, digest.hexdigest()) == (
+            partition["dir"],
+            partition["batches"],
+            partition["batchesSha256"],
+        )
 
 
 def test_dump_of_no_file(replog: Replog, events: Path) -> None:
@@ -125,13 +146,24 @@ def test_dump_shows_what_lies_behind_a_file_that_cannot_be_read(replog: Replog, 
     done = replog("dump", events, "--json")
     assert done.code == 3
     assert {row["file"] for row in done.objects()} == files | {str(link)}
-    assert next(row["damage"] for row in done.objects() if row["file"] == str(link)).startswith("it cannot be read: [Errno 40]")
+    assert next(row["damage"] for row in done.objects() if row["file"] == str(link)).startswith(
+        "it cannot be read: [Errno 40]"
+    )
     assert replog("dump", link).code == 1
 
 
 def test_dump_never_ends_in_a_traceback(replog: Replog, tmp_path: Path) -> None:
     """Files of garbage under every name that it knows."""
-    for name in ("0.log", "0.index", "0.timeindex", "0.txnindex", "0.snapshot", "replog.mark", "replog.config", "leader-epoch-checkpoint"):
+    for name in (
+        "0.log",
+        "0.index",
+        "0.timeindex",
+        "0.txnindex",
+        "0.snapshot",
+        "replog.mark",
+        "replog.config",
+        "leader-epoch-checkpoint",
+    ):
         (tmp_path / name).write_bytes(os.urandom(77))
         done = replog("dump", tmp_path / name)
         assert done.code in (0, 3), done.err
@@ -186,7 +218,8 @@ def test_tail_ends_when_nobody_reads_any_more(events: Path, watched: bool) -> No
 
 
 def test_tail_says_that_the_log_is_another_one(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is made anew under it has other records at the same offsets: none of them comes for one of the former log."""
+    """What is made anew under it has other records at the same offsets: none of them comes for one of the former
+    log."""
 
     def write(count: int) -> None:
         with pyreplog.open_log(tmp_path / "log", durability="os") as log:
@@ -210,9 +243,14 @@ def test_tail_says_that_the_log_is_another_one(replog: Replog, tmp_path: Path, m
     assert "another log of its name is in" in said.err
 
 
-def test_tail_goes_on_where_records_are_removed(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments that the writer removes between the look and the reading are passed over: what is left comes, each record once."""
-    with pyreplog.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 1024, "file.delete.delay.ms": 0}) as log:
+def test_tail_goes_on_where_records_are_removed(
+    replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments that the writer removes between the look and the reading are passed over: what is left comes, each
+    record once."""
+    with pyreplog.open_log(
+        tmp_path / "log", durability="os", config={"segment.bytes": 1024, "file.delete.delay.ms": 0}
+    ) as log:
         log.append_many([b"%d" % number for number in range(5)])
         look = LogReader.refresh
         looks = 0
@@ -264,7 +302,8 @@ def test_a_record_without_a_time_is_in_no_range_of_times(replog: Replog, tmp_pat
 @pytest.mark.parametrize("command", ["append", "import"])
 @pytest.mark.parametrize("inner", ["one", "n1/data"])
 def test_no_log_is_made_above_others(replog: Replog, tmp_path: Path, command: str, inner: str) -> None:
-    """A folder that stands for the logs in it, such as that of several brokers, is not made a log: it would hide them from its readers."""
+    """A folder that stands for the logs in it, such as that of several brokers, is not made a log: it would hide
+    them from its readers."""
     rows = tmp_path / "rows.txt"
     rows.write_text("x\n")
     assert replog("append", tmp_path / "above" / inner, rows, "--topic", "t").code == 0
@@ -291,7 +330,8 @@ def test_export_and_import_are_inverse(replog: Replog, events: Path, tmp_path: P
 
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
 def test_odd_records_survive_export_and_import(replog: Replog, tmp_path: Path, form: str) -> None:
-    """Nulls, empty keys and values, bytes that are no text, headers of one name, none at all, and records without a time."""
+    """Nulls, empty keys and values, bytes that are no text, headers of one name, none at all, and records without a
+    time."""
     records = [
         (None, None, (), -1),
         (b"", b"", (("", None),), 0),
@@ -346,7 +386,8 @@ def test_export_selects_and_does_not_overwrite(replog: Replog, events: Path, tmp
 def test_an_export_appears_when_it_is_whole(
     replog: Replog, events: Path, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the disk before it has its name, and written where nobody else writes: another export of that name, or somebody."""
+    """On the disk before it has its name, and written where nobody else writes: another export of that name, or
+    somebody."""
     file = tmp_path / f"out.{form}"
     somebodys = tmp_path / f"out.{form}.part"
     somebodys.write_text("mine")
@@ -373,7 +414,8 @@ def test_an_export_appears_when_it_is_whole(
 
 
 def test_export_through_a_link(replog: Replog, events: Path, tmp_path: Path) -> None:
-    """The file that the link names is made, or replaced, and the link stays: who reads the file by its own name sees the export."""
+    """The file that the link names is made, or replaced, and the link stays: who reads the file by its own name
+    sees the export."""
     (tmp_path / "there").mkdir()
     (tmp_path / "out.ndjson").symlink_to(tmp_path / "there" / "real.ndjson")
     for force in ([], ["--force"]):
@@ -383,7 +425,10 @@ def test_export_through_a_link(replog: Replog, events: Path, tmp_path: Path) -> 
         (tmp_path / "there" / "real.ndjson").write_text("old")
     assert os.listdir(tmp_path / "there") == ["real.ndjson"]
     refused = replog("export", events, "")
-    assert (refused.code, refused.err) == (1, "replog export: the name of FILE is empty: name a file; - is standard output\n")
+    assert (refused.code, refused.err) == (
+        1,
+        "replog export: the name of FILE is empty: name a file; - is standard output\n",
+    )
 
 
 def test_export_replaces_no_device(replog: Replog, events: Path, tmp_path: Path) -> None:
@@ -402,10 +447,19 @@ def test_import_of_events_in_parquet(replog: Replog, tmp_path: Path) -> None:
     """A table with columns of its own: each row becomes the value as JSON, with a key and a time taken from it."""
     from datetime import UTC, datetime  # noqa: PLC0415  (only here)
 
-    table = pa.table({"carrier": ["UA", "DL"], "at": [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in (10, 11)], "delay": [1.5, None]})
+    table = pa.table(
+        {
+            "carrier": ["UA", "DL"],
+            "at": [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in (10, 11)],
+            "delay": [1.5, None],
+        }
+    )
     parquet.write_table(table, tmp_path / "flights.parquet")
     path = tmp_path / "flights"
-    assert replog("import", path, tmp_path / "flights.parquet", "--key-field", "carrier", "--timestamp-field", "at").code == 0
+    assert (
+        replog("import", path, tmp_path / "flights.parquet", "--key-field", "carrier", "--timestamp-field", "at").code
+        == 0
+    )
     rows = replog("cat", path).objects()
     assert [row["key"] for row in rows] == ["UA", "DL"]
     assert rows[0]["timestamp"] == 1357034400000
@@ -429,7 +483,12 @@ def test_names_of_files_that_are_no_text(replog: Replog, tmp_path: Path) -> None
     folder, file = tmp_path / os.fsdecode(b"log\xff"), tmp_path / os.fsdecode(b"rows\xff.txt")
     file.write_text("x\n")
     assert replog("append", folder, file, "--topic", "t").code == 0
-    for words in (("describe", folder), ("dump", folder), ("repair", folder), ("export", folder, tmp_path / os.fsdecode(b"\xff.ndjson"))):
+    for words in (
+        ("describe", folder),
+        ("dump", folder),
+        ("repair", folder),
+        ("export", folder, tmp_path / os.fsdecode(b"\xff.ndjson")),
+    ):
         done = replog(*words, "--json")
         assert (done.code, done.err) == (0, "")
         assert "\\udcff" in done.out
@@ -450,7 +509,9 @@ def test_bench(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bench_where_the_system_syncs_otherwise(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_where_the_system_syncs_otherwise(
+    replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """macOS has no fdatasync: what stands for it there is asked for."""
     monkeypatch.setattr(bench, "_calls", lambda *_: 5)
     monkeypatch.delattr(os, "fdatasync")
@@ -487,8 +548,11 @@ def test_bench_where_the_system_syncs_otherwise(replog: Replog, tmp_path: Path, 
         (["cat", "events", "--partition", "one"], "'one' is not a whole number from 0"),
     ],
 )
-def test_wrong_names(replog: Replog, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], text: str) -> None:
-    """Whatever is misspelt, the answer names what is near or what to do next, on standard error, and the exit code is not 0."""
+def test_wrong_names(
+    replog: Replog, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], text: str
+) -> None:
+    """Whatever is misspelt, the answer names what is near or what to do next, on standard error, and the exit code
+    is not 0."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     for log in ("logs/sub/one", "two/a/node-1", "two/b/node-1"):

@@ -1,4 +1,5 @@
-"""How commands open a log that other users or processes use too, and how often they say that others may write to its folders."""
+"""How commands open a log that other users or processes use too, and how often they say that others may write to
+its folders."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ COMMANDS = (("append",), ("import", "--resume"))
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_permissions(replog: Replog, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """``--permissions group`` writes to a folder that the group may write to, which is refused with that advice otherwise; everything that
-    it makes is the group's."""
+    """``--permissions group`` writes to a folder that the group may write to, which is refused with that advice
+    otherwise; everything that it makes is the group's."""
     tmp_path.chmod(0o2770)
     (tmp_path / "rows.ndjson").write_text('{"value": "x"}\n')
     command, *rest = words
@@ -75,7 +76,8 @@ def test_repair_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> No
 
 
 def test_backup_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> None:
-    """``replog backup --permissions group`` makes a copy that the group may write to, and the command that it prints restores to one."""
+    """``replog backup --permissions group`` makes a copy that the group may write to, and the command that it
+    prints restores to one."""
     tmp_path.chmod(0o2770)
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append(b"x")
@@ -91,14 +93,20 @@ def test_backup_into_a_folder_of_the_group(replog: Replog, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("command", ["append", "import"])
 def test_partition(replog: Replog, tmp_path: Path, command: str) -> None:
-    """``--partition`` names one of several; without it the command says so. Rows of a cluster's topic go there unless they name another."""
+    """``--partition`` names one of several; without it the command says so. Rows of a cluster's topic go there
+    unless they name another."""
     rows = tmp_path / "rows.ndjson"
     rows.write_bytes(b'{"value":"a"}\n')
     for number in (0, 1):
-        assert replog(command, tmp_path / "log", rows, "--partition", number).out == f"appended 1 record: log-{number} offsets 0 to 0\n"
+        assert (
+            replog(command, tmp_path / "log", rows, "--partition", number).out
+            == f"appended 1 record: log-{number} offsets 0 to 0\n"
+        )
     refused = replog(command, tmp_path / "log", rows)
     assert (refused.code, refused.out) == (1, "")
     assert "has 2 partitions (0, 1), and a log is one of them: name it with --partition N\n" in refused.err
     with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
         cluster.admin.create_topic("orders", partitions=4)
-    assert replog(command, tmp_path / "data", rows, "--partition", 3).out == "appended 1 record: orders-3 offsets 0 to 0\n"
+    assert (
+        replog(command, tmp_path / "data", rows, "--partition", 3).out == "appended 1 record: orders-3 offsets 0 to 0\n"
+    )

@@ -63,7 +63,9 @@ def test_times(text: str, expected: int) -> None:
     assert timestamp_of(text) == expected
 
 
-@pytest.mark.parametrize("text", [" ", "soon", "2013-07-04", "2013-07-04T00:00:00", "1.5", "-2", "9" * 30, "1900-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "text", [" ", "soon", "2013-07-04", "2013-07-04T00:00:00", "1.5", "-2", "9" * 30, "1900-01-01T00:00:00Z"]
+)
 def test_bad_times(text: str) -> None:
     """What is no time, has no zone or cannot be stored is refused with its reason."""
     with pytest.raises(ValueError, match=re.escape(text)):
@@ -71,9 +73,14 @@ def test_bad_times(text: str) -> None:
 
 
 def test_progress_appears_after_a_second() -> None:
-    """Short work shows nothing; long work a line that is wiped at the end; nothing where nobody looks, unless asked."""
+    """Short work shows nothing; long work a line that is wiped at the end; nothing where nobody looks, unless
+    asked."""
     now = [100.0]
-    for stream, forced, shown in ((Terminal(), False, True), (io.StringIO(), False, False), (io.StringIO(), True, True)):
+    for stream, forced, shown in (
+        (Terminal(), False, True),
+        (io.StringIO(), False, False),
+        (io.StringIO(), True, True),
+    ):
         progress = ProgressBar("read", total=4000, forced=forced, stream=stream, clock=lambda: now[0])
         now[0] += 0.5
         progress.add(1000)

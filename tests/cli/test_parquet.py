@@ -1,4 +1,5 @@
-"""What `replog export` writes, `replog import` takes: times, sizes, columns; and Parquet that others wrote, in bounded memory."""
+"""What `replog export` writes, `replog import` takes: times, sizes, columns; and Parquet that others wrote, in
+bounded memory."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.cli.support import Replog
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_of_parquet_stay_as_they_are(replog: Replog, tmp_path: Path, unit: str) -> None:
-    """Whatever the unit in which another tool saved an export: a record without a time has none, and the others have theirs."""
+    """Whatever the unit in which another tool saved an export: a record without a time has none, and the others
+    have theirs."""
     with pyreplog.open_log(tmp_path / "in", durability="os") as log:
         log.append_many([b"a", b"b", b"c"], timestamps=[1_717_200_000_000, -1, 0])
     assert replog("export", tmp_path / "in", tmp_path / "all.parquet").code == 0
@@ -48,13 +50,16 @@ def test_a_time_before_1970_is_refused(replog: Replog, tmp_path: Path, value: in
 
 
 def test_nanoseconds_of_parquet_keep_their_digits(replog: Replog, tmp_path: Path) -> None:
-    """A time in ns keeps all nine digits in the text of an event, at any depth, and where the time itself is the key."""
+    """A time in ns keeps all nine digits in the text of an event, at any depth, and where the time itself is the
+    key."""
     moment = 1_700_000_000_123_456_789
     columns: dict[str, Any] = {
         "at": pa.array([moment, None], pa.timestamp("ns", "UTC")),
         "local": pa.array([moment, moment + 211], pa.timestamp("ns")),
         "clock": pa.array([1, 86_399_999_999_999], pa.time64("ns")),
-        "within": pa.array([[{"at": moment}], None], pa.list_(pa.struct([("at", pa.timestamp("ns", "Europe/Berlin"))]))),
+        "within": pa.array(
+            [[{"at": moment}], None], pa.list_(pa.struct([("at", pa.timestamp("ns", "Europe/Berlin"))]))
+        ),
     }
     parquet.write_table(pa.table(columns), tmp_path / "rows.parquet", version="2.6")
     assert replog("import", tmp_path / "log", tmp_path / "rows.parquet", "--key-field", "clock").code == 0
@@ -77,7 +82,8 @@ def test_nanoseconds_of_parquet_keep_their_digits(replog: Replog, tmp_path: Path
 
 
 def test_times_that_python_lacks_do_not_stop_an_import(replog: Replog, tmp_path: Path) -> None:
-    """A date, time or duration beyond the year 9999 that is only part of an event is the number that Parquet holds, as text."""
+    """A date, time or duration beyond the year 9999 that is only part of an event is the number that Parquet holds,
+    as text."""
     columns: dict[str, Any] = {
         "at": pa.array([0, 253_402_300_800_000], pa.timestamp("ms", "UTC")),
         "day": pa.array([0, 10_000_000], pa.date32()),
@@ -94,13 +100,16 @@ def test_times_that_python_lacks_do_not_stop_an_import(replog: Replog, tmp_path:
 @pytest.mark.parametrize("unit", ["s", "ns"])
 @pytest.mark.parametrize("exported", [False, True])
 def test_a_record_time_without_a_zone_is_refused(replog: Replog, tmp_path: Path, unit: str, exported: bool) -> None:
-    """The error names the column and the row, and says how to give the column a zone; the rows before it are in the log."""
+    """The error names the column and the row, and says how to give the column a zone; the rows before it are in the
+    log."""
     columns: dict[str, Any] = {"value": ["a", "b"], "timestamp": pa.array([None, 1_700_000_000], pa.timestamp(unit))}
     if exported:
         columns["timestamp_type"] = pa.array([0, 0], pa.int8())
     parquet.write_table(pa.table(columns), tmp_path / "rows.parquet", version="2.6")
     events = tmp_path / "events.parquet"
-    parquet.write_table(pa.table({"n": [1], "at": pa.array([1_700_000_000], pa.timestamp(unit))}), events, version="2.6")
+    parquet.write_table(
+        pa.table({"n": [1], "at": pa.array([1_700_000_000], pa.timestamp(unit))}), events, version="2.6"
+    )
     for words in (("rows.parquet",), ("events.parquet", "--timestamp-field", "at")):
         done = replog("import", tmp_path / "log", tmp_path / words[0], *words[1:])
         assert done.code == 1
@@ -113,7 +122,8 @@ def test_a_record_time_without_a_zone_is_refused(replog: Replog, tmp_path: Path,
 
 
 def test_the_old_type_of_times_is_in_utc(replog: Replog, tmp_path: Path) -> None:
-    """INT96, as Spark writes it by default, has no zone in the file: it is UTC, to the microsecond, in every year."""
+    """INT96, as Spark writes it by default, has no zone in the file: it is UTC, to the microsecond, in every
+    year."""
     moments = [1_700_000_000_123_456, 253_370_764_800_000_000]
     table = pa.table({"n": [1, 2], "at": pa.array(moments, pa.timestamp("us"))})
     parquet.write_table(table, tmp_path / "rows.parquet", use_deprecated_int96_timestamps=True)
@@ -128,7 +138,8 @@ def test_the_old_type_of_times_is_in_utc(replog: Replog, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "int64"])
 def test_no_time_stays_no_time_through_parquet(replog: Replog, tmp_path: Path, unit: str) -> None:
-    """A null in the record's time is no time in any unit, with or without the other columns of an export; no such column means now."""
+    """A null in the record's time is no time in any unit, with or without the other columns of an export; no such
+    column means now."""
     kind = pa.int64() if unit == "int64" else pa.timestamp(unit, "UTC")
     table = pa.table({"key": ["k", "k"], "value": ["a", "b"], "timestamp": pa.array([None, 1], kind)})
     parquet.write_table(table, tmp_path / "rows.parquet", version="2.6")
@@ -142,7 +153,8 @@ def test_no_time_stays_no_time_through_parquet(replog: Replog, tmp_path: Path, u
 
 
 def test_a_flipped_bit_in_an_export_is_found(replog: Replog, tmp_path: Path) -> None:
-    """Export writes the checksum of each page and import verifies it: a flipped bit is an error with the file and the row group."""
+    """Export writes the checksum of each page and import verifies it: a flipped bit is an error with the file and
+    the row group."""
     with pyreplog.open_log(tmp_path / "in", durability="os") as log:
         log.append_many([os.urandom(100) for _ in range(100)])
     file = tmp_path / "all.parquet"
@@ -160,9 +172,15 @@ def test_a_flipped_bit_in_an_export_is_found(replog: Replog, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("where", ["page", "header", "footer"])
 def test_damage_in_parquet_names_the_file(replog: Replog, tmp_path: Path, where: str) -> None:
-    """Damaged pages of another tool's file, also of its footer, are an error with the file, and the row group if it is known."""
+    """Damaged pages of another tool's file, also of its footer, are an error with the file, and the row group if it
+    is known."""
     file = tmp_path / "rows.parquet"
-    parquet.write_table(pa.table({"value": [os.urandom(100).hex() for _ in range(1000)]}), file, compression="snappy", use_dictionary=False)
+    parquet.write_table(
+        pa.table({"value": [os.urandom(100).hex() for _ in range(1000)]}),
+        file,
+        compression="snappy",
+        use_dictionary=False,
+    )
     column = parquet.ParquetFile(file).metadata.row_group(0).column(0)
     data = bytearray(file.read_bytes())
     first, size = {
@@ -174,7 +192,10 @@ def test_damage_in_parquet_names_the_file(replog: Replog, tmp_path: Path, where:
     file.write_bytes(data)
     done = replog("import", tmp_path / "log", file)
     assert done.code == 1
-    assert f"{file}: {'not Parquet, or damaged: ' if where == 'footer' else 'row group 0 of 1 (from 0) is damaged: '}" in done.err
+    assert (
+        f"{file}: {'not Parquet, or damaged: ' if where == 'footer' else 'row group 0 of 1 (from 0) is damaged: '}"
+        in done.err
+    )
 
 
 def test_minus_one_is_no_time_only_as_a_number(replog: Replog, tmp_path: Path) -> None:
@@ -189,7 +210,8 @@ def test_minus_one_is_no_time_only_as_a_number(replog: Replog, tmp_path: Path) -
 
 
 def test_what_export_writes_import_takes(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line of NDJSON may be six times as long as its record, which the topic takes; what no record of it could be is still an error."""
+    """A line of NDJSON may be six times as long as its record, which the topic takes; what no record of it could be
+    is still an error."""
     monkeypatch.setattr("pyreplog.cli.rows.LINE_SIZE_MAX", 1 << 20)
     value = bytes(300_000)
     for name in ("in", "out"):
@@ -208,32 +230,43 @@ def test_what_export_writes_import_takes(replog: Replog, tmp_path: Path, monkeyp
 
 
 def test_columns_of_a_frame_of_spark(replog: Replog, tmp_path: Path) -> None:
-    """What Spark's source gives of a record, saved as Parquet: the log gives its own topic, offset, epoch and kind of time."""
+    """What Spark's source gives of a record, saved as Parquet: the log gives its own topic, offset, epoch and kind
+    of time."""
     columns: dict[str, Any] = {
-        "key": [b"k"], "value": [b"v"], "topic": ["t"], "partition": pa.array([0], pa.int32()), "offset": [5],
-        "timestamp": pa.array([1_717_200_000_000_123], pa.timestamp("us", "UTC")), "timestampType": pa.array([0], pa.int32()),
+        "key": [b"k"],
+        "value": [b"v"],
+        "topic": ["t"],
+        "partition": pa.array([0], pa.int32()),
+        "offset": [5],
+        "timestamp": pa.array([1_717_200_000_000_123], pa.timestamp("us", "UTC")),
+        "timestampType": pa.array([0], pa.int32()),
         "leaderEpoch": pa.array([3], pa.int32()),
-    }  # fmt: skip
+    }
     parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
     assert replog("import", tmp_path / "log", tmp_path / "rows.parquet").code == 0
     with pyreplog.open_log(tmp_path / "log", "r") as log:
-        assert [(record.offset, record.key, record.value, record.timestamp) for record in log] == [(0, b"k", b"v", 1_717_200_000_000)]
+        assert [(record.offset, record.key, record.value, record.timestamp) for record in log] == [
+            (0, b"k", b"v", 1_717_200_000_000)
+        ]
 
 
 def test_rows_of_parquet_are_held_by_their_size(tmp_path: Path) -> None:
-    """Large rows are held one by one, or a few; a value that is repeated counts, although the file has it once; small rows come by the
-    hundred."""
+    """Large rows are held one by one, or a few; a value that is repeated counts, although the file has it once;
+    small rows come by the hundred."""
     for values, wanted in (
         ([b"%08d" % number + bytes(900_000) for number in range(20)], range(1, 12)),
         ([b"x" * 900_000] * 100, range(1, 70)),
         ([b"%d" % number for number in range(10_000)], range(100, 1000)),
     ):
-        parquet.write_table(pa.table({"value": pa.array(values, pa.binary())}), tmp_path / "rows.parquet", compression="zstd")
+        parquet.write_table(
+            pa.table({"value": pa.array(values, pa.binary())}), tmp_path / "rows.parquet", compression="zstd"
+        )
         assert _rows_at_once(parquet.ParquetFile(tmp_path / "rows.parquet").metadata.row_group(0)) in wanted
 
 
 def test_row_groups_are_gathered_by_bytes(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over the batches of a scan and over partitions, up to a size that is of use to those who read by row group."""
+    """Over the batches of a scan and over partitions, up to a size that is of use to those who read by row
+    group."""
     assert 32 << 20 <= _GROUP_SIZE <= 128 << 20
     monkeypatch.setattr("pyreplog.cli.parquet._GROUP_SIZE", 3 << 20)
     for partition in range(2):

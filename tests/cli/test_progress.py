@@ -1,4 +1,5 @@
-"""Work that takes long shows on a terminal how far it is, in every command; nothing is shown where nobody looks, unless asked for."""
+"""Work that takes long shows on a terminal how far it is, in every command; nothing is shown where nobody looks,
+unless asked for."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def slow(events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(("words", "line"), COMMANDS, ids=lambda value: value[0] if isinstance(value, list) else None)
-def test_every_command_shows_how_far_it_is(replog: Replog, monkeypatch: pytest.MonkeyPatch, words: list[str], line: str) -> None:
+def test_every_command_shows_how_far_it_is(
+    replog: Replog, monkeypatch: pytest.MonkeyPatch, words: list[str], line: str
+) -> None:
     """On a terminal the line is written and wiped."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -57,7 +60,8 @@ def test_every_command_shows_how_far_it_is(replog: Replog, monkeypatch: pytest.M
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(("words", "line"), COMMANDS, ids=lambda value: value[0] if isinstance(value, list) else None)
 def test_piped_it_shows_nothing_unless_asked(replog: Replog, words: list[str], line: str) -> None:
-    """Standard error stays empty but for what each run of ``bench`` says first; with --progress a line is printed."""
+    """Standard error stays empty but for what each run of ``bench`` says first; with --progress a line is
+    printed."""
     quiet = replog(*words)
     assert quiet.code == 0
     assert [said for said in quiet.err.splitlines() if not said.startswith("measuring with")] == []
@@ -101,8 +105,11 @@ def test_each_byte_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("words", [["append", "events", "rows.ndjson"], ["import", "events", "rows.ndjson"]])
-def test_a_recovery_shows_how_far_it_is(replog: Replog, monkeypatch: pytest.MonkeyPatch, events: Path, words: list[str]) -> None:
-    """A log that was not closed: on a terminal, or when asked; never among the results. What it found stands behind it."""
+def test_a_recovery_shows_how_far_it_is(
+    replog: Replog, monkeypatch: pytest.MonkeyPatch, events: Path, words: list[str]
+) -> None:
+    """A log that was not closed: on a terminal, or when asked; never among the results. What it found stands behind
+    it."""
     found = "replog: the log 'events' (events-0) was not closed cleanly: "
     marker = events / ".kafka_cleanshutdown"
     left = marker.read_bytes()
@@ -127,7 +134,8 @@ def test_a_recovery_shows_how_far_it_is(replog: Replog, monkeypatch: pytest.Monk
 
 
 def test_parts_of_one_work_share_its_second() -> None:
-    """Ten parts of half a second each are shown from the second second on, each with what it has, and the speed of all."""
+    """Ten parts of half a second each are shown from the second second on, each with what it has, and the speed of
+    all."""
     stream = Terminal()
     now = 0.0
     progress = ProgressBar("recovered", sized=True, stream=stream, clock=lambda: now)

@@ -31,7 +31,10 @@ def test_options_are_named_as_the_command_has_them(replog: Replog, events: Path,
     done = replog("append", tmp_path / "several", stdin=GOOD.encode())
     assert (done.code, "name one with --topic: one, other" in done.err) == (1, True)
     done = replog("append", events, "--durability", "sync", stdin=GOOD.encode())
-    assert "was made with --durability 'os' and cannot be opened with 'sync': leave --durability out to keep 'os'" in done.err
+    assert (
+        "was made with --durability 'os' and cannot be opened with 'sync': leave --durability out to keep 'os'"
+        in done.err
+    )
     with pyreplog.open_log(events):
         done = replog("append", events, stdin=GOOD.encode())
         assert (done.code, "read it with `replog cat`" in done.err) == (1, True)
@@ -44,7 +47,8 @@ def test_options_are_named_as_the_command_has_them(replog: Replog, events: Path,
 
 
 def test_a_row_of_another_partition_names_its_file(replog: Replog, tmp_path: Path) -> None:
-    """Import says which file the refused row is in, for a new log and for one that is there; and that --partition does not move the row."""
+    """Import says which file the refused row is in, for a new log and for one that is there; and that --partition
+    does not move the row."""
     (tmp_path / "good.ndjson").write_text('{"value": "x"}\n')
     bad = tmp_path / "bad.ndjson"
     bad.write_text('{"value": "x", "partition": 3}\n')
@@ -69,13 +73,18 @@ def test_every_advice_that_is_put_in_other_words_is_given() -> None:
     ("rows", "words"),
     [
         (BAD, "not JSON"),
-        ('{"value": "x", "partition": 3}\n', "row 1 of this run asks for partition 3; a new log holds partition 0 only"),
+        (
+            '{"value": "x", "partition": 3}\n',
+            "row 1 of this run asks for partition 3; a new log holds partition 0 only",
+        ),
         ('{"value": "' + "x" * 1_100_000 + '"}\n', "does not fit a batch"),
         ('{"value": "x", "timestamp": -5}\n', "-5"),
     ],
 )
 @pytest.mark.parametrize("piped", [True, False])
-def test_a_refused_first_row_makes_no_log(replog: Replog, tmp_path: Path, command: str, rows: str, words: str, piped: bool) -> None:
+def test_a_refused_first_row_makes_no_log(
+    replog: Replog, tmp_path: Path, command: str, rows: str, words: str, piped: bool
+) -> None:
     """Nor a topic in a folder that has others; what is there stays."""
     empty, file = tmp_path / "empty.ndjson", tmp_path / "rows.ndjson"
     empty.touch()
@@ -122,7 +131,8 @@ def test_a_suffix_that_is_not_known(replog: Replog, tmp_path: Path, command: str
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "value"), [("ROWS.CSV", "value\n1\n", "1"), ("rows.Txt", "1\n", "1"), ("rows.NDJSON", '{"value":"1"}\n', "1")]
+    ("name", "text", "value"),
+    [("ROWS.CSV", "value\n1\n", "1"), ("rows.Txt", "1\n", "1"), ("rows.NDJSON", '{"value":"1"}\n', "1")],
 )
 @pytest.mark.parametrize("command", ["append", "import"])
 def test_a_suffix_in_capitals(replog: Replog, tmp_path: Path, command: str, name: str, text: str, value: str) -> None:
@@ -133,7 +143,9 @@ def test_a_suffix_in_capitals(replog: Replog, tmp_path: Path, command: str, name
 
 
 @pytest.mark.parametrize(("suffix", "meant"), [(".ndjosn", ".ndjson"), (".parqet", ".parquet"), (".jsnl", ".jsonl")])
-def test_export_to_a_suffix_that_is_misspelt(replog: Replog, events: Path, tmp_path: Path, suffix: str, meant: str) -> None:
+def test_export_to_a_suffix_that_is_misspelt(
+    replog: Replog, events: Path, tmp_path: Path, suffix: str, meant: str
+) -> None:
     """It says which was meant."""
     done = replog("export", events, tmp_path / f"out{suffix}")
     assert (done.code, f"did you mean {meant!r}?" in done.err) == (1, True)
@@ -147,7 +159,9 @@ def test_seconds_of_bench(replog: Replog, tmp_path: Path, seconds: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["append", "import"])
-def test_memory_that_ends_is_no_bug(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_memory_that_ends_is_no_bug(
+    replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     """It ends in one line that says what to do, after what was appended until then is told."""
     source = tmp_path / "in.ndjson"
     source.write_text('{"value":"v"}\n' * 1500)
@@ -167,7 +181,9 @@ def test_memory_that_ends_is_no_bug(replog: Replog, tmp_path: Path, monkeypatch:
     assert done.err.startswith(f"replog {command}: no memory is left: raise the limit of it")
 
 
-def test_pyarrow_that_cannot_be_loaded_is_not_to_be_installed(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyarrow_that_cannot_be_loaded_is_not_to_be_installed(
+    replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where it is there, and memory, say, is not."""
     assert replog("append", tmp_path / "log", stdin=GOOD.encode()).code == 0
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -29,7 +29,8 @@ def damage(events: Path) -> None:
 
 
 def test_it_shows_first(replog: Replog, events: Path, tmp_path: Path) -> None:
-    """Without --yes nothing is written: what is kept and what is lost is said, with the command that saves it; exit code 3."""
+    """Without --yes nothing is written: what is kept and what is lost is said, with the command that saves it; exit
+    code 3."""
     damage(events)
     done = replog("repair", events, "--to", tmp_path / "new")
     assert done.code == 3
@@ -57,7 +58,8 @@ def test_it_saves(replog: Replog, events: Path, tmp_path: Path) -> None:
 
 
 def test_it_does_its_work_when_nobody_reads_what_it_says(events: Path, tmp_path: Path) -> None:
-    """`replog repair ... --yes | true` saves all the same, and what was found is in the exit code, as with `verify` and `append`."""
+    """`replog repair ... --yes | true` saves all the same, and what was found is in the exit code, as with `verify`
+    and `append`."""
     damage(events)
     rows = tmp_path / "rows.ndjson"
     rows.write_bytes(b'{"value":"first"}\nno row\n')
@@ -95,11 +97,14 @@ def test_nothing_lost(replog: Replog, events: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["clean-4.1.0", "cluster-4.1.0/n1", "old-format-2.8.2"])
 def test_what_a_broker_closed_is_saved_whole(replog: Replog, tmp_path: Path, name: str) -> None:
-    """Compacted batches too, which have fewer records than offsets, and messages of the old formats: what is written passes verify."""
+    """Compacted batches too, which have fewer records than offsets, and messages of the old formats: what is
+    written passes verify."""
     done = replog("repair", unit(name) / "data", "--to", tmp_path / "new", "--yes")
     assert done.code == 0, done.out + done.err
     assert replog("verify", tmp_path / "new").code == 0
-    assert set(replog("cat", unit(name) / "data").out.splitlines()) <= set(replog("cat", tmp_path / "new").out.splitlines())
+    assert set(replog("cat", unit(name) / "data").out.splitlines()) <= set(
+        replog("cat", tmp_path / "new").out.splitlines()
+    )
 
 
 def test_it_never_overwrites(replog: Replog, events: Path, tmp_path: Path) -> None:
@@ -126,8 +131,11 @@ def test_a_link_that_leads_to_itself_costs_nothing(replog: Replog, events: Path,
     assert len(replog("cat", tmp_path / "new").objects()) == 10
 
 
-def test_a_repair_that_is_cut_short_says_so(replog: Replog, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a full disk leaves can be opened, and looks sound: it is not to be taken for the repaired log, and is in the way of one."""
+def test_a_repair_that_is_cut_short_says_so(
+    replog: Replog, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a full disk leaves can be opened, and looks sound: it is not to be taken for the repaired log, and is in
+    the way of one."""
     damage(events)
     disk_write = SystemFile.write_at
 
@@ -140,7 +148,9 @@ def test_a_repair_that_is_cut_short_says_so(replog: Replog, events: Path, tmp_pa
         patched.setattr(SystemFile, "write_at", full)
         done = replog("repair", events, "--to", tmp_path / "new", "--yes")
     assert done.code == 1
-    assert done.err.splitlines()[0] == f"replog repair: {tmp_path / 'new'} is not whole: remove it before you repair again"
+    assert (
+        done.err.splitlines()[0] == f"replog repair: {tmp_path / 'new'} is not whole: remove it before you repair again"
+    )
     assert "No space left on device" in done.err.splitlines()[1]
     done = replog("repair", events, "--to", tmp_path / "new", "--yes")
     assert (done.code, "not whole" in done.err) == (1, False)
@@ -150,8 +160,11 @@ def test_a_repair_that_is_cut_short_says_so(replog: Replog, events: Path, tmp_pa
 
 @pytest.mark.parametrize("opened", [False, True], ids=["straight", "opened between"])
 @pytest.mark.parametrize("offsets", [(1, 1, 1), (1, 2, 3)], ids=["the same", "another in each"])
-def test_what_was_saved_goes_back_into_its_cluster(replog: Replog, tmp_path: Path, offsets: tuple[int, int, int], *, opened: bool) -> None:
-    """As the guide has it: every copy is damaged, the repaired one takes the place of each, and a person has one lead where need be."""
+def test_what_was_saved_goes_back_into_its_cluster(
+    replog: Replog, tmp_path: Path, offsets: tuple[int, int, int], *, opened: bool
+) -> None:
+    """As the guide has it: every copy is damaged, the repaired one takes the place of each, and a person has one
+    lead where need be."""
     with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
         cluster.admin.create_topic("orders")
         with cluster.producer() as producer:

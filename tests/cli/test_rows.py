@@ -48,7 +48,8 @@ def test_lines_do_not_depend_on_chunks(data: bytes, step: int) -> None:
 
 
 def test_a_huge_line_costs_its_size() -> None:
-    """A line that comes in many pieces is put together once, not once for each piece; beyond the limit it is an error."""
+    """A line that comes in many pieces is put together once, not once for each piece; beyond the limit it is an
+    error."""
     pieces = [b"x" * (64 << 10)] * 960
     start = time.process_time()
     (line,) = Lines(Trickle(*pieces, b"\n"))
@@ -59,7 +60,8 @@ def test_a_huge_line_costs_its_size() -> None:
 
 
 def test_a_line_may_be_as_long_as_a_record_of_the_topic_in_json() -> None:
-    """A byte of text is up to six in JSON, so the limit follows the topic's largest record; it is never lower than the usual one."""
+    """A byte of text is up to six in JSON, so the limit follows the topic's largest record; it is never lower than
+    the usual one."""
     assert line_size_max(1_048_588) == LINE_SIZE_MAX
     size = 20_000_000
     text = json_line({"value": "\0" * size, "key": None})
@@ -67,7 +69,8 @@ def test_a_line_may_be_as_long_as_a_record_of_the_topic_in_json() -> None:
 
 
 def test_waiting_says_when_the_next_line_must_be_read() -> None:
-    """After the last line at hand ``waiting`` is true, so what was gathered is appended before the program blocks."""
+    """After the last line at hand ``waiting`` is true, so what was gathered is appended before the program
+    blocks."""
     lines = Lines(Trickle(b"a\nb\nc", b"c\n"))
     seen = [(line, lines.waiting) for line in lines]
     assert seen == [(b"a", False), (b"b", True), (b"cc", True)]
@@ -100,7 +103,8 @@ def test_events_are_values_as_a_whole() -> None:
 
 
 def test_the_value_field_decides() -> None:
-    """``--value-field`` names the value, or with ``*`` makes the row the value even where it has a field of that name."""
+    """``--value-field`` names the value, or with ``*`` makes the row the value even where it has a field of that
+    name."""
     line = b'{"value": 1, "v": {"a": [1, null]}}'
     assert rows(line, fields=Fields(value="v"))[0].value == b'{"a":[1,null]}'
     assert rows(line, fields=Fields(value="*"))[0].value == line
@@ -108,11 +112,15 @@ def test_the_value_field_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b'{"value": 21.5, "sensor": "s1"}', b'{"value": "x", "kye": "k"}', b'{"value": 1}\n{"value": 2, "unit": "C"}']
+    "line",
+    [b'{"value": 21.5, "sensor": "s1"}', b'{"value": "x", "kye": "k"}', b'{"value": 1}\n{"value": 2, "unit": "C"}'],
 )
 def test_nothing_of_a_row_is_dropped_unasked(line: bytes) -> None:
-    """An event with a field called value is no record, nor is a field that was mistyped one of a record: the error says how to say so."""
-    with pytest.raises(RowError, match=r"has the field '\w+' beside 'value', which no record has: --value-field '\*' takes the row"):
+    """An event with a field called value is no record, nor is a field that was mistyped one of a record: the error
+    says how to say so."""
+    with pytest.raises(
+        RowError, match=r"has the field '\w+' beside 'value', which no record has: --value-field '\*' takes the row"
+    ):
         rows(line)
     assert rows(line, fields=Fields(value="value"))
     assert rows(line, fields=Fields(value="*"))[0].value == line.splitlines()[0]
@@ -127,9 +135,14 @@ def test_the_first_row_decides_for_all() -> None:
 @pytest.mark.parametrize("name", Fields._fields)
 @pytest.mark.parametrize("form", ["ndjson", "csv"])
 def test_a_field_that_was_named_is_there(name: str, form: str) -> None:
-    """A slip in an option is no reason to give all rows the present time, no headers or any partition; null is an answer, though."""
-    data = b"time,heads,where,what\n1,,3,x\n" if form == "csv" else b'{"time": 1, "heads": null, "where": 3, "what": "x"}'
-    with pytest.raises(RowError, match=r"has no field 'tmie' \(did you mean 'time'\?\); its fields are 'time, heads, where, what'"):
+    """A slip in an option is no reason to give all rows the present time, no headers or any partition; null is an
+    answer, though."""
+    data = (
+        b"time,heads,where,what\n1,,3,x\n" if form == "csv" else b'{"time": 1, "heads": null, "where": 3, "what": "x"}'
+    )
+    with pytest.raises(
+        RowError, match=r"has no field 'tmie' \(did you mean 'time'\?\); its fields are 'time, heads, where, what'"
+    ):
         rows(data, form, Fields(**{name: "tmie"}))
     fields = Fields(value="what", timestamp="time", headers="heads", partition="where")
     assert rows(data, form, fields) == [Row(b"x", None, 1, (), 3)]
@@ -156,7 +169,8 @@ def test_the_mark_of_an_encoding_is_no_part_of_a_value() -> None:
 
 
 def test_numbers_that_json_has_not() -> None:
-    """Columns of Parquet hold them: they are text in the value, which is JSON all the same; what is nested too deeply is a bad row."""
+    """Columns of Parquet hold them: they are text in the value, which is JSON all the same; what is nested too
+    deeply is a bad row."""
     event = {"x": math.nan, "y": [math.inf, {"z": -math.inf}], "w": 1.5, "t": (0.5, None)}
     (row,) = map_rows(RowNumber(), iter([(event, None)]), Fields())
     assert row.value == b'{"x":"NaN","y":["Infinity",{"z":"-Infinity"}],"w":1.5,"t":[0.5,null]}'
@@ -167,10 +181,15 @@ def test_numbers_that_json_has_not() -> None:
         list(map_rows(RowNumber(), iter([({"x": deep}, None)]), Fields(), "row"))
 
 
-@pytest.mark.parametrize("number", ["12345678901234567.89", "0.10", "1e999", "-1E+2", "123456789012345678901234567890", "1.5"])
+@pytest.mark.parametrize(
+    "number", ["12345678901234567.89", "0.10", "1e999", "-1E+2", "123456789012345678901234567890", "1.5"]
+)
 def test_numbers_stay_as_they_stand(number: str) -> None:
     """A number that is taken out of its row is not rounded to what Python can hold, nor written otherwise."""
-    line = f'{{"value": {{"sum": [{number}, "x", null]}}, "key": {number}, "headers": [{{"key": "h", "value": {number}}}]}}'.encode()
+    line = (
+        f'{{"value": {{"sum": [{number}, "x", null]}}, "key": {number}, "headers": [{{"key": "h", "value":'
+        f" {number}}}]}}".encode()
+    )
     text = number.encode()
     assert rows(line) == [Row(b'{"sum":[' + text + b',"x",null]}', text, None, (("h", text),), None)]
     assert rows(b'{"value":""}\n{"value":"","headers":"{\\"h\\":' + text + b'}"}')[1].headers == (("h", text),)
@@ -196,10 +215,15 @@ def test_numbers_that_python_writes_just_so_cost_nothing(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("field", "text"),
-    [(decimal.Decimal("1.10"), b"1.10"), (datetime.date(2024, 2, 29), b"2024-02-29"), (uuid.UUID(int=7), str(uuid.UUID(int=7)).encode())],
+    [
+        (decimal.Decimal("1.10"), b"1.10"),
+        (datetime.date(2024, 2, 29), b"2024-02-29"),
+        (uuid.UUID(int=7), str(uuid.UUID(int=7)).encode()),
+    ],
 )
 def test_what_json_has_no_type_for_is_its_text(field: object, text: bytes) -> None:
-    """A key, a value and a header that are a column of Parquet: without the quotes that JSON would put around it."""
+    """A key, a value and a header that are a column of Parquet: without the quotes that JSON would put around
+    it."""
     row = {"k": field, "v": field, "headers": [{"key": "h", "value": field}]}
     (found,) = map_rows(RowNumber(), iter([(row, None)]), Fields(value="v", key="k", headers="headers"))
     assert found == Row(text, text, None, (("h", text),), None)
@@ -220,7 +244,9 @@ def test_a_null_time_is_no_time() -> None:
 
 def test_what_kcat_prints_is_taken() -> None:
     """A consumed message as ``kcat -J`` prints it, whose headers are one flat list of names and values."""
-    data = b'{"topic":"t","partition":2,"offset":0,"ts":17,"headers":["a","1","b",null,"a",""],"key":"k","payload":"{}"}'
+    data = (
+        b'{"topic":"t","partition":2,"offset":0,"ts":17,"headers":["a","1","b",null,"a",""],"key":"k","payload":"{}"}'
+    )
     fields = Fields(value="payload", key="key", timestamp="ts", headers="headers", partition="partition")
     assert rows(data, "ndjson", fields) == [Row(b"{}", b"k", 17, (("a", b"1"), ("b", None), ("a", b"")), 2)]
     with pytest.raises(RowError, match="neither an object nor a list"):
@@ -236,20 +262,44 @@ def test_what_kcat_prints_is_taken() -> None:
         ("ndjson", b'{"value": NaN}', "line 1 is not JSON .NaN"),
         ("ndjson", b"[" * 100_000, "line 1 is (nested too deeply|not JSON)"),
         ("ndjson", b'{"value_base64": "?"}', "line 1: field 'value_base64' is not Base64"),
-        ("ndjson", b'{"value": "\\ud800"}', "line 1: field 'value' is .*, which is not UTF-8: give its bytes as value_base64"),
-        ("ndjson", b'{"value": "", "key": "\\ud800"}', "line 1: field 'key' is .*, which is not UTF-8: give its bytes as key_base64"),
-        ("ndjson", b'{"value": "a", "value_base64": "YQ=="}', "line 1: has both 'value' and 'value_base64': leave one of them out"),
+        (
+            "ndjson",
+            b'{"value": "\\ud800"}',
+            "line 1: field 'value' is .*, which is not UTF-8: give its bytes as value_base64",
+        ),
+        (
+            "ndjson",
+            b'{"value": "", "key": "\\ud800"}',
+            "line 1: field 'key' is .*, which is not UTF-8: give its bytes as key_base64",
+        ),
+        (
+            "ndjson",
+            b'{"value": "a", "value_base64": "YQ=="}',
+            "line 1: has both 'value' and 'value_base64': leave one of them out",
+        ),
         ("ndjson", b'{"value": 1, "timestamp": "yesterday"}', "line 1: 'yesterday' is not a time"),
         ("ndjson", b'{"value": 1, "timestamp": "2013-07-04T00:00:00"}', "has no time zone"),
         ("ndjson", b'{"value": 1, "timestamp": 1.5}', "not a time"),
         ("ndjson", b'{"value": 1, "partition": -1}', "not a partition"),
         ("ndjson", b'{"value": 1, "headers": [1]}', "neither an object nor a list"),
         ("ndjson", b'{"value": 1, "headers": "h=1"}', "line 1: field 'headers' is neither an object nor a list"),
-        ("ndjson", b'{"value": 1, "headers": [{"key": "h"}]}', "line 1: field 'headers' is neither an object nor a list"),
+        (
+            "ndjson",
+            b'{"value": 1, "headers": [{"key": "h"}]}',
+            "line 1: field 'headers' is neither an object nor a list",
+        ),
         ("ndjson", b'[{"value": 1},\n{"value": 2}]', "line 1 is not JSON .*one object in each line.*jq -c"),
         ("ndjson", b'{\n"value": 1\n}', "line 1 is not JSON .*one object in each line.*jq -c"),
-        ("ndjson", b'{"value": 1, "headers": [{"key": 1, "value": ""}]}', "line 1: .* has the header key '1', which is no text"),
-        ("ndjson", b'{"value": 1, "headers": {"\\ud800": ""}}', "line 1: field 'headers' has the header key .*, which is not UTF-8"),
+        (
+            "ndjson",
+            b'{"value": 1, "headers": [{"key": 1, "value": ""}]}',
+            "line 1: .* has the header key '1', which is no text",
+        ),
+        (
+            "ndjson",
+            b'{"value": 1, "headers": {"\\ud800": ""}}',
+            "line 1: field 'headers' has the header key .*, which is not UTF-8",
+        ),
         ("ndjson", b'{"value": 1, "headers": [{"key": "\\ud800", "value": ""}]}', "which is not UTF-8"),
         ("ndjson", b'{"value": 1, "headers": ["\\ud800", ""]}', "which is not UTF-8"),
         ("csv", b"a,b\n1\n", "line 2 has 1 fields; the header in line 1 names 2"),

@@ -69,10 +69,13 @@ class NodeOne:
     def metadata(self) -> MetadataResponse:
         """What the node knows now: who leads, with node 1 in sync. Whoever it is can be reached here."""
         partitions = [
-            MetadataResponsePartition(number, leader, leader_epoch=3, isr_nodes=[1, leader]) for number, leader in enumerate(self.leaders)
+            MetadataResponsePartition(number, leader, leader_epoch=3, isr_nodes=[1, leader])
+            for number, leader in enumerate(self.leaders)
         ]
         brokers = [MetadataResponseBroker(node, "node-1") for node in sorted({1, *self.leaders}) if node > 0]
-        return MetadataResponse(brokers, [MetadataResponseTopic(TOPIC, self.topic_id, partitions, error_code=self.refusal)])
+        return MetadataResponse(
+            brokers, [MetadataResponseTopic(TOPIC, self.topic_id, partitions, error_code=self.refusal)]
+        )
 
     def say(self, message: Request, body: ResponseBody) -> None:
         """Answer."""

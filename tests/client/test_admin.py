@@ -10,7 +10,13 @@ from pyreplog.errors import OutcomeUnknownError
 from pyreplog.ports import Received
 from pyreplog.system import LocalNetwork
 from pyreplog.testing import SimClock
-from pyreplog.wire import CreateTopicsRequest, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, Request, Response
+from pyreplog.wire import (
+    CreateTopicsRequest,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    Request,
+    Response,
+)
 
 MS = 1_000_000
 TIMEOUT_MS = 10_000
@@ -24,7 +30,9 @@ class Controller:
         self.clock = SimClock()
         self.endpoint = network.endpoint()
         self.endpoint.listen("controller")
-        self.admin = Admin(network.endpoint(), self.clock, Random(1), address="admin", controller="controller", timeout_ms=TIMEOUT_MS)
+        self.admin = Admin(
+            network.endpoint(), self.clock, Random(1), address="admin", controller="controller", timeout_ms=TIMEOUT_MS
+        )
 
     def requests(self) -> list[Request]:
         """Let the client do what is due now; the requests that arrive."""
@@ -33,7 +41,8 @@ class Controller:
         return arrived
 
     def hang_up(self) -> None:
-        """The controller's process ends: the client is told that its connection is gone. A new process listens at the address."""
+        """The controller's process ends: the client is told that its connection is gone. A new process listens at
+        the address."""
         self.endpoint.close()
         self.endpoint = self.network.endpoint()
         self.endpoint.listen("controller")
@@ -49,7 +58,8 @@ class Controller:
 
 
 def test_what_may_be_repeated_is_asked_again() -> None:
-    """A description comes to the same when it is asked twice: if the connection breaks, the client asks again, after a pause."""
+    """A description comes to the same when it is asked twice: if the connection breaks, the client asks again,
+    after a pause."""
     controller = Controller()
     answer = controller.admin.describe_topics(["t"])
     (first,) = controller.requests()
@@ -66,7 +76,8 @@ def test_what_may_be_repeated_is_asked_again() -> None:
 
 
 def test_what_may_have_been_done_is_not_asked_again() -> None:
-    """The creation of a topic may have been carried out when the connection breaks: its outcome is unknown, and it is sent once."""
+    """The creation of a topic may have been carried out when the connection breaks: its outcome is unknown, and it
+    is sent once."""
     controller = Controller()
     answer = controller.admin.create_topic("t", 1, 1, {})
     (first,) = controller.requests()
@@ -78,7 +89,8 @@ def test_what_may_have_been_done_is_not_asked_again() -> None:
 
 
 def test_a_repeated_question_ends_with_its_timeout() -> None:
-    """A controller that never answers is asked until the timeout has passed; then the question fails with an error, never silently."""
+    """A controller that never answers is asked until the timeout has passed; then the question fails with an error,
+    never silently."""
     controller = Controller()
     answer = controller.admin.describe_topics(["t"])
     assert controller.requests()

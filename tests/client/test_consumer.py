@@ -7,7 +7,14 @@ from random import Random
 import pytest
 
 from pyreplog.client import Consumer, ConsumerConfig
-from pyreplog.errors import ClusterError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, TopicRecreatedError, UnknownTopicError
+from pyreplog.errors import (
+    ClusterError,
+    CorruptError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+    TopicRecreatedError,
+    UnknownTopicError,
+)
 from pyreplog.record import BatchBuilder
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
@@ -75,7 +82,10 @@ class Script(NodeOne):
     def all_asked(self) -> list[dict[int, int]]:
         """As :meth:`asked`, for each of the kept fetches."""
         bodies = [message.body for message in self.requests]
-        return [{part.partition: part.fetch_offset for topic in body.topics for part in topic.partitions} for body in bodies]  # type: ignore[union-attr]
+        return [
+            {part.partition: part.fetch_offset for topic in body.topics for part in topic.partitions}  # type: ignore[union-attr]
+            for body in bodies
+        ]
 
     @property
     def nodes(self) -> list[int]:
@@ -138,7 +148,9 @@ def test_partitions_share_a_fetch_and_take_turns() -> None:
     assert first == {0, 1, 2}
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE]
+)
 def test_a_passing_refusal_is_asked_again(code: int) -> None:
     """Who leads is asked again, and after a pause the fetch goes out anew; the caller sees nothing of it."""
     script = Script()
@@ -326,7 +338,8 @@ def test_closing() -> None:
 
 
 def test_waiting_and_looking_up() -> None:
-    """Who waits is released by the first record; an offset by time comes from the leader, after passing refusals too."""
+    """Who waits is released by the first record; an offset by time comes from the leader, after passing refusals
+    too."""
     script = Script()
     pending = script.consumer.wait_for_records()
     script.answer(PartitionData(0))
@@ -344,7 +357,8 @@ def test_waiting_and_looking_up() -> None:
 
 
 def test_reading_up_to_ends() -> None:
-    """Nothing from an end on is taken, or waited for, however much is there; it stays for whoever asks next. An end may lie in a gap."""
+    """Nothing from an end on is taken, or waited for, however much is there; it stays for whoever asks next. An end
+    may lie in a gap."""
     script = Script(partitions=2)
     first, second = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
     ends = {first: 2, second: 8}
@@ -380,8 +394,8 @@ def test_unknown_partitions() -> None:
 
 
 def test_what_was_read_and_is_gone_is_said() -> None:
-    """A fetch names the epoch of the last batch; where the leader's history parts from it, that is raised once, whatever the reset policy,
-    and the reading goes on from there. A seek forgets the epoch."""
+    """A fetch names the epoch of the last batch; where the leader's history parts from it, that is raised once,
+    whatever the reset policy, and the reading goes on from there. A seek forgets the epoch."""
     script = Script()
     script.answer(PartitionData(0, high_watermark=3, records=batch(0, b"a", b"b", b"c")))
     assert len(script.consumer.take()) == 3
@@ -400,7 +414,8 @@ def test_what_was_read_and_is_gone_is_said() -> None:
 
 
 def test_a_partition_does_not_wait_for_the_fetch_of_another() -> None:
-    """A node holds a fetch of what has nothing new for half a second: who is busy there is asked for in another one meanwhile."""
+    """A node holds a fetch of what has nothing new for half a second: who is busy there is asked for in another one
+    meanwhile."""
     script = Script(partitions=3)
     script.answer(PartitionData(0, records=batch(0, b"a", b"b")), PartitionData(1), PartitionData(2))
     assert script.asked() == {1: 0, 2: 0}
@@ -414,7 +429,8 @@ def test_a_partition_does_not_wait_for_the_fetch_of_another() -> None:
 
 
 def test_what_has_nothing_new_is_asked_for_together_again() -> None:
-    """However many fetches it came to while some were busy: one carries all that are idle, and the earlier ones are of no account."""
+    """However many fetches it came to while some were busy: one carries all that are idle, and the earlier ones are
+    of no account."""
     script = Script(partitions=3)
     script.answer(PartitionData(0, records=batch(0, b"a")), PartitionData(1, records=batch(0, b"b")), PartitionData(2))
     assert len(script.consumer.take(1)) == 1
@@ -423,7 +439,9 @@ def test_what_has_nothing_new_is_asked_for_together_again() -> None:
     script.turn()
     assert script.all_asked() == [{2: 0}, {1: 1}, {0: 1}]
     script.answer(PartitionData(2), index=0)
-    assert script.all_asked() == [{1: 1}, {0: 1}, {2: 0}], "the busy ones may have an answer on its way, which is not asked for twice"
+    assert script.all_asked() == [{1: 1}, {0: 1}, {2: 0}], (
+        "the busy ones may have an answer on its way, which is not asked for twice"
+    )
     script.answer(PartitionData(1), index=0)
     assert script.all_asked() == [{0: 1}, {2: 0}, {1: 1, 2: 0}]
     script.answer(PartitionData(0), index=0)
@@ -437,7 +455,8 @@ def test_what_has_nothing_new_is_asked_for_together_again() -> None:
 
 
 def test_a_seek_does_not_wait_for_a_fetch() -> None:
-    """It is served at once, whatever becomes of the fetch before; back where that one waits, no other is needed, however often."""
+    """It is served at once, whatever becomes of the fetch before; back where that one waits, no other is needed,
+    however often."""
     script = Script()
     script.answer(PartitionData(0, records=batch(0, b"a", b"b")))
     for _ in range(3):
@@ -454,7 +473,8 @@ def test_a_seek_does_not_wait_for_a_fetch() -> None:
 
 
 def test_an_answer_for_behind_what_is_buffered() -> None:
-    """After a seek back, what the fetch at the end brings is asked for again once it is its turn: nothing is left out or doubled."""
+    """After a seek back, what the fetch at the end brings is asked for again once it is its turn: nothing is left
+    out or doubled."""
     script = Script()
     script.consumer.seek(TOPIC, 0, 2)
     script.turn()
@@ -474,7 +494,8 @@ def test_an_answer_for_behind_what_is_buffered() -> None:
 
 
 def test_a_seek_to_where_a_fetch_waits_forgets_what_was_read_before() -> None:
-    """The fetch of before names the epoch that was read, and may be told that this is gone; who sought has read nothing."""
+    """The fetch of before names the epoch that was read, and may be told that this is gone; who sought has read
+    nothing."""
     script = Script()
     script.answer(PartitionData(0, records=batch(0, b"a")))
     assert script.consumer.take()
@@ -520,7 +541,8 @@ def test_a_lost_fetch_that_was_sought_away_from() -> None:
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 @pytest.mark.parametrize("position", [0, 5])
 def test_another_topic_in_the_place_of_the_one_that_was_read(policy: str, position: int) -> None:
-    """It is read from its first record on, and who was further in the other is told so, once. No answer about that one counts any more."""
+    """It is read from its first record on, and who was further in the other is told so, once. No answer about that
+    one counts any more."""
     script = Script(auto_offset_reset=policy)
     script.consumer.seek(TOPIC, 0, 0)
     script.turn()
@@ -541,7 +563,9 @@ def test_another_topic_in_the_place_of_the_one_that_was_read(policy: str, positi
     assert isinstance(body, FetchRequest)
     assert [topic.topic_id for topic in body.topics] == [script.topic_id]
     assert script.all_asked()[-1] == {0: 0}
-    old = PartitionData(0, high_watermark=3, last_stable_offset=3, log_start_offset=0, records=batch(0, b"x", b"y", b"z"))
+    old = PartitionData(
+        0, high_watermark=3, last_stable_offset=3, log_start_offset=0, records=batch(0, b"x", b"y", b"z")
+    )
     answer = FetchResponse([FetchableTopicResponse(TOPIC_ID, [old])])
     for fetch in [late, *script.requests[:-1]]:
         script.node.send("consumer", Response("node-1", fetch.correlation_id, answer))

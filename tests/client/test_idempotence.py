@@ -1,5 +1,5 @@
-"""The idempotent producer against a node that keeps a log by Kafka's rules of sequence numbers and loses whatever a test, or chance, says:
-every record is in the log once and in order, with the offset that was acknowledged."""
+"""The idempotent producer against a node that keeps a log by Kafka's rules of sequence numbers and loses whatever a
+test, or chance, says: every record is in the log once and in order, with the offset that was acknowledged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from pyreplog.client import Producer, ProducerConfig
 from pyreplog.client.accumulator import EPOCH_MAX, SEQUENCES, Sequencer
-from pyreplog.errors import ClosedError, ClusterError, ConfigError, MessageTooLargeError, OutcomeUnknownError, RequestTimedOutError
+from pyreplog.errors import (
+    ClosedError,
+    ClusterError,
+    ConfigError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+    RequestTimedOutError,
+)
 from pyreplog.log.producers import ProducerTable
 from pyreplog.record import Ack, RecordBatch, stamp
 from pyreplog.wire import (
@@ -31,7 +38,8 @@ TIMEOUT_MS = 1000
 
 
 class Keeper(NodeOne):
-    """Node 1: a log of one partition with its producers. Requests wait in ``requests`` until a test takes them in hand."""
+    """Node 1: a log of one partition with its producers. Requests wait in ``requests`` until a test takes them in
+    hand."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
@@ -127,7 +135,8 @@ class Keeper(NodeOne):
 
 
 def test_what_was_appended_and_not_answered_is_recognised() -> None:
-    """The answer is lost: the same batch, with the same numbers, is sent again and acknowledged with the offset of the first time."""
+    """The answer is lost: the same batch, with the same numbers, is sent again and acknowledged with the offset of
+    the first time."""
     keeper = Keeper()
     acks = keeper.send(b"a")
     keeper.append()
@@ -145,8 +154,8 @@ def test_what_was_appended_and_not_answered_is_recognised() -> None:
 
 
 def test_a_batch_that_was_refused_is_no_duplicate() -> None:
-    """A leader that knows nobody refuses the first of two batches and takes the second. The first, sent again, is older than what it
-    remembers: it is not acknowledged, for no sending of it was ever taken."""
+    """A leader that knows nobody refuses the first of two batches and takes the second. The first, sent again, is
+    older than what it remembers: it is not acknowledged, for no sending of it was ever taken."""
     keeper = Keeper()
     keeper.table.lenient = True
     first, second = keeper.send(b"a", b"b")
@@ -159,8 +168,8 @@ def test_a_batch_that_was_refused_is_no_duplicate() -> None:
 
 
 def test_nobody_runs_ahead_of_an_answer_that_was_lost() -> None:
-    """A leader remembers five batches. The first is appended and its answer lost, while others go on: never so far that the leader has
-    forgotten the first when it comes again, for then it would be appended twice."""
+    """A leader remembers five batches. The first is appended and its answer lost, while others go on: never so far
+    that the leader has forgotten the first when it comes again, for then it would be appended twice."""
     keeper = Keeper()
     acks = keeper.send(*(b"%d" % number for number in range(5)))
     keeper.append()
@@ -177,7 +186,8 @@ def test_nobody_runs_ahead_of_an_answer_that_was_lost() -> None:
 
 
 def test_order_is_kept_whatever_is_lost() -> None:
-    """Five are on their way; the first never arrives, so that the others are refused for their numbers; all come again, in order."""
+    """Five are on their way; the first never arrives, so that the others are refused for their numbers; all come
+    again, in order."""
     keeper = Keeper()
     acks = keeper.send(*(b"%d" % number for number in range(7)))
     assert len(keeper.requests) == 5, "no more than a leader remembers"
@@ -197,7 +207,8 @@ def test_order_is_kept_whatever_is_lost() -> None:
 
 
 def test_a_batch_that_can_never_be_appended_makes_room_for_the_next() -> None:
-    """One is refused for good while later ones are on their way: those begin a new epoch of the producer, only once none is on its way."""
+    """One is refused for good while later ones are on their way: those begin a new epoch of the producer, only once
+    none is on its way."""
     keeper = Keeper(batch_size_max=4000)
     good = keeper.send(b"a")
     keeper.answer(keeper.append())
@@ -236,7 +247,8 @@ def test_what_is_proved_to_be_missing_begins_a_new_epoch() -> None:
 
 
 def test_the_last_epoch_is_followed_by_another_producer() -> None:
-    """An epoch is a number of 16 bits: behind the last one a new id is asked for, at once, and everything goes on in order."""
+    """An epoch is a number of 16 bits: behind the last one a new id is asked for, at once, and everything goes on
+    in order."""
     keeper = Keeper(batch_size_max=4000)
     acks = keeper.send(b"a")
     keeper.serve()
@@ -284,7 +296,8 @@ def test_behind_the_last_number_comes_0() -> None:
 
 
 def test_what_may_be_appended_is_not_said_to_be_refused() -> None:
-    """Its answer was lost, and then nobody leads until the time is up, or the producer is closed: the outcome is unknown."""
+    """Its answer was lost, and then nobody leads until the time is up, or the producer is closed: the outcome is
+    unknown."""
     for closed in (False, True):
         keeper = Keeper()
         (ack,) = keeper.send(b"a")
@@ -344,7 +357,8 @@ def test_the_leader_keeps_the_bytes_that_it_may_have_taken() -> None:
 
 
 def test_unknown_only_when_the_time_is_up() -> None:
-    """Nobody answers until the delivery timeout: the outcome is unknown; what comes next is appended whether or not that one was."""
+    """Nobody answers until the delivery timeout: the outcome is unknown; what comes next is appended whether or not
+    that one was."""
     for appended in (False, True):
         keeper = Keeper()
         (first,) = keeper.send(b"a")
@@ -363,7 +377,8 @@ def test_unknown_only_when_the_time_is_up() -> None:
 
 
 def test_a_leader_that_forgot_the_producer() -> None:
-    """UNKNOWN_PRODUCER_ID for what was never sent before: a new epoch; for what may have been appended: nobody knows."""
+    """UNKNOWN_PRODUCER_ID for what was never sent before: a new epoch; for what may have been appended: nobody
+    knows."""
     keeper = Keeper()
     keeper.send(b"a")
     keeper.serve()
@@ -396,8 +411,8 @@ def test_no_producer_id_no_sending() -> None:
 
 @pytest.mark.parametrize("later_ms", range(0, 2 * TIMEOUT_MS, 100))
 def test_no_producer_id_and_nothing_to_send(later_ms: int) -> None:
-    """What waited for an id is given up, perhaps while it is asked for once more; that this fails then is no reason to be due at every
-    moment from then on."""
+    """What waited for an id is given up, perhaps while it is asked for once more; that this fails then is no reason
+    to be due at every moment from then on."""
     keeper = Keeper()
     keeper.ids_unheard = True
     acks = keeper.send(b"a")
@@ -419,7 +434,8 @@ def test_no_producer_id_and_nothing_to_send(later_ms: int) -> None:
 
 
 def test_settings() -> None:
-    """Idempotent with acks=all and few requests on their way, unless told otherwise; told so where it cannot be, it says so."""
+    """Idempotent with acks=all and few requests on their way, unless told otherwise; told so where it cannot be, it
+    says so."""
     assert ProducerConfig().is_idempotent
     assert not ProducerConfig(acks=1).is_idempotent
     assert not ProducerConfig(max_in_flight=6).is_idempotent
@@ -431,8 +447,8 @@ def test_settings() -> None:
 
 @given(st.randoms(use_true_random=False))
 def test_once_and_in_order_whatever_happens(chance: Random) -> None:
-    """Answers lost before or after the append, refusals of every kind: what is acknowledged is in the log at that offset; nothing is there
-    twice; the order is that of sending; nothing that was refused is there."""
+    """Answers lost before or after the append, refusals of every kind: what is acknowledged is in the log at that
+    offset; nothing is there twice; the order is that of sending; nothing that was refused is there."""
     keeper = Keeper(max_in_flight=chance.randrange(1, 6))
     values = [b"%d" % number for number in range(chance.randrange(1, 25))]
     acks: list[Ack] = []
@@ -447,7 +463,9 @@ def test_once_and_in_order_whatever_happens(chance: Random) -> None:
                     keeper.answer(chance.choice(refusals))
                 case 1:
                     keeper.append()
-                    keeper.answer(chance.choice((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)))
+                    keeper.answer(
+                        chance.choice((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+                    )
                 case 2:
                     if chance.random() < 0.5:
                         keeper.append()

@@ -180,7 +180,9 @@ def test_closed_while_it_waits_to_be_sent_again() -> None:
     assert isinstance(error.__cause__, UnknownTopicIdError)
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
 def test_an_unknown_outcome_is_said_to_be(code: int) -> None:
     """What may have been appended is never sent again, and the error says what was tried."""
     script = Script()
@@ -234,7 +236,8 @@ def test_an_answer_about_a_topic_whose_name_another_has_now(code: int) -> None:
 
 @pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_TOPIC_ID])
 def test_a_topic_made_anew_with_fewer_partitions(code: int) -> None:
-    """What was for one that is there no more was appended before, or is refused; what comes goes to those that are there."""
+    """What was for one that is there no more was appended before, or is refused; what comes goes to those that are
+    there."""
     script = Script(partitions=3, max_in_flight=1)
     batches_in_flight, waiting = script.send(b"a", partition=2), script.send(b"b", partition=2)
     script.topic_id, script.leaders = "CCCCCCCCCCCCCCCCCCCCCA", [1]
@@ -276,7 +279,8 @@ def test_refused_batches_keep_their_order() -> None:
 
 
 def test_a_batch_that_was_overtaken_fails() -> None:
-    """When a batch is refused and a later one, already on its way, is not, sending it again would break the order: it fails."""
+    """When a batch is refused and a later one, already on its way, is not, sending it again would break the order:
+    it fails."""
     script = Script(batch_size_max=200, max_in_flight=3)
     values = [b"%d" % number * 100 for number in range(4)]
     acks = script.send(*values)
@@ -313,7 +317,10 @@ def test_what_a_leader_wrote_before_it_refused_is_undone() -> None:
     stamp(body.topic_data[0].partition_data[0].records, 7, 3)
     message = script.requests.pop()
     part = PartitionProduceResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    script.node.send("producer", Response("node-1", message.correlation_id, ProduceResponse([TopicProduceResponse(TOPIC_ID, [part])])))
+    script.node.send(
+        "producer",
+        Response("node-1", message.correlation_id, ProduceResponse([TopicProduceResponse(TOPIC_ID, [part])])),
+    )
     script.advance(0)
     script.advance(100)
     assert script.values(0) == values
@@ -397,7 +404,8 @@ def test_one_partition_does_not_hold_up_the_others() -> None:
 
 
 def test_where_records_go() -> None:
-    """A given partition; else the key's, by murmur2; else one for a whole batch, which changes from batch to batch."""
+    """A given partition; else the key's, by murmur2; else one for a whole batch, which changes from batch to
+    batch."""
     script = Script(partitions=5, batch_size_max=300, max_in_flight=100)
     for number in range(100):
         key = b"%d" % number
@@ -441,8 +449,8 @@ def test_partitions_that_are_added() -> None:
 
 
 def test_many_go_where_each_would() -> None:
-    """By key, over several batches of a partition: each with its own headers, and acknowledged where it is; without key to one partition
-    for each batch."""
+    """By key, over several batches of a partition: each with its own headers, and acknowledged where it is; without
+    key to one partition for each batch."""
     script = Script(partitions=3, batch_size_max=300, max_in_flight=100)
     script.producer.send(TOPIC, b"first", key=b"0")
     values = [b"%d" % number for number in range(100)]
@@ -484,7 +492,8 @@ def test_records_without_key_avoid_partitions_without_leader() -> None:
 
 
 def test_each_record_knows_its_time() -> None:
-    """Given or not, alone or many at once, mixed in one batch: every Ack tells the timestamp that its record bears."""
+    """Given or not, alone or many at once, mixed in one batch: every Ack tells the timestamp that its record
+    bears."""
     for order in range(6):
         script = Script(max_in_flight=1)
         script.send(b"first")
@@ -522,7 +531,8 @@ def test_acks_0_waits_for_nobody() -> None:
 
 
 def test_a_large_record_gets_a_batch_of_its_own() -> None:
-    """Above ``batch_size_max`` alone, up to ``record_size_max``, in its place; more is refused and nothing queued."""
+    """Above ``batch_size_max`` alone, up to ``record_size_max``, in its place; more is refused and nothing
+    queued."""
     script = Script(batch_size_max=200, record_size_max=1000, max_in_flight=10)
     acks = script.send(b"a", bytes(500), b"b")
     with pytest.raises(MessageTooLargeError):
@@ -571,7 +581,8 @@ def test_closing_gives_up() -> None:
 
 
 def test_abandoned() -> None:
-    """Everything ends with the same error, and nothing more is taken: whoever is about to send turns to the next one."""
+    """Everything ends with the same error, and nothing more is taken: whoever is about to send turns to the next
+    one."""
     script = Script(max_in_flight=1)
     acks = script.send(b"1") + script.send(b"2")
     error = OutcomeUnknownError("sending records", "interrupted")
@@ -594,8 +605,8 @@ def test_a_batch_that_was_left_empty() -> None:
 
 
 def test_settled_once_whatever_the_node_says() -> None:
-    """Random answers, in random order, late and twice: every Ack is settled, acknowledged records are in the log at their offset, and each
-    partition has them in the order of sending, each at most once."""
+    """Random answers, in random order, late and twice: every Ack is settled, acknowledged records are in the log at
+    their offset, and each partition has them in the order of sending, each at most once."""
     codes = [
         0,
         0,

@@ -1,4 +1,5 @@
-"""The relay against a node that loses requests and answers, refuses, and hears things twice, with a real log behind it."""
+"""The relay against a node that loses requests and answers, refuses, and hears things twice, with a real log behind
+it."""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ def batch(partition: int, number: int) -> bytes:
 
 
 class Faulty:
-    """Node 1 with a log for each partition. What becomes of a request stands in ``script``, or is drawn from ``weights``: a test may change
-    them."""
+    """Node 1 with a log for each partition. What becomes of a request stands in ``script``, or is drawn from
+    ``weights``: a test may change them."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -66,7 +67,14 @@ class Faulty:
         self.node.listen("node-1")
         root = LogRoot.open(SimDisk(Random(1)), "/log", clock=self.clock, random=Random(1))
         self.logs = [root.create_log(TOPIC, number, TOPIC_ID, LogConfig()) for number in range(PARTITIONS)]
-        self.weights = {"good": 4, "request lost": 1, "answer lost": 2, "refused": 1, "too few have it": 1, "heard twice": 1}
+        self.weights = {
+            "good": 4,
+            "request lost": 1,
+            "answer lost": 2,
+            "refused": 1,
+            "too few have it": 1,
+            "heard twice": 1,
+        }
         self.script: list[str] = []
         self.late: list[ProduceRequest] = []
         self.refusal = 0
@@ -102,7 +110,11 @@ class Faulty:
             self._answer(message, MetadataResponse([MetadataResponseBroker(1, "node-1")], [topic]))
             return
         assert isinstance(body, ProduceRequest)
-        what = self.script.pop(0) if self.script else self.random.choices(list(self.weights), list(self.weights.values()))[0]
+        what = (
+            self.script.pop(0)
+            if self.script
+            else self.random.choices(list(self.weights), list(self.weights.values()))[0]
+        )
         if self.late and self.random.random() < 0.3:
             self._append(self.late.pop())
         if what == "request lost":
@@ -142,7 +154,8 @@ def values(log: Log) -> list[bytes | None]:
 
 
 def send_all(faulty: Faulty, relay: BatchForwarder, *, steps: int = 10_000) -> PyreplogError | bool:
-    """Every batch, in the order of a manifest; whether all are known to be there within ``steps``, or what failed."""
+    """Every batch, in the order of a manifest; whether all are known to be there within ``steps``, or what
+    failed."""
     for number in range(COUNT):
         for partition in range(PARTITIONS):
             relay.send(TopicPartition(TOPIC, partition), batch(partition, number))
@@ -158,7 +171,8 @@ def send_all(faulty: Faulty, relay: BatchForwarder, *, steps: int = 10_000) -> P
 
 @pytest.mark.parametrize("seed", range(30))
 def test_each_batch_once_and_in_order(seed: int) -> None:
-    """Whatever is lost or said twice; also where a relay is cut short anywhere and another one sends everything again from the start."""
+    """Whatever is lost or said twice; also where a relay is cut short anywhere and another one sends everything
+    again from the start."""
     faulty = Faulty(seed)
     for _ in range(seed % 3):
         relay = faulty.relay()
@@ -238,7 +252,8 @@ def test_one_batch_of_a_partition_on_its_way() -> None:
 
 
 def test_each_batch_has_its_own_time() -> None:
-    """A stream of which each batch is lost once takes long, and does not fail; one that nobody takes does, however much comes after it."""
+    """A stream of which each batch is lost once takes long, and does not fail; one that nobody takes does, however
+    much comes after it."""
     faulty = Faulty(1)
     relay = faulty.relay()
     for number in range(COUNT):

@@ -13,7 +13,15 @@ from pyreplog.client.router import BACKOFF_MAX_MS, BACKOFF_MS, Router, backoff_n
 from pyreplog.errors import UnknownTopicError
 from pyreplog.system import LocalNetwork, LocalTransport
 from pyreplog.testing import SimClock
-from pyreplog.wire import ErrorCode, MetadataRequest, MetadataResponse, MetadataResponsePartition, MetadataResponseTopic, Request, Response
+from pyreplog.wire import (
+    ErrorCode,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    Request,
+    Response,
+)
 
 MS = 1_000_000
 
@@ -93,7 +101,8 @@ def test_not_yet_is_not_no() -> None:
 
 
 def test_a_node_that_hangs_is_passed_over() -> None:
-    """Who does not answer within a second is passed over, long before a request is given up; its late answer changes nothing."""
+    """Who does not answer within a second is passed over, long before a request is given up; its late answer
+    changes nothing."""
     desk = Desk()
     desk.router.want("t")
     desk.router.poll()
@@ -173,7 +182,8 @@ def test_a_topic_that_was_made_anew() -> None:
 
 
 def test_a_topic_that_only_a_node_that_lags_tells_of() -> None:
-    """Nobody can know which of two is the older one: what most nodes tell is taken again, and what one alone tells never is."""
+    """Nobody can know which of two is the older one: what most nodes tell is taken again, and what one alone tells
+    never is."""
     desk = Desk()
 
     def tell(topic_id: str) -> tuple[str, str]:
@@ -210,7 +220,9 @@ def test_only_what_was_asked_of_who_is_gone_is_given_up() -> None:
     desk = Desk()
     heard: list[tuple[str, object]] = []
     for address in desk.nodes:
-        assert desk.calls.send(address, MetadataRequest([]), partial(lambda whom, answer: heard.append((whom, answer)), address))
+        assert desk.calls.send(
+            address, MetadataRequest([]), partial(lambda whom, answer: heard.append((whom, answer)), address)
+        )
     desk.nodes["node-2"].close()
     desk.calls.poll()
     assert heard == [("node-2", None)]

@@ -41,7 +41,9 @@ class Desk:
 
     def open(self) -> None:
         """Start the authority, perhaps again."""
-        self.authority = LocalController.open(self.disk, "data", NodeConfig(), Random(1), now_ns=self.clock.monotonic_ns())
+        self.authority = LocalController.open(
+            self.disk, "data", NodeConfig(), Random(1), now_ns=self.clock.monotonic_ns()
+        )
 
     def ask(self, body: RequestBody, source: str = "client") -> ResponseBody | None:
         """The answer to one request, or None where it waits."""
@@ -60,7 +62,9 @@ class Desk:
     def register(self, broker: int, *ends: PartitionEnd) -> None:
         """A new incarnation."""
         incarnation = f"i-{broker}-{self.number}"
-        body = BrokerRegistrationRequest(broker, self.authority.cluster_id, incarnation, log_dirs=["d"], partition_ends=list(ends))
+        body = BrokerRegistrationRequest(
+            broker, self.authority.cluster_id, incarnation, log_dirs=["d"], partition_ends=list(ends)
+        )
         answer = self.ask(body)
         assert isinstance(answer, BrokerRegistrationResponse)
         self.epochs[broker] = answer.broker_epoch

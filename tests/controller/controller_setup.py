@@ -1,4 +1,5 @@
-"""A controller with brokers that are only names: registers, beats and proposes on request, and looks at what comes of it."""
+"""A controller with brokers that are only names: registers, beats and proposes on request, and looks at what comes
+of it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ CLUSTER = "cluster-of-the-tests--"
 
 
 class House:
-    """``controller`` and a clock moved by hand. The topic, where one is asked for, is ``t`` with one partition on brokers 1, 2, 3."""
+    """``controller`` and a clock moved by hand. The topic, where one is asked for, is ``t`` with one partition on
+    brokers 1, 2, 3."""
 
     def __init__(self, brokers: Sequence[int] = (1, 2, 3), config: NodeConfig | None = None) -> None:
         self.now = 1_000 * MS
@@ -46,9 +48,14 @@ class House:
         """Metadata as decided."""
         return self.controller.image
 
-    def topic(self, name: str = "t", *, min_isr: int = 2, replicas: Sequence[int] = (1, 2, 3), **config: str) -> PartitionKey:
+    def topic(
+        self, name: str = "t", *, min_isr: int = 2, replicas: Sequence[int] = (1, 2, 3), **config: str
+    ) -> PartitionKey:
         """Create a topic of one partition; its key."""
-        settings = {"min.insync.replicas": str(min_isr), **{key.replace("_", "."): value for key, value in config.items()}}
+        settings = {
+            "min.insync.replicas": str(min_isr),
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
         request = CreateTopicsRequest(
             [
                 CreatableTopic(
@@ -82,7 +89,8 @@ class House:
         same: bool = False,
         disk: str = "",
     ) -> int:
-        """A new incarnation (or the ``same`` one again) registers; the error code. ``ends``: partition -> (last epoch, end)."""
+        """A new incarnation (or the ``same`` one again) registers; the error code. ``ends``: partition -> (last
+        epoch, end)."""
         if not same:
             self.incarnations[broker] += 1
         known = self.image.brokers.get(broker)
@@ -102,7 +110,14 @@ class House:
         request = BrokerHeartbeatRequest(broker, self.epoch(broker), self.image.offset, **wishes)
         return self.controller.heartbeat(request, self.now)
 
-    def up(self, broker: int, ends: Mapping[PartitionKey, tuple[int, int]] | None = None, *, clean: bool = False, disk: str = "") -> None:
+    def up(
+        self,
+        broker: int,
+        ends: Mapping[PartitionKey, tuple[int, int]] | None = None,
+        *,
+        clean: bool = False,
+        disk: str = "",
+    ) -> None:
         """Register and unfence."""
         assert self.register(broker, ends, clean=clean, disk=disk) == 0
         self.beat(broker)
@@ -143,8 +158,13 @@ class House:
         data = AlterPartitionData(
             key[1],
             leader_epoch if leader_epoch is not None else (partition.leader_epoch if partition is not None else 0),
-            [BrokerState(one, (epochs or {}).get(one, self.epoch(one) if one in self.image.brokers else 0)) for one in isr],
-            partition_epoch if partition_epoch is not None else (partition.partition_epoch if partition is not None else 0),
+            [
+                BrokerState(one, (epochs or {}).get(one, self.epoch(one) if one in self.image.brokers else 0))
+                for one in isr
+            ],
+            partition_epoch
+            if partition_epoch is not None
+            else (partition.partition_epoch if partition is not None else 0),
             recovery,
         )
         request = AlterPartitionRequest(sender, self.epoch(sender), [AlterPartitionTopic(key[0], [data])])

@@ -9,14 +9,19 @@ from tests.controller.controller_setup import House
 
 
 def test_accepted_proposal_moves_the_partition_epoch_only() -> None:
-    """An accepted proposal sets the ISR and raises the partition epoch by one; a shrink does not touch the leader epoch (F31)."""
+    """An accepted proposal sets the ISR and raises the partition epoch by one; a shrink does not touch the leader
+    epoch (F31)."""
     house = House()
     key = house.topic()
     before = house[key]
     result = house.propose(key, [1, 2])
     after = house[key]
     assert result.error_code == 0
-    assert (after.isr, after.partition_epoch, after.leader_epoch) == ((1, 2), before.partition_epoch + 1, before.leader_epoch)
+    assert (after.isr, after.partition_epoch, after.leader_epoch) == (
+        (1, 2),
+        before.partition_epoch + 1,
+        before.leader_epoch,
+    )
     assert (tuple(result.isr), result.partition_epoch, result.leader_id) == ((1, 2), after.partition_epoch, 1)
 
 
@@ -27,7 +32,10 @@ def test_stale_broker_epoch_refuses_the_whole_request() -> None:
     response = house.controller.alter_partition(AlterPartitionRequest(1, house.epoch(1) - 1, []))
     assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
     house.kill(1)
-    assert house.controller.alter_partition(AlterPartitionRequest(1, house.epoch(1), [])).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert (
+        house.controller.alter_partition(AlterPartitionRequest(1, house.epoch(1), [])).error_code
+        == ErrorCode.STALE_BROKER_EPOCH
+    )
 
 
 def test_unknown_partitions() -> None:
@@ -39,17 +47,22 @@ def test_unknown_partitions() -> None:
 
 
 def test_newer_epochs_say_that_the_controller_is_stale() -> None:
-    """Check 3 (KAFKA-14154): a newer leader or partition epoch is answered NOT_CONTROLLER, whatever else is wrong."""
+    """Check 3 (KAFKA-14154): a newer leader or partition epoch is answered NOT_CONTROLLER, whatever else is
+    wrong."""
     house = House()
     key = house.topic()
     now = house[key]
-    wrongs: list[dict[str, Any]] = [{"leader_epoch": now.leader_epoch + 1}, {"partition_epoch": now.partition_epoch + 1}]
+    wrongs: list[dict[str, Any]] = [
+        {"leader_epoch": now.leader_epoch + 1},
+        {"partition_epoch": now.partition_epoch + 1},
+    ]
     for wrong in wrongs:
         assert house.propose(key, [1, 1, 9], sender=2, **wrong).error_code == ErrorCode.NOT_CONTROLLER
 
 
 def test_checks_in_order() -> None:
-    """Checks 4 to 7: an older leader epoch, not the leader, an older partition epoch, and a set that makes no sense, in this order."""
+    """Checks 4 to 7: an older leader epoch, not the leader, an older partition epoch, and a set that makes no
+    sense, in this order."""
     house = House()
     key = house.topic()
     house.kill(1)
@@ -75,7 +88,8 @@ def test_recovery_state() -> None:
 
 
 def test_ineligible_members() -> None:
-    """Check 9 (KIP-841, KIP-903): no member that is fenced, stopping, unknown in that incarnation, or restarted since (F29, F30)."""
+    """Check 9 (KIP-841, KIP-903): no member that is fenced, stopping, unknown in that incarnation, or restarted
+    since (F29, F30)."""
     house = House()
     key = house.topic()
     assert house.propose(key, [1, 2, 3], epochs={3: house.epoch(3) - 1}).error_code == ErrorCode.INELIGIBLE_REPLICA

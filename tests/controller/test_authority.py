@@ -39,7 +39,8 @@ def same(one: MetadataImage, other: MetadataImage) -> bool:
 
 
 def test_state_comes_back() -> None:
-    """What was answered is there after a power loss; brokers are fenced and partitions leaderless, with higher epochs."""
+    """What was answered is there after a power loss; brokers are fenced and partitions leaderless, with higher
+    epochs."""
     for seed in range(30):
         desk = Desk()
         desk.join(1, 2, 3)
@@ -57,7 +58,8 @@ def test_state_comes_back() -> None:
 
 
 def test_a_proposal_is_newer_though_its_sender_numbers_from_0_again() -> None:
-    """Nodes number requests in 31 bits, and one that runs for long comes to the last: what follows is decided, what was doubled is not."""
+    """Nodes number requests in 31 bits, and one that runs for long comes to the last: what follows is decided, what
+    was doubled is not."""
     desk = Desk()
     desk.join(1, 2, 3)
     assert desk.create("a") == 0
@@ -71,7 +73,9 @@ def test_a_proposal_is_newer_though_its_sender_numbers_from_0_again() -> None:
         states = [BrokerState(member, authority.image.brokers[member].epoch) for member in members]
         data = AlterPartitionData(0, partition.leader_epoch, states, partition.partition_epoch)
         sender = partition.leader
-        body = AlterPartitionRequest(sender, authority.image.brokers[sender].epoch, [AlterPartitionTopic(topic_id, [data])])
+        body = AlterPartitionRequest(
+            sender, authority.image.brokers[sender].epoch, [AlterPartitionTopic(topic_id, [data])]
+        )
         authority.step([Request(f"node-{sender}", number, body)], desk.clock.monotonic_ns())
         partition = authority.image.partition(key)
         assert partition is not None
@@ -88,7 +92,8 @@ def test_a_proposal_is_newer_though_its_sender_numbers_from_0_again() -> None:
 
 
 def test_every_crash_point_leaves_a_whole_state() -> None:
-    """Power lost after any number of operations on the disk leaves the state before or after, never none and never a mixture."""
+    """Power lost after any number of operations on the disk leaves the state before or after, never none and never
+    a mixture."""
     desk = Desk()
     desk.join(1, 2, 3)
     for count in range(200):
@@ -197,7 +202,8 @@ def test_a_full_disk_refuses_and_changes_nothing() -> None:
 
 
 def test_state_file_cut_or_flipped_anywhere_is_reported() -> None:
-    """The state file cut at every byte, with a tail, and with every bit flipped is a CorruptError that names it: never an empty state."""
+    """The state file cut at every byte, with a tail, and with every bit flipped is a CorruptError that names it:
+    never an empty state."""
     desk = Desk()
     desk.join(1, 2, 3)
     desk.create("a")
@@ -226,8 +232,8 @@ def test_state_file_cut_or_flipped_anywhere_is_reported() -> None:
 
 
 def test_records_and_images() -> None:
-    """A node gets the records it lacks, waits where it lacks none, and gets the whole image when it is too far behind; either way its
-    image equals the authority's."""
+    """A node gets the records it lacks, waits where it lacks none, and gets the whole image when it is too far
+    behind; either way its image equals the authority's."""
     desk = Desk()
     desk.join(1, 2, 3)
     desk.create("a")
@@ -241,7 +247,9 @@ def test_records_and_images() -> None:
         follower.apply(offset, record)
     assert same(follower, authority.image)
     assert desk.news(follower.offset + 1) is None
-    replies = authority.step([Request("client", 999, CreateTopicsRequest([CreatableTopic("b")]))], desk.clock.monotonic_ns())
+    replies = authority.step(
+        [Request("client", 999, CreateTopicsRequest([CreatableTopic("b")]))], desk.clock.monotonic_ns()
+    )
     assert [reply.peer for reply in replies] == ["client", "node-1"]
 
     again = Desk(desk.disk)
@@ -297,8 +305,8 @@ def test_foreign_requests_get_no_answer() -> None:
 
 
 def test_a_proposal_that_arrives_twice_is_decided_once() -> None:
-    """A leader whose proposal was refused goes on without the member it proposed: the same request, arriving again when that member could
-    be accepted, must not put it into the in-sync set behind the leader's back."""
+    """A leader whose proposal was refused goes on without the member it proposed: the same request, arriving again
+    when that member could be accepted, must not put it into the in-sync set behind the leader's back."""
     desk = Desk()
     desk.join(1, 2, 3)
     desk.create("t")

@@ -27,7 +27,8 @@ def test_another_cluster_is_refused() -> None:
 
 
 def test_a_second_incarnation_waits_for_the_first_ones_session() -> None:
-    """F56: while the first is alive the second is a duplicate; after its session, or its death, it may come, with a new epoch."""
+    """F56: while the first is alive the second is a duplicate; after its session, or its death, it may come, with a
+    new epoch."""
     house = House()
     before = house.epoch(1)
     assert house.register(1) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -53,16 +54,26 @@ def test_unfenced_only_after_it_has_seen_its_own_registration() -> None:
 
 
 def test_heartbeats_of_former_lives_are_refused() -> None:
-    """A heartbeat with an old broker epoch, of an unknown broker, or of one that is known to be dead changes nothing."""
+    """A heartbeat with an old broker epoch, of an unknown broker, or of one that is known to be dead changes
+    nothing."""
     house = House()
     key = house.topic()
     old = house.epoch(1)
     house.kill(1)
-    assert house.controller.heartbeat(BrokerHeartbeatRequest(1, old, 99), house.now).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert (
+        house.controller.heartbeat(BrokerHeartbeatRequest(1, old, 99), house.now).error_code
+        == ErrorCode.STALE_BROKER_EPOCH
+    )
     house.register(1, {key: (0, 0)})
-    assert house.controller.heartbeat(BrokerHeartbeatRequest(1, old, 99), house.now).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert (
+        house.controller.heartbeat(BrokerHeartbeatRequest(1, old, 99), house.now).error_code
+        == ErrorCode.STALE_BROKER_EPOCH
+    )
     assert house.image.brokers[1].fenced
-    assert house.controller.heartbeat(BrokerHeartbeatRequest(9, 1, 99), house.now).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert (
+        house.controller.heartbeat(BrokerHeartbeatRequest(9, 1, 99), house.now).error_code
+        == ErrorCode.BROKER_ID_NOT_REGISTERED
+    )
 
 
 def test_silence_fences_one_after_the_other() -> None:
@@ -75,7 +86,8 @@ def test_silence_fences_one_after_the_other() -> None:
 
 
 def test_a_broker_fenced_by_silence_comes_back_by_a_heartbeat() -> None:
-    """The same incarnation is unfenced when it is heard of again; it is in no in-sync set until its leader proposes it."""
+    """The same incarnation is unfenced when it is heard of again; it is in no in-sync set until its leader proposes
+    it."""
     house = House()
     key = house.topic()
     house.wait(3100, beating=[2, 3])
@@ -116,7 +128,8 @@ def test_leaderless_partitions_keep_their_set_when_brokers_are_fenced() -> None:
 
 
 def test_controlled_shutdown() -> None:
-    """F46: a broker that wants to stop loses its leaderships first, and may stop only when all others have seen that."""
+    """F46: a broker that wants to stop loses its leaderships first, and may stop only when all others have seen
+    that."""
     house = House()
     key = house.topic()
     answer = house.beat(1, want_shut_down=True)

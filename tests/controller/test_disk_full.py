@@ -1,4 +1,5 @@
-"""A controller whose disk is full for a while, or failed: nothing decided is lost, and what only time brings about comes about later."""
+"""A controller whose disk is full for a while, or failed: nothing decided is lost, and what only time brings about
+comes about later."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_a_killed_leader_is_fenced_once_there_is_room() -> None:
 
 
 def test_an_election_that_waited_is_held_once_there_is_room() -> None:
-    """The patience of an election among unclean members ends while the disk is full: it is held later, not never."""
+    """The patience of an election among unclean members ends while the disk is full: it is held later, not
+    never."""
     desk = staffed()
     (topic,) = desk.authority.image.topics.values()
     desk.open()
@@ -72,7 +74,8 @@ def test_an_election_that_waited_is_held_once_there_is_room() -> None:
 
 
 def test_a_failed_authority_writes_nothing_more() -> None:
-    """After a failed sync nobody knows what is in the file: fencing and unclean elections are refused, too, and the file stays as it is."""
+    """After a failed sync nobody knows what is in the file: fencing and unclean elections are refused, too, and the
+    file stays as it is."""
     desk = staffed()
     desk.disk.fail("sync")
     with pytest.raises(StorageError):

@@ -48,15 +48,24 @@ def partition(isr: tuple[int, ...], elr: tuple[int, ...] = (), leader: int = NOB
     ],
 )
 def test_elr_table(
-    isr: tuple[int, ...], elr: tuple[int, ...], next_isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...], expected: tuple[int, ...]
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    next_isr: tuple[int, ...],
+    min_isr: int,
+    lost: tuple[int, ...],
+    expected: tuple[int, ...],
 ) -> None:
-    """KIP-966: at or above the minimum the ELR is empty; below it holds whoever was in ISR or ELR, is not in the ISR now, and lost
-    nothing."""
-    found = settle(partition(isr, elr), next_isr, min_isr=min_isr, active=lambda _: False, suspects={}, ends={}, lost=lost)
+    """KIP-966: at or above the minimum the ELR is empty; below it holds whoever was in ISR or ELR, is not in the
+    ISR now, and lost nothing."""
+    found = settle(
+        partition(isr, elr), next_isr, min_isr=min_isr, active=lambda _: False, suspects={}, ends={}, lost=lost
+    )
     assert found.elr == expected
 
 
-members = st.permutations([1, 2, 3]).flatmap(lambda order: st.integers(0, 3).map(lambda cut: tuple(sorted(order[:cut]))))
+members = st.permutations([1, 2, 3]).flatmap(
+    lambda order: st.integers(0, 3).map(lambda cut: tuple(sorted(order[:cut])))
+)
 
 
 @given(
@@ -83,14 +92,17 @@ def test_what_always_holds_after_a_settlement(
     leader: int,
     last: int,
 ) -> None:
-    """S18 and L1: isr and elr are disjoint parts of what was isr or elr, without lost members; at or above the minimum the elr is empty;
-    a leader is up and in the isr; with a newly elected leader no suspect is in the isr but its equals."""
+    """S18 and L1: isr and elr are disjoint parts of what was isr or elr, without lost members; at or above the
+    minimum the elr is empty; a leader is up and in the isr; with a newly elected leader no suspect is in the isr
+    but its equals."""
     elr = () if len(isr) >= min_isr else tuple(one for one in elr if one not in isr)
     leader = leader if leader in isr else NOBODY
     reach = {member: ReplicaEnd(*end) for member, end in ends.items()}
     suspects = {member: end for member, end in reach.items() if member in unclean}
     before = partition(isr, elr, leader)._replace(last_known_elr=(last,) if leader == NOBODY else ())
-    after = settle(before, isr, min_isr=min_isr, active=up.__contains__, suspects=suspects, ends=reach, lost=lost, patient=patient)
+    after = settle(
+        before, isr, min_isr=min_isr, active=up.__contains__, suspects=suspects, ends=reach, lost=lost, patient=patient
+    )
     assert not set(after.isr) & set(after.elr)
     assert set(after.isr) | set(after.elr) <= (set(isr) | set(elr)) - set(lost)
     assert len(after.isr) < min_isr or after.elr == ()
@@ -104,14 +116,17 @@ def test_what_always_holds_after_a_settlement(
             if after.leader in suspects:
                 passed = [one for one in (*isr, *elr) if one in up and one not in suspects and one not in lost]
                 assert not passed or after.leader == last, "a trusted one was passed over"
-                assert all(reach.get(one, FURTHEST) <= suspects[last] for one in passed), "who may have more was passed over"
+                assert all(reach.get(one, FURTHEST) <= suspects[last] for one in passed), (
+                    "who may have more was passed over"
+                )
     elif not patient:
         candidates = [one for one in (*after.isr, *after.elr) if one in up]
         assert all(suspects.get(one) == MISSING for one in candidates)
 
 
 def test_first_in_replica_order_that_is_up_and_in_sync() -> None:
-    """A clean election takes the first of the assignment that is in the ISR and up; the leader epoch grows by one."""
+    """A clean election takes the first of the assignment that is in the ISR and up; the leader epoch grows by
+    one."""
     house = House()
     key = house.topic(replicas=(3, 1, 2))
     assert house[key].leader == 3
@@ -121,7 +136,8 @@ def test_first_in_replica_order_that_is_up_and_in_sync() -> None:
 
 
 def test_isr_below_the_minimum_keeps_who_was_in_it_eligible() -> None:
-    """Brokers that die one after another go to the ELR below the minimum; whichever of them returns first, complete, leads."""
+    """Brokers that die one after another go to the ELR below the minimum; whichever of them returns first,
+    complete, leads."""
     for first in (2, 3):
         house = House()
         key = house.topic()
@@ -152,7 +168,8 @@ def test_last_replica_standing_loses_its_tail() -> None:
 
 
 def test_elr_is_emptied_when_the_minimum_is_reached_again() -> None:
-    """V17: as soon as the ISR has the minimum again, the high watermark may move without the others: they are eligible no more."""
+    """V17: as soon as the ISR has the minimum again, the high watermark may move without the others: they are
+    eligible no more."""
     house = House()
     key = house.topic()
     house.kill(3)
@@ -174,7 +191,8 @@ def everybody_dies(min_isr: int = 2) -> tuple[House, tuple[str, int]]:
 
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
 def test_after_unclean_starts_the_furthest_leads(order: tuple[int, ...]) -> None:
-    """An election among unclean starters waits for all of them and takes the highest (last epoch, end), in whatever order they come."""
+    """An election among unclean starters waits for all of them and takes the highest (last epoch, end), in whatever
+    order they come."""
     ends = {1: (0, 90), 2: (0, 100), 3: (0, 95)}
     house, key = everybody_dies()
     for count, broker in enumerate(order):
@@ -193,7 +211,8 @@ def test_a_later_epoch_beats_a_longer_log() -> None:
 
 
 def test_equals_stay_in_sync() -> None:
-    """Whoever reached exactly as far as the new leader holds the same log and stays in the set; from then on it is trusted."""
+    """Whoever reached exactly as far as the new leader holds the same log and stays in the set; from then on it is
+    trusted."""
     house, key = everybody_dies()
     for broker, end in ((1, (0, 90)), (2, (0, 100)), (3, (0, 100))):
         house.up(broker, {key: end})
@@ -216,7 +235,8 @@ def test_the_wait_ends_after_500_ms() -> None:
 
 
 def test_a_trusted_member_is_not_kept_waiting() -> None:
-    """A clean starter leads at once, before suspects that reached further: it has all that is committed. They never led."""
+    """A clean starter leads at once, before suspects that reached further: it has all that is committed. They never
+    led."""
     house, key = everybody_dies()
     house.up(2, {key: (0, 120)})
     assert house[key].leader == NOBODY
@@ -227,7 +247,8 @@ def test_a_trusted_member_is_not_kept_waiting() -> None:
 
 
 def test_incomplete_ones_never_lead() -> None:
-    """A copy that may lack acknowledged records is no member any more, so the others need not wait for it, and alone it waits for ever."""
+    """A copy that may lack acknowledged records is no member any more, so the others need not wait for it, and
+    alone it waits for ever."""
     house, key = everybody_dies()
     house.register(1, {key: (0, 100)}, incomplete=[key])
     house.beat(1)
@@ -240,7 +261,8 @@ def test_incomplete_ones_never_lead() -> None:
 
 
 def test_all_incomplete_waits_for_a_person() -> None:
-    """Where every copy may lack records nobody is elected, until a person asks for the best log; that election is marked as unclean."""
+    """Where every copy may lack records nobody is elected, until a person asks for the best log; that election is
+    marked as unclean."""
     house, key = everybody_dies()
     for broker, end in ((1, (0, 90)), (2, (0, 100)), (3, (0, 95))):
         house.register(broker, {key: end}, incomplete=[key])
@@ -257,7 +279,8 @@ def test_all_incomplete_waits_for_a_person() -> None:
 
 
 def test_the_last_who_left_is_kept_for_the_person_who_decides() -> None:
-    """Where isr and elr are empty, the metadata still say who was in them last: the leader, or the one who came back with less."""
+    """Where isr and elr are empty, the metadata still say who was in them last: the leader, or the one who came
+    back with less."""
     for lost_while_leading in (True, False):
         house = House()
         key = house.topic()
@@ -287,7 +310,8 @@ def test_replaced_disk_is_no_member() -> None:
 
 
 def test_copy_that_was_never_made() -> None:
-    """A copy missing on the very disk it always had was never made, or taken away: it leads only when nobody has any."""
+    """A copy missing on the very disk it always had was never made, or taken away: it leads only when nobody has
+    any."""
     house, key = everybody_dies()
     house.up(1, {})
     house.up(2, {})
@@ -321,7 +345,8 @@ def test_a_suspect_is_trusted_again_once_the_leader_vouches() -> None:
 
 
 def test_suspects_survive_a_restart_of_the_controller() -> None:
-    """Being a suspect is part of the durable state: after a restart the same incarnation registers again and still waits."""
+    """Being a suspect is part of the durable state: after a restart the same incarnation registers again and still
+    waits."""
     house, key = everybody_dies()
     house.up(1, {key: (0, 90)})
     house.restart()
@@ -350,8 +375,9 @@ def test_no_leader_goes_on_in_its_old_epoch() -> None:
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
 @pytest.mark.parametrize("controllers", [1, 2])
 def test_who_led_before_leads_again(order: tuple[int, ...], controllers: int) -> None:
-    """Everybody stops in order and starts again, one after the other: with acks=1 the leader alone may have what it acknowledged last, so
-    nobody leads before it is back; nor where a controller came and went before anybody was back."""
+    """Everybody stops in order and starts again, one after the other: with acks=1 the leader alone may have what it
+    acknowledged last, so nobody leads before it is back; nor where a controller came and went before anybody was
+    back."""
     house = House()
     key = house.topic(replicas=(3, 1, 2))
     house.kill(3)
@@ -384,8 +410,8 @@ def test_who_led_before_is_waited_for_500_ms() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
 def test_who_led_before_leads_again_when_the_close_was_cut_short(order: tuple[int, ...]) -> None:
-    """A kill in the middle of a close: the followers had stopped in order, their leader had not. By its report it holds all they hold, and
-    with acks=1 it alone may have the rest."""
+    """A kill in the middle of a close: the followers had stopped in order, their leader had not. By its report it
+    holds all they hold, and with acks=1 it alone may have the rest."""
     for clean in ((2, 3), (2,)):
         house = House()
         key = house.topic()
@@ -398,7 +424,8 @@ def test_who_led_before_leads_again_when_the_close_was_cut_short(order: tuple[in
 
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
 def test_who_led_before_leads_again_when_the_opening_was_cut_short(order: tuple[int, ...]) -> None:
-    """A kill while only the last leader is back after everybody had stopped in order: it is the one that is unclean then."""
+    """A kill while only the last leader is back after everybody had stopped in order: it is the one that is unclean
+    then."""
     house = House()
     key = house.topic()
     house.restart()
@@ -412,8 +439,11 @@ def test_who_led_before_leads_again_when_the_opening_was_cut_short(order: tuple[
 
 @pytest.mark.parametrize("end", [(0, 6), (-1, 0), None])
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-def test_who_led_before_and_lacks_something_does_not_lead_again(order: tuple[int, ...], end: tuple[int, int] | None) -> None:
-    """Where it was cut short it leads only if it reaches as far as every trusted one that is there: else it lost what they may have."""
+def test_who_led_before_and_lacks_something_does_not_lead_again(
+    order: tuple[int, ...], end: tuple[int, int] | None
+) -> None:
+    """Where it was cut short it leads only if it reaches as far as every trusted one that is there: else it lost
+    what they may have."""
     house = House()
     key = house.topic()
     house.restart()
@@ -425,8 +455,9 @@ def test_who_led_before_and_lacks_something_does_not_lead_again(order: tuple[int
 
 
 def test_who_went_on_running_may_have_fetched_more_than_it_said() -> None:
-    """The controller alone died. A follower that went on says how far it reaches when it registers again, and fetches more before it hears
-    that nobody leads. So its leader of before, when it comes back uncleanly, is not known to hold all that one holds."""
+    """The controller alone died. A follower that went on says how far it reaches when it registers again, and
+    fetches more before it hears that nobody leads. So its leader of before, when it comes back uncleanly, is not
+    known to hold all that one holds."""
     house = House()
     key = house.topic()
     house.restart()
@@ -438,8 +469,8 @@ def test_who_went_on_running_may_have_fetched_more_than_it_said() -> None:
 
 
 def test_what_a_running_incarnation_says_again_changes_nothing() -> None:
-    """A member that has not heard yet that its leader vouched for it calls itself incomplete when it registers again (the controller came
-    back): the controller knows better."""
+    """A member that has not heard yet that its leader vouched for it calls itself incomplete when it registers
+    again (the controller came back): the controller knows better."""
     house = House()
     key = house.topic()
     house.kill(3)
@@ -456,8 +487,9 @@ def test_what_a_running_incarnation_says_again_changes_nothing() -> None:
 @pytest.mark.parametrize("left", [True, False], ids=["left", "last"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_who_died_before_it_heard_that_it_is_complete_stays_a_member(left: bool, clean: bool) -> None:
-    """A member whose process died, or stopped, after its leader had vouched for it and before it heard of that is as good as one that had
-    heard: trusted after a clean stop, else a suspect, that leads where nobody reaches further. The next incarnations, too."""
+    """A member whose process died, or stopped, after its leader had vouched for it and before it heard of that is
+    as good as one that had heard: trusted after a clean stop, else a suspect, that leads where nobody reaches
+    further. The next incarnations, too."""
     house = House()
     key = house.topic(min_isr=1)
     house.kill(3)
@@ -478,7 +510,8 @@ def test_who_died_before_it_heard_that_it_is_complete_stays_a_member(left: bool,
 
 
 def test_who_lost_records_since_somebody_vouched_for_it_is_out() -> None:
-    """The same, but the copy lost something after it was put in the set; or it lies on another disk than the one that was."""
+    """The same, but the copy lost something after it was put in the set; or it lies on another disk than the one
+    that was."""
     for more in ({"reported": False}, {"reported": True, "disk": "another one"}):
         house = House()
         key = house.topic(min_isr=1)
@@ -496,8 +529,8 @@ def test_who_lost_records_since_somebody_vouched_for_it_is_out() -> None:
 
 
 def test_nobody_vouched_for_a_copy_made_after_a_missing_one() -> None:
-    """Who is eligible only because its copy was missing, so that it may never have had one, is so no longer with what it has made and
-    fetched since: that is not what it was put in the set with."""
+    """Who is eligible only because its copy was missing, so that it may never have had one, is so no longer with
+    what it has made and fetched since: that is not what it was put in the set with."""
     house = House()
     key = house.topic(min_isr=2)
     house.kill(3, 2)
@@ -515,8 +548,8 @@ def test_nobody_vouched_for_a_copy_made_after_a_missing_one() -> None:
 
 
 def test_a_new_topic_outlives_nodes_that_never_made_their_copies() -> None:
-    """Members die before they made a copy, while another leads; then that one's disk is lost too, before anything could be committed: the
-    topic goes on, empty."""
+    """Members die before they made a copy, while another leads; then that one's disk is lost too, before anything
+    could be committed: the topic goes on, empty."""
     house = House()
     key = house.topic(min_isr=3)
     house.kill(2, 3)
@@ -530,8 +563,8 @@ def test_a_new_topic_outlives_nodes_that_never_made_their_copies() -> None:
 
 
 def test_an_unclean_election_asks_the_living_how_far_they_reach() -> None:
-    """What a broker reported when it registered is no measure once it went on; the one that reaches furthest now leads, and the loss is
-    stated."""
+    """What a broker reported when it registered is no measure once it went on; the one that reaches furthest now
+    leads, and the loss is stated."""
     house = House()
     key = house.topic(min_isr=1)
     assert house.propose(key, [1]).error_code == 0
@@ -543,10 +576,17 @@ def test_an_unclean_election_asks_the_living_how_far_they_reach() -> None:
     assert not house.controller.ends_are_known(request)
     house.beat(3, partition_ends=[PartitionEnd(key[0], 0, 0, 9)])
     assert house.controller.ends_are_known(request)
-    ((result,),) = [topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results]
+    ((result,),) = [
+        topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results
+    ]
     assert (result.error_code, house[key].leader) == (0, 3)
-    assert result.error_message == f"node 3 leads in epoch {house[key].leader_epoch}; all records from offset 9 on are lost"
-    ((result,),) = [topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results]
+    assert (
+        result.error_message
+        == f"node 3 leads in epoch {house[key].leader_epoch}; all records from offset 9 on are lost"
+    )
+    ((result,),) = [
+        topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results
+    ]
     assert result.error_code == ErrorCode.ELECTION_NOT_NEEDED
 
 
@@ -577,7 +617,8 @@ def test_known_ends_of_the_absent_are_stated() -> None:
 
 
 def test_preferred_leaders() -> None:
-    """The first replica leads again where it is in sync; the image survives a restatement with its unclean epoch and producer ids."""
+    """The first replica leads again where it is in sync; the image survives a restatement with its unclean epoch
+    and producer ids."""
     house = House()
     key = house.topic()
     house.kill(1)
@@ -585,7 +626,9 @@ def test_preferred_leaders() -> None:
     request = ElectLeadersRequest(ELECT_PREFERRED, None)
 
     def code() -> int:
-        ((result,),) = [topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results]
+        ((result,),) = [
+            topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results
+        ]
         return result.error_code
 
     assert code() == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -612,8 +655,8 @@ def test_producer_ids_are_never_handed_out_twice() -> None:
 
 
 def test_a_copy_that_is_damaged_at_run_time() -> None:
-    """It counts no more, whoever leads, and nothing that was known of it counts for the next one there: that has a new epoch. The last
-    member stays."""
+    """It counts no more, whoever leads, and nothing that was known of it counts for the next one there: that has a
+    new epoch. The last member stays."""
     house = House()
     key = house.topic(min_isr=2)
     house.beat(3, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
@@ -633,8 +676,8 @@ def test_a_copy_that_is_damaged_at_run_time() -> None:
 
 
 def test_a_copy_a_part_of_which_is_damaged() -> None:
-    """Another member leads in its place, once for each that says so, and everybody stays a member. It may lead again when it is all there
-    is, and when it is another one: of another incarnation, or made anew."""
+    """Another member leads in its place, once for each that says so, and everybody stays a member. It may lead
+    again when it is all there is, and when it is another one: of another incarnation, or made anew."""
     house = House()
     key = house.topic(min_isr=2)
 
@@ -663,7 +706,8 @@ def test_a_copy_a_part_of_which_is_damaged() -> None:
 
 
 def test_a_copy_that_could_not_be_made() -> None:
-    """While a member says so, others are elected before it; it leads where there is no other. Once it is there, it is as good as any."""
+    """While a member says so, others are elected before it; it leads where there is no other. Once it is there, it
+    is as good as any."""
     house = House()
     key = house.topic(min_isr=1)
     house.beat(2, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])

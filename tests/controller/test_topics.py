@@ -32,7 +32,8 @@ def create(house: House, *topics: CreatableTopic) -> list[int]:
 
 
 def test_defaults_are_written_down() -> None:
-    """Replication is 3 where there are as many nodes; min.insync.replicas is RF/2 + 1; both it and the durability are recorded."""
+    """Replication is 3 where there are as many nodes; min.insync.replicas is RF/2 + 1; both it and the durability
+    are recorded."""
     house = House()
     assert create(house, CreatableTopic("a")) == [0]
     topic = house.image.topic("a")
@@ -115,7 +116,9 @@ def test_nobody_up() -> None:
     house = House()
     house.kill(1, 2, 3)
     assert create(house, CreatableTopic("a")) == [ErrorCode.BROKER_NOT_AVAILABLE]
-    assert create(house, CreatableTopic("b", assignments=[CreatableReplicaAssignment(0, [1])])) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+    assert create(house, CreatableTopic("b", assignments=[CreatableReplicaAssignment(0, [1])])) == [
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    ]
 
 
 def test_validate_only_writes_nothing() -> None:
@@ -139,7 +142,8 @@ def test_a_fenced_broker_is_placed_but_not_in_sync() -> None:
 
 
 def test_placement_spreads_leaders_and_replicas() -> None:
-    """Over any number of brokers, leaders and replicas are spread evenly, and no partition has two copies on one broker."""
+    """Over any number of brokers, leaders and replicas are spread evenly, and no partition has two copies on one
+    broker."""
     for count in range(1, 8):
         brokers = list(range(10, 10 + count))
         for factor in range(1, count + 1):
@@ -152,8 +156,8 @@ def test_placement_spreads_leaders_and_replicas() -> None:
 
 
 def test_topics_begin_on_different_brokers() -> None:
-    """The first replica of each new topic is on the broker after the one where the last topic ended, so that topics of one partition
-    share the leaders out."""
+    """The first replica of each new topic is on the broker after the one where the last topic ended, so that topics
+    of one partition share the leaders out."""
     house = House()
     assert create(house, *(CreatableTopic(name) for name in "abcdef")) == [0] * 6
     leaders = [topic.partitions[0].replicas[0] for name in "abcdef" if (topic := house.image.topic(name)) is not None]
@@ -173,7 +177,12 @@ def test_deleting() -> None:
     house = House()
     create(house, CreatableTopic("a"), CreatableTopic("b"))
     topic_id = house.image.topic_ids["b"]
-    wanted = [DeleteTopicState("a"), DeleteTopicState(None, topic_id), DeleteTopicState("a"), DeleteTopicState(None, topic_id)]
+    wanted = [
+        DeleteTopicState("a"),
+        DeleteTopicState(None, topic_id),
+        DeleteTopicState("a"),
+        DeleteTopicState(None, topic_id),
+    ]
     response = house.controller.delete_topics(DeleteTopicsRequest(wanted))
     codes = [result.error_code for result in response.responses]
     assert codes == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
@@ -190,7 +199,10 @@ def test_describing() -> None:
     assert [broker.node_id for broker in found.brokers] == [1, 2]
     assert found.topics[0].partitions[0].offline_replicas == [3]
     asked = metadata(house.image, MetadataRequest([MetadataRequestTopic("nope"), MetadataRequestTopic(None, "x")]), "c")
-    assert [topic.error_code for topic in asked.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
+    assert [topic.error_code for topic in asked.topics] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
     by_id = metadata(house.image, MetadataRequest([MetadataRequestTopic(None, house.image.topic_ids["a"])]), "c")
     assert by_id.topics[0].name == "a"
     described = describe_topics(house.image, DescribeTopicPartitionsRequest(["a", "nope"]))
@@ -198,7 +210,9 @@ def test_describing() -> None:
     assert len(described.topics[0].partitions) == 2
     settings = describe_configs(
         house.image,
-        DescribeConfigsRequest([DescribeConfigsResource(RESOURCE_TOPIC, "a"), DescribeConfigsResource(RESOURCE_TOPIC, "nope")]),
+        DescribeConfigsRequest(
+            [DescribeConfigsResource(RESOURCE_TOPIC, "a"), DescribeConfigsResource(RESOURCE_TOPIC, "nope")]
+        ),
     )
     values = {one.name: one.value for one in settings.results[0].configs}
     assert (values["durability"], values["min.insync.replicas"], values["segment.bytes"]) == ("sync", "2", str(1 << 30))

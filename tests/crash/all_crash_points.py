@@ -1,6 +1,8 @@
-"""Every workload of the crash layer by its name, with its check and how much there is of it; what ``make soak`` goes through.
+"""Every workload of the crash layer by its name, with its check and how much there is of it; what ``make soak``
+goes through.
 
-Each can be done in parts: the calls whose number leaves the same rest. A failure names the line of Python that replays its part.
+Each can be done in parts: the calls whose number leaves the same rest. A failure names the line of Python that
+replays its part.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ from tests.log.support import CLOCK
 DAMAGES: Final = 80
 """Power losses at each call, beside the kills."""
 THOROUGH: Final = 0.002
-"""So many of all states are crashed again at every call of their recovery; of each call, one state is at one of them."""
+"""So many of all states are crashed again at every call of their recovery; of each call, one state is at one of
+them."""
 AGAIN: Final = 0.3
 """So many of the recovered logs live on, and lose power once more."""
 
 
 class Workload(NamedTuple):
-    """``check``: of what a crash left; ``check_refused``: of what refused calls left. ``recover``: open it, and close it or not."""
+    """``check``: of what a crash left; ``check_refused``: of what refused calls left. ``recover``: open it, and
+    close it or not."""
 
     life: Callable[[SimDisk, list[Any]], None]
     check: Callable[[SimDisk, Sequence[Any]], None]
@@ -112,7 +116,9 @@ def count_calls(name: str) -> int:
     return disk.calls
 
 
-def crash(name: str, seed: int, part: int, parts: int, *, damages: int = DAMAGES, known: set[bytes] | None = None) -> CrashReport:
+def crash(
+    name: str, seed: int, part: int, parts: int, *, damages: int = DAMAGES, known: set[bytes] | None = None
+) -> CrashReport:
     """A part of the crash points; the end of the workload goes with the first."""
     one = WORKLOADS[name]
     return crash_points(

@@ -1,8 +1,10 @@
-"""Lives of a log root that tell what they try and what they promise, and a check that holds what is left to all of it.
+"""Lives of a log root that tell what they try and what they promise, and a check that holds what is left to all of
+it.
 
-Stricter than the facts of ``workloads``: a life also tells each content that the log may have, so that the check knows every byte that
-may be there, and each watermark before readers are shown it. The check reads beside the crashed folder before anybody repairs it,
-compares what recovery cut with what it kept, and lets the recovered log live, acknowledge and lose power once more.
+Stricter than the facts of ``workloads``: a life also tells each content that the log may have, so that the check
+knows every byte that may be there, and each watermark before readers are shown it. The check reads beside the
+crashed folder before anybody repairs it, compares what recovery cut with what it kept, and lets the recovered log
+live, acknowledge and lose power once more.
 """
 
 from __future__ import annotations
@@ -35,13 +37,15 @@ Content = tuple[tuple[int, bytes], ...]
 
 
 class Fact(NamedTuple):
-    """Told before it is done (``tried``, ``showing``, ``cut``, ``removing``, ``configuring``) or once it is (the others).
+    """Told before it is done (``tried``, ``showing``, ``cut``, ``removing``, ``configuring``) or once it is (the
+    others).
 
-    ``made``: the partition is there. ``tried``: the log may have ``content`` from now on. ``acked``: what ``content`` has below ``end``
-    survives what the durability says; ``synced``: it survives power loss in any case. ``showing``: readers may see below ``end``.
-    ``cut``: of what was promised, that above ``end`` may go. ``removing``: the partition may go. ``configured``: segment.bytes is
-    ``end``. ``failed``: the disk refused, and the page cache is not what it has. ``starting``: the log may begin at up to ``end``;
-    ``started``: it does not begin below, whatever happens.
+    ``made``: the partition is there. ``tried``: the log may have ``content`` from now on. ``acked``: what
+    ``content`` has below ``end`` survives what the durability says; ``synced``: it survives power loss in any case.
+    ``showing``: readers may see below ``end``. ``cut``: of what was promised, that above ``end`` may go.
+    ``removing``: the partition may go. ``configured``: segment.bytes is ``end``. ``failed``: the disk refused, and
+    the page cache is not what it has. ``starting``: the log may begin at up to ``end``; ``started``: it does not
+    begin below, whatever happens.
     """
 
     kind: str
@@ -192,7 +196,8 @@ class Life:
 
 
 def sync_log(disk: SimDisk, facts: list[Fact]) -> None:
-    """``sync``: a leader's batches over several segments, acknowledged in groups; then a follower, cut twice; checkpoints on the way."""
+    """``sync``: a leader's batches over several segments, acknowledged in groups; then a follower, cut twice;
+    checkpoints on the way."""
     life = Life(disk, facts, "sync")
     life.lead(0)
     for number in range(12):
@@ -215,7 +220,8 @@ def sync_log(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 def os_log(disk: SimDisk, facts: list[Fact]) -> None:
-    """``os``: a leader's batches acknowledged at once, some synced; then a follower, cut, whose watermark follows."""
+    """``os``: a leader's batches acknowledged at once, some synced; then a follower, cut, whose watermark
+    follows."""
     life = Life(disk, facts, "os")
     life.lead(0)
     for number in range(9):
@@ -239,7 +245,8 @@ def os_log(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 def cycles(disk: SimDisk, facts: list[Fact]) -> None:
-    """Clean stops and starts, an end that was none, a second topic made and removed, new settings, a log begun anew."""
+    """Clean stops and starts, an end that was none, a second topic made and removed, new settings, a log begun
+    anew."""
     for number in range(3):
         life = Life(disk, facts, "sync", seed=number)
         life.lead(life.log.epochs.latest + 1)
@@ -277,7 +284,8 @@ def cycles(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 def stubborn(disk: SimDisk, facts: list[Fact]) -> None:
-    """``os``: appends that try again, with less, when the disk has no room, and go on unless the log says that it cannot."""
+    """``os``: appends that try again, with less, when the disk has no room, and go on unless the log says that it
+    cannot."""
     life = Life(disk, facts, "os", segment_size=1024)
     for number in range(14):
         for size in (90, 90, 20):
@@ -311,7 +319,8 @@ def replaced(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 def retained(disk: SimDisk, facts: list[Fact]) -> None:
-    """``os``: old segments go by size, with and without delay, then all of them by age; a kill and a clean stop in between."""
+    """``os``: old segments go by size, with and without delay, then all of them by age; a kill and a clean stop in
+    between."""
     life = Life(disk, facts, "os", segment_size=1024, retention_bytes=1500, file_delete_delay_ms=0)
     life.lead(0)
     for number in range(16):
@@ -340,7 +349,8 @@ def retained(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 def deleted(disk: SimDisk, facts: list[Fact]) -> None:
-    """``sync``: records are deleted within a batch, at a segment's beginning and up to the end; a follower is cut below the start."""
+    """``sync``: records are deleted within a batch, at a segment's beginning and up to the end; a follower is cut
+    below the start."""
     life = Life(disk, facts, "sync", segment_size=1024, file_delete_delay_ms=0)
     life.lead(0)
     for number in range(9):
@@ -365,8 +375,18 @@ def deleted(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 def rolls(disk: SimDisk, facts: list[Fact]) -> None:
-    """``sync``: segments of reserved room are closed by time, by a full index and by size; the last one is trimmed."""
-    life = Life(disk, facts, "sync", segment_size=2000, preallocate=True, segment_index_bytes=36, segment_ms=5000, segment_jitter_ms=500)
+    """``sync``: segments of reserved room are closed by time, by a full index and by size; the last one is
+    trimmed."""
+    life = Life(
+        disk,
+        facts,
+        "sync",
+        segment_size=2000,
+        preallocate=True,
+        segment_index_bytes=36,
+        segment_ms=5000,
+        segment_jitter_ms=500,
+    )
     life.lead(0)
     for number in range(14):
         life.append(1, size=120 + 300 * (number % 5 == 4), timestamp=1000 + 700 * number)
@@ -388,7 +408,8 @@ class Crowd(LogRoot):
 
 
 def crowd(disk: SimDisk, facts: list[Fact]) -> None:
-    """``sync``: several partitions, known from the summary of a clean stop and opened when they are asked for; some never are."""
+    """``sync``: several partitions, known from the summary of a clean stop and opened when they are asked for; some
+    never are."""
     life = Life(disk, facts, "sync", root_class=Crowd)
     life.lead(0)
     others = [TopicPartition("t", number) for number in range(1, 5)]
@@ -441,7 +462,18 @@ def mended(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 Workload = Callable[[SimDisk, list[Fact]], None]
-LIVES: Final[tuple[Workload, ...]] = (sync_log, os_log, cycles, stubborn, replaced, retained, deleted, rolls, crowd, mended)
+LIVES: Final[tuple[Workload, ...]] = (
+    sync_log,
+    os_log,
+    cycles,
+    stubborn,
+    replaced,
+    retained,
+    deleted,
+    rolls,
+    crowd,
+    mended,
+)
 DURABILITY: Final[dict[Workload, str]] = {
     replaced: "os",
     sync_log: "sync",
@@ -473,10 +505,14 @@ def check(disk: SimDisk, facts: Sequence[Fact], durability: str, *, again: float
             assert root.logs.get(key) is not None or key in root.damaged
         assert not root.damaged, f"damaged: {root.damaged}"
         if log is None:
-            assert not any(fact.kind == "made" for fact in facts) or any(fact.kind == "removing" for fact in facts), "the partition is gone"
+            assert not any(fact.kind == "made" for fact in facts) or any(fact.kind == "removing" for fact in facts), (
+                "the partition is gone"
+            )
             return
         start = log.start_offset
-        assert start <= log.high_watermark <= log.flushed_offset or (durability == "os" and log.high_watermark <= log.end_offset)
+        assert start <= log.high_watermark <= log.flushed_offset or (
+            durability == "os" and log.high_watermark <= log.end_offset
+        )
         content = content_of(raw(log))
         _check_content(content, facts, start, "the log")
         _check_start(start, facts)
@@ -560,7 +596,9 @@ def _check_start(start: int, facts: Sequence[Fact]) -> None:
     assert lowest <= start <= highest, f"the log begins at {start}, not from {lowest} to {highest}"
 
 
-def _check_promises(disk: SimDisk, content: Content, facts: Sequence[Fact], durability: str, poisoned: bool, start: int) -> None:
+def _check_promises(
+    disk: SimDisk, content: Content, facts: Sequence[Fact], durability: str, poisoned: bool, start: int
+) -> None:
     floor = None  # of what was promised, all below the lowest cut announced since
     survived = _survived(disk, facts) and not poisoned
     for fact in reversed(facts):
@@ -584,7 +622,9 @@ def _check_config(segment_size: int, facts: Sequence[Fact]) -> None:
         elif fact.kind == "configuring":
             possible.add(fact.end)
     if any(fact.kind == "configured" for fact in facts):
-        assert segment_size in possible, f"the settings went back: segment.bytes is {segment_size}, not one of {sorted(possible)}"
+        assert segment_size in possible, (
+            f"the settings went back: segment.bytes is {segment_size}, not one of {sorted(possible)}"
+        )
 
 
 def begins(whole: Content, part: Content, start: int) -> bool:
@@ -616,17 +656,22 @@ def _log_files(disk: SimDisk) -> dict[str, bytes]:
     if disk.stat(FOLDER) is None:
         return {}
     return {
-        name: bytes_of(disk, f"{FOLDER}/{name}") for name in disk.list(FOLDER) if name.endswith(LOG_SUFFIX) or name.startswith(TORN_PREFIX)
+        name: bytes_of(disk, f"{FOLDER}/{name}")
+        for name in disk.list(FOLDER)
+        if name.endswith(LOG_SUFFIX) or name.startswith(TORN_PREFIX)
     }
 
 
 def _check_kept(disk: SimDisk, before: dict[str, bytes], start: int) -> None:
-    """What left a log file is in a file beside it, to the byte; zeros need not be, nor what lies below the log's start."""
+    """What left a log file is in a file beside it, to the byte; zeros need not be, nor what lies below the log's
+    start."""
     after = _log_files(disk)
     kept = [data for name, data in after.items() if name.startswith(TORN_PREFIX)]
     for name, data in before.items():
         now = after.get(name, b"")
-        if name.endswith(".tmp") or (name.endswith(LOG_SUFFIX) and name not in after and data and content_end(data) <= start):
+        if name.endswith(".tmp") or (
+            name.endswith(LOG_SUFFIX) and name not in after and data and content_end(data) <= start
+        ):
             continue
         assert data.startswith(now), f"recovery changed {name}"
         gone = data[len(now) :]

@@ -1,7 +1,8 @@
-"""A fault during the recovery from a fault: power is lost, and then the disk refuses a call to whoever opens what is left.
+"""A fault during the recovery from a fault: power is lost, and then the disk refuses a call to whoever opens what
+is left.
 
-``crash_points`` crashes recoveries again, and ``error_points`` refuses the calls of a workload that begins with nothing; this is what is
-left between them.
+``crash_points`` crashes recoveries again, and ``error_points`` refuses the calls of a workload that begins with
+nothing; this is what is left between them.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ def refused_recoveries(
     known: set[bytes] | None = None,
     replay: str = "",
 ) -> RecoveryReport:
-    """Lose power before each call of ``life`` that changes something, refuse each call of ``recover`` once or for ever, with an error that
-    the seed draws, and ``check`` what that leaves: as after a kill, and after one more loss of power.
+    """Lose power before each call of ``life`` that changes something, refuse each call of ``recover`` once or for
+    ever, with an error that the seed draws, and ``check`` what that leaves: as after a kill, and after one more
+    loss of power.
 
-    ``recover`` may end with any :class:`PyreplogError`, and only with one. ``every``, ``first``, ``known``, ``replay``: as those of
-    ``crash_points``. Raises :class:`CrashFailure` at the first that fails.
+    ``recover`` may end with any :class:`PyreplogError`, and only with one. ``every``, ``first``, ``known``,
+    ``replay``: as those of ``crash_points``. Raises :class:`CrashFailure` at the first that fails.
     """
     report = RecoveryReport()
     seen = set() if known is None else known
@@ -62,7 +64,9 @@ def refused_recoveries(
             left = machine.crash(chance)
             _refuse_each(left, recover, check, tuple(facts), chance, report, seen)
         except Exception as caught:
-            raise CrashFailure(f"seed {seed}, power lost before call {call}, then {caught}. Replay: {replay}") from caught
+            raise CrashFailure(
+                f"seed {seed}, power lost before call {call}, then {caught}. Replay: {replay}"
+            ) from caught
         finally:
             machine.observer = before
 

@@ -63,7 +63,8 @@ def test_a_torn_header_is_no_old_message(left: int) -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_what_was_truncated_does_not_come_back_between_what_follows(durability: str) -> None:
-    """After a truncation, power loss leaves the old log or a beginning of the new one: never old batches in the place of new ones."""
+    """After a truncation, power loss leaves the old log or a beginning of the new one: never old batches in the
+    place of new ones."""
     disk, log = fresh(LogConfig(segment_bytes=100_000, index_interval_bytes=100, durability=durability))  # type: ignore[arg-type]
     follow(log, 0, count=6, tag=b"a")
     sync(disk, log)
@@ -73,12 +74,16 @@ def test_what_was_truncated_does_not_come_back_between_what_follows(durability: 
     new = raw(log)
     for seed in range(200):
         left = raw(reopen(disk.crash(Random(seed)), PATH, same_boot=False))
-        assert old.startswith(left) or new.startswith(left), (seed, [(one.base_offset, one.leader_epoch) for one in split(left)])
+        assert old.startswith(left) or new.startswith(left), (
+            seed,
+            [(one.base_offset, one.leader_epoch) for one in split(left)],
+        )
 
 
 @pytest.mark.parametrize(("kind", "name"), [("create", "*.log"), ("create", "*.timeindex"), ("write", "*index")])
 def test_a_roll_that_found_no_room_leaves_nothing_behind(kind: str, name: str) -> None:
-    """Where a new segment did not fit on the disk, the log goes on in the old one, and every record is found there, also after a kill."""
+    """Where a new segment did not fit on the disk, the log goes on in the old one, and every record is found there,
+    also after a kill."""
     disk, log = fresh()
     for number in range(4):
         log.append_as_leader(batch(2, size=50, tag=b"a%d" % number), 0)
@@ -103,7 +108,8 @@ def test_a_roll_that_found_no_room_leaves_nothing_behind(kind: str, name: str) -
 
 @pytest.mark.parametrize(("kind", "name"), [("sync", "replog.mark"), ("sync_directory", "")])
 def test_a_failed_sync_of_a_roll_poisons(kind: str, name: str) -> None:
-    """A sync that fails for lack of room (as on a file system that allocates late) is a failed sync like any other."""
+    """A sync that fails for lack of room (as on a file system that allocates late) is a failed sync like any
+    other."""
     disk, log = fresh()
     log.append_as_leader(batch(2, size=500), 0)
     disk.fail(kind, f"{PATH}/{name}" if name else PATH, error=errno.ENOSPC)
@@ -116,8 +122,9 @@ def test_a_failed_sync_of_a_roll_poisons(kind: str, name: str) -> None:
 
 
 def test_no_room_half_way_makes_no_copy_incomplete() -> None:
-    """A roll, or a new beginning, that ends half-way for lack of room ends the log; opened again, an ``os`` copy has all it had and is as
-    complete as before. (A full disk is no failed sync: with everybody else away it may be the last copy there is.)"""
+    """A roll, or a new beginning, that ends half-way for lack of room ends the log; opened again, an ``os`` copy
+    has all it had and is as complete as before. (A full disk is no failed sync: with everybody else away it may be
+    the last copy there is.)"""
     for call in ("roll", "new beginning"):
         disk, log = fresh(LogConfig(segment_bytes=1024, index_interval_bytes=100, durability="os"))
         for number in range(4):
@@ -144,7 +151,8 @@ def test_no_room_half_way_makes_no_copy_incomplete() -> None:
 
 
 def test_an_epoch_that_found_no_room_is_written_by_the_next_append() -> None:
-    """Where the epoch history did not fit on the disk, the append is refused, and the next one in that epoch writes it after all."""
+    """Where the epoch history did not fit on the disk, the append is refused, and the next one in that epoch writes
+    it after all."""
     disk, log = fresh()
     log.append_as_leader(batch(4, size=50), 0)
     disk.fail("create", "*epoch*", error=errno.ENOSPC)
@@ -158,7 +166,8 @@ def test_an_epoch_that_found_no_room_is_written_by_the_next_append() -> None:
 
 
 def test_a_reader_skips_nothing_that_a_follower_lost() -> None:
-    """A ``sync`` follower that was told of a high watermark above its flushed end: after power loss a reader sees no hole."""
+    """A ``sync`` follower that was told of a high watermark above its flushed end: after power loss a reader sees
+    no hole."""
     holes = 0
     for seed in range(300):
         disk = SimDisk(Random(seed))
@@ -179,7 +188,8 @@ def test_a_reader_skips_nothing_that_a_follower_lost() -> None:
 
 
 def loses_nothing_in_recovery(killed: SimDisk, want: bytes) -> None:
-    """What a kill left opens with all of ``want``; power loss at any call of that opening leaves a log of its beginning, and no damage."""
+    """What a kill left opens with all of ``want``; power loss at any call of that opening leaves a log of its
+    beginning, and no damage."""
     cuts: list[SimDisk] = []
 
     def during(call: Call) -> None:
@@ -194,8 +204,9 @@ def loses_nothing_in_recovery(killed: SimDisk, want: bytes) -> None:
 
 
 def test_a_lowered_mark_is_durable_before_recovery_goes_by_it() -> None:
-    """A process is killed while it begins its log anew, after the mark was lowered and before that was synced; power fails while what lies
-    above that mark is written again. The mark that then is on the disk is the higher one, and the log below it is whole."""
+    """A process is killed while it begins its log anew, after the mark was lowered and before that was synced;
+    power fails while what lies above that mark is written again. The mark that then is on the disk is the higher
+    one, and the log below it is whole."""
     disk, log = fresh()
     follow(log, 0, count=30)
     sync(disk, log)
@@ -217,7 +228,8 @@ def test_a_lowered_mark_is_durable_before_recovery_goes_by_it() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_mark_whose_sync_failed_is_written_again_before_recovery_goes_by_it(failures: int, seed: int) -> None:
-    """As above, but it was the sync of the lowered mark that failed: a second one would succeed and make nothing durable."""
+    """As above, but it was the sync of the lowered mark that failed: a second one would succeed and make nothing
+    durable."""
     disk, log = fresh()
     disk.random.seed(seed)
     follow(log, 0, count=30)
@@ -252,7 +264,8 @@ def stored(count: int = 8) -> tuple[SimDisk, Log]:
 @pytest.mark.parametrize("position", range(16))
 @pytest.mark.parametrize("victim", [0, 2, 5, 7])
 def test_a_wrong_offset_or_epoch_is_never_served(victim: int, position: int) -> None:
-    """One flipped bit of a batch's base offset, length or leader epoch: the batch is refused with its range, wherever reading begins."""
+    """One flipped bit of a batch's base offset, length or leader epoch: the batch is refused with its range,
+    wherever reading begins."""
     disk, _ = stored()
     good = contents(reopen(disk.snapshot(), PATH, clean=True))
     size = disk.stat(f"{PATH}/00000000000000000000.log")
@@ -350,7 +363,8 @@ def test_offsets_with_gaps_of_the_leader_stay_readable() -> None:
 
 
 def test_a_damaged_log_is_not_taken_for_none() -> None:
-    """Opening the only topic of a folder without naming it fails where that topic is damaged; no second one is made beside it."""
+    """Opening the only topic of a folder without naming it fails where that topic is damaged; no second one is made
+    beside it."""
     disk = SimDisk(Random(1))
     with open_log("data", topic="t", disk=disk, clock=CLOCK) as log:
         log.append_many([b"one", b"two"])
@@ -361,7 +375,9 @@ def test_a_damaged_log_is_not_taken_for_none() -> None:
 
 
 @pytest.mark.parametrize("end", ["flush", "close"])
-def test_gathered_records_that_found_no_room_are_told_by_flush_and_close(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gathered_records_that_found_no_room_are_told_by_flush_and_close(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody may have kept their handles: ``flush`` and ``close`` do not return as if they were there."""
     monkeypatch.setattr(Background, "start", lambda _: None)
     disk = SimDisk(Random(1))
@@ -430,7 +446,8 @@ def broker_takes_over(disk: SimDisk) -> None:
 
 
 def test_a_root_that_a_broker_wrote_to_is_taken_back_after_any_end() -> None:
-    """The marker that tells of the broker goes before the first log is opened: what it told is kept until the last one was."""
+    """The marker that tells of the broker goes before the first log is opened: what it told is kept until the last
+    one was."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, "root", clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, "AbCdEfGhIjKlMnOpQrStUw", SMALL)
@@ -460,7 +477,8 @@ def test_a_root_that_a_broker_wrote_to_is_taken_back_after_any_end() -> None:
 
 
 def test_an_empty_partition_of_a_broker_stays_after_any_end() -> None:
-    """Nobody made it by halves: that somebody else's root is being taken is not forgotten before every partition was opened."""
+    """Nobody made it by halves: that somebody else's root is being taken is not forgotten before every partition
+    was opened."""
     disk = SimDisk(Random(1))
     disk.make_directory("root/u-0")
     put(disk, "root/meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuw\n")

@@ -1,7 +1,7 @@
 """Every end of ten lives of a log root, and every refusal of its disk.
 
-The share that runs by default is drawn by a seed that the output names: ``REPLOG_CRASH_SEED`` sets it. ``-m soak`` runs everything, with
-several seeds (``REPLOG_CRASH_SEEDS``).
+The share that runs by default is drawn by a seed that the output names: ``REPLOG_CRASH_SEED`` sets it. ``-m soak``
+runs everything, with several seeds (``REPLOG_CRASH_SEEDS``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def crashes(
     known: set[bytes] | None = None,
 ) -> CrashReport:
     """Its crash points, or ``part`` of every ``every``-th, but for the states in ``known``."""
-    how = f"crashes({life.__name__}, {seed}, damages={damages}, thorough={thorough}, again={again}, every={every}, part={part})"
+    how = (
+        f"crashes({life.__name__}, {seed}, damages={damages}, thorough={thorough}, again={again}, every={every},"
+        f" part={part})"
+    )
     replay = f'.venv/bin/python -c "from tests.crash.lives import *; from tests.crash.test_lives import *; {how}"'
     return crash_points(
         life,
@@ -64,12 +67,15 @@ def errors(life: Workload, seed: int, *, every: int, first: int) -> CrashReport:
     """Its refused calls."""
     how = f"errors({life.__name__}, {seed}, every={every}, first={first})"
     replay = f'.venv/bin/python -c "from tests.crash.lives import *; from tests.crash.test_lives import *; {how}"'
-    return error_points(life, checking(life, 0.0), seed=seed, errors=ERRORS, damages=1, every=every, first=first, replay=replay)
+    return error_points(
+        life, checking(life, 0.0), seed=seed, errors=ERRORS, damages=1, every=every, first=first, replay=replay
+    )
 
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
 def test_no_end_breaks_a_promise(life: Workload) -> None:
-    """After power loss or a kill at any call, and again while that is repaired: all that was promised is there, and nothing but it."""
+    """After power loss or a kill at any call, and again while that is repaired: all that was promised is there, and
+    nothing but it."""
     tell()
     report = crashes(life, SEED, damages=3, thorough=0.005, again=0.3, every=SHARE.get(life, 3))
     assert report.states > 100
@@ -78,7 +84,8 @@ def test_no_end_breaks_a_promise(life: Workload) -> None:
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
 def test_no_refusal_breaks_a_promise(life: Workload) -> None:
-    """Whichever call the disk refuses, once or for ever: a typed error, a poisoned log after a failed sync, no promise broken."""
+    """Whichever call the disk refuses, once or for ever: a typed error, a poisoned log after a failed sync, no
+    promise broken."""
     tell()
     every = EVERY.get(life, 20)
     report = errors(life, SEED, every=every, first=1 + SEED % every)
@@ -93,7 +100,10 @@ def test_no_end_breaks_a_promise_all(life: Workload, part: int) -> None:
     """The same for many seeds, the repair of every tenth state crashed again at each of its calls."""
     known: set[bytes] = set()
     for seed in range(SEED, SEED + SEEDS):
-        print(crashes(life, seed, damages=20, thorough=0.1, again=1.0, every=PARTS, part=part - seed, known=known), flush=True)
+        print(
+            crashes(life, seed, damages=20, thorough=0.1, again=1.0, every=PARTS, part=part - seed, known=known),
+            flush=True,
+        )
 
 
 @pytest.mark.soak

@@ -30,7 +30,8 @@ def checking(durability: str) -> Callable[[SimDisk, Sequence[Fact]], None]:
 
 @pytest.mark.parametrize(("life", "durability"), LIVES)
 def test_no_crash_loses_what_was_promised(life: Callable[[SimDisk, list[Fact]], None], durability: str) -> None:
-    """After power loss or a kill at any call, and again during recovery, everything promised is there and the log goes on."""
+    """After power loss or a kill at any call, and again during recovery, everything promised is there and the log
+    goes on."""
     tell()
     report = crash_points(life, checking(durability), seed=SEED, damages=12, replay=REPLAY)
     assert report.states > 1000
@@ -42,6 +43,13 @@ def test_no_refused_call_loses_what_was_promised(life: Callable[[SimDisk, list[F
     """Whichever call the disk refuses, once or for ever, what was promised before is there after the next start."""
     tell()
     report = error_points(
-        life, checking(durability), seed=SEED, errors=ERRORS, damages=1, every=EVERY, first=1 + SEED % EVERY, replay=REPLAY
+        life,
+        checking(durability),
+        seed=SEED,
+        errors=ERRORS,
+        damages=1,
+        every=EVERY,
+        first=1 + SEED % EVERY,
+        replay=REPLAY,
     )
     assert report.errors > 50

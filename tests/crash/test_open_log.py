@@ -1,6 +1,8 @@
-"""Crash points and failing calls of ``open_log``: what ``append``, ``append_many`` and a handle's ``result()`` promised is there.
+"""Crash points and failing calls of ``open_log``: what ``append``, ``append_many`` and a handle's ``result()``
+promised is there.
 
-The background thread is kept from starting (the simulated disk has one thread): whoever waits does the work, as it may be at any time.
+The background thread is kept from starting (the simulated disk has one thread): whoever waits does the work, as it
+may be at any time.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ def life(disk: SimDisk, promises: list[Promise], *, durability: Durability) -> N
 
 
 def check(disk: SimDisk, promises: Sequence[Promise], *, durability: Durability, power_too: bool = True) -> None:
-    """Every promised record is where it was promised; whatever else is there was handed over; the log takes more."""
+    """Every promised record is where it was promised; whatever else is there was handed over; the log takes
+    more."""
     handed = {value for promise in promises for value in promise.values}
     survived = disk.boot_id("") == SimDisk().boot_id("")
     try:
@@ -106,7 +109,9 @@ def check(disk: SimDisk, promises: Sequence[Promise], *, durability: Durability,
         assert set(values) <= handed, "what nobody appended"
         for promise in promises:
             if promise.acked and (survived or durability == "sync"):
-                assert tuple(values[promise.offset : promise.offset + len(promise.values)]) == promise.values, f"lost at {promise.offset}"
+                assert tuple(values[promise.offset : promise.offset + len(promise.values)]) == promise.values, (
+                    f"lost at {promise.offset}"
+                )
     finally:
         left(log)
     onward = disk.snapshot()
@@ -147,14 +152,16 @@ def refusals(durability: Durability, seed: int, *, every: int) -> int:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_no_end_loses_what_was_acknowledged(durability: Durability) -> None:
-    """Power loss or a kill at any call loses no acknowledged record, alters none, and shows a reader nothing else."""
+    """Power loss or a kill at any call loses no acknowledged record, alters none, and shows a reader nothing
+    else."""
     tell()
     assert crashes(durability, SEED, damages=4, every=3) > 200
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_no_refused_call_loses_what_was_acknowledged(durability: Durability) -> None:
-    """Whichever call the disk refuses, once or for ever: an error of this library, and what was acknowledged before is there."""
+    """Whichever call the disk refuses, once or for ever: an error of this library, and what was acknowledged before
+    is there."""
     tell()
     assert refusals(durability, SEED, every=15) > 60
 

@@ -1,4 +1,5 @@
-"""Bugs of durability put in on purpose: crash points or failing calls find each, for the right reason; without it the same run passes."""
+"""Bugs of durability put in on purpose: crash points or failing calls find each, for the right reason; without it
+the same run passes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ REAL_WRITE_AT: Final = SimFile.write_at
 def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: bool = True, naming: bool = True) -> None:
     """Small files replaced by other steps."""
 
-    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True, reserve_in: str = "") -> None:
+    def replace(
+        disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True, reserve_in: str = ""
+    ) -> None:
         temporary = path if in_place else path + ".tmp"
         file = disk.create(temporary) if disk.stat(temporary) is None else disk.open(temporary, write=True)
         file.truncate(0)
@@ -48,7 +51,11 @@ def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: boo
 
 def checksum_not_checked_on_recovery(patch: pytest.MonkeyPatch) -> None:
     """Recovery believes headers."""
-    patch.setattr(loader, "scan_segment", lambda *arguments, **options: scan_segment(*arguments, **{**options, "check_crc": False}))
+    patch.setattr(
+        loader,
+        "scan_segment",
+        lambda *arguments, **options: scan_segment(*arguments, **{**options, "check_crc": False}),
+    )
 
 
 def mark_advanced_before_the_sync(patch: pytest.MonkeyPatch) -> None:
@@ -143,7 +150,9 @@ def _crashes(life: Workload) -> None:
 
 
 def _many_crashes(life: Workload) -> None:
-    crash_points(life, partial(check, durability=DURABILITY[life], again=0.0), seed=1, damages=30, compound=0, kills=False)
+    crash_points(
+        life, partial(check, durability=DURABILITY[life], again=0.0), seed=1, damages=30, compound=0, kills=False
+    )
 
 
 def _refusals(life: Workload) -> None:
@@ -187,7 +196,15 @@ def start_not_durable_before_removal(patch: pytest.MonkeyPatch) -> None:
 
 
 def _removals(life: Workload) -> None:
-    crash_points(life, partial(check, durability=DURABILITY[life], again=0.0), seed=2, damages=6, compound=1, kills=False, every=4)
+    crash_points(
+        life,
+        partial(check, durability=DURABILITY[life], again=0.0),
+        seed=2,
+        damages=6,
+        compound=1,
+        kills=False,
+        every=4,
+    )
 
 
 BUGS: Final[list[tuple[Patch, Callable[[Workload], None], Workload, str]]] = [
@@ -209,7 +226,9 @@ BUGS: Final[list[tuple[Patch, Callable[[Workload], None], Workload, str]]] = [
 
 
 @pytest.mark.parametrize(("bug", "run", "life", "message"), BUGS, ids=[bug.__name__ for bug, *_ in BUGS])
-def test_it_is_caught(bug: Patch, run: Callable[[Workload], None], life: Workload, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_caught(
+    bug: Patch, run: Callable[[Workload], None], life: Workload, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some state breaks a promise, and the check says which."""
     bug(monkeypatch)
     with pytest.raises(CrashFailure) as caught:

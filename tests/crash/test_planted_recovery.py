@@ -1,5 +1,5 @@
-"""Bugs of recovery put in on purpose, by their numbers in the list of planted bugs (docs/internals/faults.md): each is found by the same
-flips, crash points or failing calls that pass without it."""
+"""Bugs of recovery put in on purpose, by their numbers in the list of planted bugs (docs/internals/faults.md): each
+is found by the same flips, crash points or failing calls that pass without it."""
 
 from __future__ import annotations
 
@@ -87,13 +87,16 @@ def _no_room_before_a_roll() -> None:
 
 
 def _an_old_segment_comes_back() -> None:
-    """A segment from before a truncation is back in the place of the one that followed: its batches are whole, at the right offsets."""
+    """A segment from before a truncation is back in the place of the one that followed: its batches are whole, at
+    the right offsets."""
     disk = SimDisk(Random(1))
     disk.make_directory(ROOT)
     log = create(disk, FOLDER, LogConfig(segment_bytes=1100, index_interval_bytes=100))
     for epoch in (9, 7):  # of 9 the history will know nothing any more
         while log.end_offset < 12:
-            log.append_as_follower([bytes(batch(2, size=200, base_offset=log.end_offset, leader_epoch=0 if log.end_offset < 4 else epoch))])
+            log.append_as_follower(
+                [bytes(batch(2, size=200, base_offset=log.end_offset, leader_epoch=0 if log.end_offset < 4 else epoch))]
+            )
         name = f"{FOLDER}/{log.segments()[-1][0]:020d}.log"
         if epoch == 9:
             old = bytes_of(disk, name)
@@ -122,7 +125,8 @@ def _a_close_that_fails() -> None:
 
 
 def _a_life_after_a_clean_stop() -> None:
-    """Power loss takes what an ``os`` log acknowledged after a clean stop: the replica knows that it may miss something."""
+    """Power loss takes what an ``os`` log acknowledged after a clean stop: the replica knows that it may miss
+    something."""
     disk = SimDisk(Random(1))
     for life in range(2):
         owner = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(life))
@@ -163,8 +167,8 @@ int main(int count, char **arguments) {
 
 @pytest.mark.parametrize("planted", [False, True], ids=["right", "caught"])
 def test_17_a_length_believed_before_it_is_compared(planted: bool, tmp_path: Path) -> None:
-    """The kernel that reads a batch by the length it says, before comparing that with what is there: a batch cut off at the end of
-    readable memory ends the program; without the bug it is called cut off at every length."""
+    """The kernel that reads a batch by the length it says, before comparing that with what is there: a batch cut
+    off at the end of readable memory ends the program; without the bug it is called cut off at every length."""
     compiler = shutil.which("cc")
     if compiler is None or not KERNELS.is_dir():
         pytest.skip("SKIPPED FAULT RIG: no C compiler, or no sources")
@@ -177,10 +181,14 @@ def test_17_a_length_believed_before_it_is_compared(planted: bool, tmp_path: Pat
         (tmp_path / "batch.c").write_text(source.replace(check_of_length, "return STATUS_OK;"))
     (tmp_path / "edge.c").write_text(AT_THE_EDGE)
     sources = [str(tmp_path / f"{name}.c") for name in ("edge", "segment", "batch", "legacy", "crc32c")]
-    subprocess.run([compiler, "-std=gnu11", "-O1", "-o", str(tmp_path / "edge"), *sources], check=True, capture_output=True)
+    subprocess.run(
+        [compiler, "-std=gnu11", "-O1", "-o", str(tmp_path / "edge"), *sources], check=True, capture_output=True
+    )
     (tmp_path / "batch").write_bytes(batch(3, size=400))
     # A sanitizer in it would take the signal for itself.
-    ended = subprocess.run([str(tmp_path / "edge"), str(tmp_path / "batch")], env={**os.environ, "LD_PRELOAD": ""}, check=False)
+    ended = subprocess.run(
+        [str(tmp_path / "edge"), str(tmp_path / "batch")], env={**os.environ, "LD_PRELOAD": ""}, check=False
+    )
     assert ended.returncode == (-signal.SIGSEGV if planted else 0)
 
 
@@ -247,7 +255,11 @@ class _Forgiving:
 
 def header_not_in_the_checksum(patch: pytest.MonkeyPatch) -> None:
     """Recovery's checksum covers the records of a batch and not its header."""
-    patch.setattr(loader, "scan_segment", lambda file, *arguments, **options: scan_segment(_Forgiving(file), *arguments, **options))  # type: ignore[arg-type]
+    patch.setattr(
+        loader,
+        "scan_segment",
+        lambda file, *arguments, **options: scan_segment(_Forgiving(file), *arguments, **options),  # type: ignore[arg-type]
+    )
 
 
 def cut_below_the_mark(patch: pytest.MonkeyPatch) -> None:
@@ -300,12 +312,17 @@ def zeros_taken_for_records(patch: pytest.MonkeyPatch) -> None:
         return scan if any(rest) else _Zeros(scan, segment.size)
 
     real_set: Callable[..., None] = Segment.set_scanned
-    patch.setattr(Segment, "set_scanned", lambda segment, scan, **options: real_set(segment, getattr(scan, "_scan", scan), **options))
+    patch.setattr(
+        Segment,
+        "set_scanned",
+        lambda segment, scan, **options: real_set(segment, getattr(scan, "_scan", scan), **options),
+    )
     patch.setattr(loader.Loader, "_scan_one", scan_one)
 
 
 def a_boot_noted_too_early(patch: pytest.MonkeyPatch) -> None:
-    """The incarnation names this boot while logs are still as the last one left them: a second recovery takes them for a kill's."""
+    """The incarnation names this boot while logs are still as the last one left them: a second recovery takes them
+    for a kill's."""
 
     def write(disk: Disk, path: str, incarnation: Incarnation) -> None:
         write_incarnation(disk, path, incarnation._replace(boot_id=disk.boot_id("")))
@@ -351,7 +368,9 @@ ALONE: Final = (12, 13, 14, 19, 21, 22, 24, 25)
 """Whose run is not a test of its own, which passes."""
 
 
-@pytest.mark.parametrize(("bug", "run", "message"), [bug[1:] for bug in BUGS], ids=[f"{number}-{bug.__name__}" for number, bug, *_ in BUGS])
+@pytest.mark.parametrize(
+    ("bug", "run", "message"), [bug[1:] for bug in BUGS], ids=[f"{number}-{bug.__name__}" for number, bug, *_ in BUGS]
+)
 def test_it_is_caught(bug: Patch, run: Run, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What looks for it finds it, and says so."""
     bug(monkeypatch)
@@ -361,7 +380,9 @@ def test_it_is_caught(bug: Patch, run: Run, message: str, monkeypatch: pytest.Mo
     assert re.search(message, said, re.DOTALL), said
 
 
-@pytest.mark.parametrize("run", [bug[2] for bug in BUGS if bug[0] in ALONE], ids=[str(bug[0]) for bug in BUGS if bug[0] in ALONE])
+@pytest.mark.parametrize(
+    "run", [bug[2] for bug in BUGS if bug[0] in ALONE], ids=[str(bug[0]) for bug in BUGS if bug[0] in ALONE]
+)
 def test_without_it_the_same_passes(run: Run) -> None:
     """The code as it is breaks nothing."""
     run()

@@ -1,4 +1,5 @@
-"""Stop a log at every call to the disk: what it knows of producers and transactions afterwards is what its batches say."""
+"""Stop a log at every call to the disk: what it knows of producers and transactions afterwards is what its batches
+say."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ REPLAY = f"REPLOG_CRASH_SEED={SEED} .venv/bin/python -m pytest tests/crash/test_
 
 
 def life(disk: SimDisk, _: list[int]) -> None:
-    """Producers and transactions over several segments, a truncation, what is written differently in its place, and a clean stop."""
+    """Producers and transactions over several segments, a truncation, what is written differently in its place, and
+    a clean stop."""
     root = open_root(disk)
     log = get(root, "os")
     log.become_leader(0)
@@ -63,7 +65,9 @@ def batches_say(log: Log) -> tuple[bytes, dict[int, list[AbortedRange]]]:
         for one in producer_batches((segment,), segment.base_offset, 2**63 - 1):
             done = table.note(one, one.base_offset)
             if done is not None and done.aborted:
-                found.append(AbortedRange(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset))
+                found.append(
+                    AbortedRange(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset)
+                )
     return format_producers(table), aborted
 
 
@@ -82,7 +86,10 @@ def check(disk: SimDisk, _: Sequence[int]) -> None:
             assert offset <= log.end_offset
         if attempt == 0:
             log.truncate_to(log.end_offset * 2 // 3)
-            assert (format_producers(log.producers.table), log.last_stable_offset <= log.end_offset) == (batches_say(log)[0], True)
+            assert (format_producers(log.producers.table), log.last_stable_offset <= log.end_offset) == (
+                batches_say(log)[0],
+                True,
+            )
         root.close(clean=attempt == 0)
 
 
@@ -96,7 +103,9 @@ def test_no_crash_makes_it_wrong() -> None:
 def test_no_refused_call_makes_it_wrong() -> None:
     """Whichever call the disk refuses, once or for ever."""
     tell()
-    report = error_points(life, check, seed=SEED, errors=ERRORS, damages=1, every=11, first=1 + SEED % 11, replay=REPLAY)
+    report = error_points(
+        life, check, seed=SEED, errors=ERRORS, damages=1, every=11, first=1 + SEED % 11, replay=REPLAY
+    )
     assert report.errors > 20
 
 
@@ -113,7 +122,8 @@ BUGS: dict[str, tuple[str, Callable[..., object]]] = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted bug 23 and its kin: state that is not rebuilt, kept over a cut, or taken from where the log may have lost something."""
+    """Planted bug 23 and its kin: state that is not rebuilt, kept over a cut, or taken from where the log may have
+    lost something."""
     monkeypatch.setattr(ProducerState, *BUGS[bug])
     with pytest.raises(CrashFailure):
         crash_points(life, check, seed=4, damages=2, compound=0, every=3)

@@ -23,7 +23,8 @@ ENOUGH: Final = 40
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_no_refused_call_of_a_recovery_breaks_a_promise(name: str) -> None:
-    """Each of its calls fails, once or for ever, with an error that the seed draws: a typed error, and nothing is lost."""
+    """Each of its calls fails, once or for ever, with an error that the seed draws: a typed error, and nothing is
+    lost."""
     tell()
     parts = count_calls(name)
     refusals = 0

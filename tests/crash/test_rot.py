@@ -1,7 +1,8 @@
-"""Rot in a small root that was closed in order: flips of every small file (a half, drawn by seed), every length, every file gone.
+"""Rot in a small root that was closed in order: flips of every small file (a half, drawn by seed), every length,
+every file gone.
 
-Whatever is damaged, opening for writing and reading beside give the records that were written, a beginning of them where nothing vouches
-for more, or an error of this library; never anything else.
+Whatever is damaged, opening for writing and reading beside give the records that were written, a beginning of them
+where nothing vouches for more, or an error of this library; never anything else.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def make(*, clean: bool) -> tuple[SimDisk, Content, dict[int, object]]:
     for number in range(12):
         if number == 7:
             log.become_leader(2)
-        log.append_as_leader(batch(1, size=100, timestamp=1000 + 10 * (number if number != 8 else 3)), log.epochs.latest)
+        log.append_as_leader(
+            batch(1, size=100, timestamp=1000 + 10 * (number if number != 8 else 3)), log.epochs.latest
+        )
     sync(disk, log)
     log.advance_high_watermark(log.end_offset)
     log.write_mark()
@@ -87,13 +90,16 @@ def rotten(disk: SimDisk, path: str, *, bits: int = 8, share: int = 1) -> Iterat
 
 
 def look(disk: SimDisk, content: Content, answers: dict[int, object] | None) -> tuple[str, str]:
-    """What a reader and then a writer find: ``whole``, ``part`` or the error's name, each. Anything wrong is an AssertionError."""
+    """What a reader and then a writer find: ``whole``, ``part`` or the error's name, each. Anything wrong is an
+    AssertionError."""
     try:
         reader = open_readers(disk, ROOT).get(KEY)
         if reader is None:
             seen = "none"
         else:
-            found = content_of(b"".join(bytes(one.data) for one in reader.batches(reader.start_offset, reader.end_offset)))
+            found = content_of(
+                b"".join(bytes(one.data) for one in reader.batches(reader.start_offset, reader.end_offset))
+            )
             assert found == content[: len(found)], "a reader sees wrong records"
             if answers is not None and found == content:
                 for time, answer in answers.items():
@@ -118,7 +124,9 @@ def look(disk: SimDisk, content: Content, answers: dict[int, object] | None) -> 
         assert found == content[: len(found)], "a writer finds wrong records"
         if answers is not None and found == content:
             for time, answer in answers.items():
-                assert log.find_timestamp(time, log.end_offset) == answer, f"timestamp {time} is found elsewhere than {answer}"
+                assert log.find_timestamp(time, log.end_offset) == answer, (
+                    f"timestamp {time} is found elsewhere than {answer}"
+                )
             assert [record.offset for record in contents(log)] == list(range(log.end_offset))
             assert list(log.epochs.entries) == [(0, 0), (2, 7)], "the epochs"
         return seen, "whole" if found == content else "part"
@@ -153,7 +161,8 @@ def test_undamaged_it_is_whole() -> None:
 
 @pytest.mark.parametrize("path", SMALL)
 def test_no_rot_of_a_small_file_costs_a_record(path: str) -> None:
-    """All records of a log that was closed are found by a reader and by the next writer, or an error says why not."""
+    """All records of a log that was closed are found by a reader and by the next writer, or an error says why
+    not."""
     tell()
     small_file(path, share=2)
 
@@ -208,14 +217,19 @@ def log_file(path: str, power: bool, share: int = 1) -> None:
                 assert log.end_offset >= durable, what
                 assert path != newest, what
             else:
-                # A leader epoch above the mark is nobody's word but the batch's own, and outside its checksum.
+                # A leader epoch above the mark is nobody's word but the batch's own, and outside
+                # its checksum.
                 assert _without_epochs(found, durable) == _without_epochs(content[: len(found)], durable), what
                 assert log.end_offset >= durable, what
                 assert len(found) >= durable, what
             gone = [one for one in before if after.get(one) != before[one]]
             for one in gone:
                 cut = before[one][len(after.get(one, b"")) :]
-                kept = [bytes_of(damaged, f"{FOLDER}/{name}") for name in damaged.list(FOLDER) if name.startswith(TORN_PREFIX)]
+                kept = [
+                    bytes_of(damaged, f"{FOLDER}/{name}")
+                    for name in damaged.list(FOLDER)
+                    if name.startswith(TORN_PREFIX)
+                ]
                 assert cut in kept or not any(cut), what
         root.close(clean=False)
 

@@ -24,9 +24,9 @@ OTHER_ID = "ZbCdEfGhIjKlMnOpQrStUw"
 
 
 class Fact(NamedTuple):
-    """Something promised. ``kind``: ``made`` (the partition exists), ``synced`` or ``shown`` (bytes ``data`` lie below ``end``), ``gone``
-    (bytes beyond ``end`` may be replaced from now on), ``removed`` (the partition may be gone), ``configured`` (``end`` is
-    segment.bytes from now on), ``clean`` (a clean stop)."""
+    """Something promised. ``kind``: ``made`` (the partition exists), ``synced`` or ``shown`` (bytes ``data`` lie
+    below ``end``), ``gone`` (bytes beyond ``end`` may be replaced from now on), ``removed`` (the partition may be
+    gone), ``configured`` (``end`` is segment.bytes from now on), ``clean`` (a clean stop)."""
 
     kind: str
     end: int = 0
@@ -85,7 +85,8 @@ def appends_in_pieces(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 def os_follower(disk: SimDisk, facts: list[Fact]) -> None:
-    """An ``os`` log follows: batches as they come, marks, now and then a sync; then a new leader cuts what it does not have, twice."""
+    """An ``os`` log follows: batches as they come, marks, now and then a sync; then a new leader cuts what it does
+    not have, twice."""
     root = open_root(disk)
     log = get(root, "os")
     facts.append(Fact("made"))
@@ -101,10 +102,14 @@ def os_follower(disk: SimDisk, facts: list[Fact]) -> None:
     root.checkpoint_recovery_points()
 
 
-def _follow(disk: SimDisk, log: Log, facts: list[Fact], *, epoch: int, count: int, committed: int, synced: int, tag: bytes) -> None:
+def _follow(
+    disk: SimDisk, log: Log, facts: list[Fact], *, epoch: int, count: int, committed: int, synced: int, tag: bytes
+) -> None:
     for number in range(count):
         # The last leader's batches are smaller: its segments do not begin where those before did.
-        one = batch(2, size=80 if epoch < 5 else 25, base_offset=log.end_offset, leader_epoch=epoch, tag=tag + b"%d:" % number)
+        one = batch(
+            2, size=80 if epoch < 5 else 25, base_offset=log.end_offset, leader_epoch=epoch, tag=tag + b"%d:" % number
+        )
         log.append_as_follower([bytes(one)])
         if number == synced:
             sync(disk, log)
@@ -118,7 +123,8 @@ def _follow(disk: SimDisk, log: Log, facts: list[Fact], *, epoch: int, count: in
 
 
 def clean_stops(disk: SimDisk, facts: list[Fact]) -> None:
-    """A root is closed and opened again, its checkpoints are written, its log start moves, a partition is removed and made anew."""
+    """A root is closed and opened again, its checkpoints are written, its log start moves, a partition is removed
+    and made anew."""
     for life in range(3):
         root = open_root(disk, life)
         log = get(root, "sync")
@@ -178,7 +184,8 @@ def _check_promises(root: LogRoot, log: Log, facts: Sequence[Fact]) -> None:
         one.check_crc()
         assert one.base_offset == expected or one.base_offset <= log.start_offset, "a gap"
         expected = one.next_offset
-    # Whether the page cache of the workload is still there: only its own process, and perhaps a recovery's, ended.
+    # Whether the page cache of the workload is still there: only its own process, and perhaps a
+    # recovery's, ended.
     survived = root.disk.boot_id("") == SimDisk(Random(0)).boot_id("")
     for fact in reversed(facts):
         if fact.kind == "gone":

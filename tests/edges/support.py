@@ -41,7 +41,11 @@ def segments(log: Log) -> list[Segment]:
 
 def filled(place: Place, count: int = 40, **settings: int) -> Log:
     """A log of batches with 2 records each, in several segments, with an index entry for nearly each."""
-    log = create(place.disk, place.of("t-0"), LogConfig(**{"segment_bytes": 1024, "index_interval_bytes": 0, **settings}))  # type: ignore[arg-type]
+    log = create(
+        place.disk,
+        place.of("t-0"),
+        LogConfig(**{"segment_bytes": 1024, "index_interval_bytes": 0, **settings}),  # type: ignore[arg-type]
+    )
     for number in range(count):
         log.append_as_leader(batch(2, timestamp=1000 * number), 0)
     return log

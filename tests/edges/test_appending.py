@@ -47,8 +47,8 @@ def clocked(place: Place, clock: StillClock, **settings: int) -> Log:
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_e066_offsets_across_a_roll(place: Place, trusted: bool) -> None:
-    """The first and last offset that an append returns, and the log's end after it, go on over each roll, whoever leads; so do a
-    follower's."""
+    """The first and last offset that an append returns, and the log's end after it, go on over each roll, whoever
+    leads; so do a follower's."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     follower = create(place.disk, place.of("u-0"), LogConfig(segment_bytes=1024))
     end = rolled = 0
@@ -79,8 +79,8 @@ def test_e066_offsets_across_a_roll(place: Place, trusted: bool) -> None:
 
 
 def test_e067_rolled_by_the_time_of_messages(place: Place) -> None:
-    """A segment is closed by a message that is more than segment.ms younger than its first, whatever the clock says; only where the first
-    has no timestamp does the clock count."""
+    """A segment is closed by a message that is more than segment.ms younger than its first, whatever the clock
+    says; only where the first has no timestamp does the clock count."""
     clock = StillClock()
     log = clocked(place, clock, segment_ms=1000)
     for timestamp in (5000, 6000, 4000, 6001, 6500, 7001, 7002):
@@ -95,7 +95,17 @@ def test_e067_rolled_by_the_time_of_messages(place: Place) -> None:
     place = place._replace(path=place.of("other"))
     place.disk.make_directory(place.path)
     log = clocked(place, clock, segment_ms=1000)
-    for pause, timestamp in ((1000, -1), (0, -1), (1, 77), (999, -1), (1, -1), (1001, 77), (100_000, 500), (0, 1077), (0, 1078)):
+    for pause, timestamp in (
+        (1000, -1),
+        (0, -1),
+        (1, 77),
+        (999, -1),
+        (1, -1),
+        (1001, 77),
+        (100_000, 500),
+        (0, 1077),
+        (0, 1078),
+    ):
         clock.now_ms += pause
         log.append_as_leader(batch(1, timestamp=timestamp), 0)
     # The second begins with the timestamp 77: the clock does not count there.
@@ -121,7 +131,8 @@ def test_e068_an_empty_append_never_rolls(place: Place) -> None:
 
 
 def test_e069_no_closed_segment_is_empty(place: Place) -> None:
-    """Whatever makes a segment be closed, it holds something; one that is empty and would be begun again at the same offset goes on."""
+    """Whatever makes a segment be closed, it holds something; one that is empty and would be begun again at the
+    same offset goes on."""
     clock = StillClock()
     for number, settings in enumerate(
         (
@@ -135,7 +146,8 @@ def test_e069_no_closed_segment_is_empty(place: Place) -> None:
         log = clocked(inner, clock, **settings)
         for turn in range(40):
             clock.now_ms += 10**6
-            # Cut to nothing, or to where the segment begins, and on: it is empty, old, and at its base.
+            # Cut to nothing, or to where the segment begins, and on: it is empty, old, and at its
+            # base.
             if turn % 7 == 3:
                 log.truncate_to(bases(log)[-1])
                 assert log.end_offset == bases(log)[-1]
@@ -149,14 +161,22 @@ def test_e069_no_closed_segment_is_empty(place: Place) -> None:
         assert len(sizes) > 5
         assert all(sizes), settings
         log.close(clean=True)
-        log = Log.open(place.disk, inner.of("t-0"), TopicPartition("t", 0), None, clock, None, RecoveryContext(clean=False, same_boot=True))
+        log = Log.open(
+            place.disk,
+            inner.of("t-0"),
+            TopicPartition("t", 0),
+            None,
+            clock,
+            None,
+            RecoveryContext(clean=False, same_boot=True),
+        )
         assert [size for _, size in log.segments()] == sizes
         log.close(clean=True)
 
 
 def test_e069_nor_one_that_waits_for_far_offsets(place: Place) -> None:
-    """Where a follower's first batch is too far from an empty segment's base, that segment does not stay behind, but for the first, in
-    which the log's start is."""
+    """Where a follower's first batch is too far from an empty segment's base, that segment does not stay behind,
+    but for the first, in which the log's start is."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     for number in range(20):
         log.append_as_leader(batch(3, size=60, timestamp=number), 0)
@@ -179,7 +199,8 @@ def test_e069_nor_one_that_waits_for_far_offsets(place: Place) -> None:
 
 
 def test_e070_jitter_only_advances(place: Place) -> None:
-    """With segment.jitter.ms a segment is closed earlier than segment.ms says, or just then; never later, and not all alike."""
+    """With segment.jitter.ms a segment is closed earlier than segment.ms says, or just then; never later, and not
+    all alike."""
     log = clocked(place, StillClock(), segment_ms=1000, segment_jitter_ms=900, segment_bytes=1 << 20)
     spans = []
     timestamp = first = 10**6
@@ -198,7 +219,8 @@ def test_e070_jitter_only_advances(place: Place) -> None:
 
 
 def test_e071_a_follower_takes_what_its_leader_took(place: Place) -> None:
-    """A batch above max.message.bytes or segment.bytes is refused by a leader and taken by a follower, whose settings may be behind."""
+    """A batch above max.message.bytes or segment.bytes is refused by a leader and taken by a follower, whose
+    settings may be behind."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024, max_message_bytes=500))
     large = batch(20, size=100)
     with pytest.raises(MessageTooLargeError):
@@ -212,7 +234,8 @@ def test_e071_a_follower_takes_what_its_leader_took(place: Place) -> None:
 
 
 def test_e072_larger_than_a_segment(place: Place) -> None:
-    """What no segment may hold is refused by a leader, with its size, and nothing changes; one byte less is taken."""
+    """What no segment may hold is refused by a leader, with its size, and nothing changes; one byte less is
+    taken."""
     size = batch(20, size=100).nbytes
     for room, taken in ((size, True), (size - 1, False)):
         log = create(place.disk, place.of(f"{room}-0"), LogConfig(segment_bytes=room))
@@ -230,7 +253,8 @@ def test_e072_larger_than_a_segment(place: Place) -> None:
 
 
 def test_e073_a_follower_below_its_end(place: Place) -> None:
-    """What a follower has already is refused as a whole, and the error carries the first and the last offset of it."""
+    """What a follower has already is refused as a whole, and the error carries the first and the last offset of
+    it."""
     log = create(place.disk, place.of("t-0"))
     log.append_as_follower([batch(5, leader_epoch=4)])
     whole = raw(log)
@@ -240,7 +264,9 @@ def test_e073_a_follower_below_its_end(place: Place) -> None:
             [batch(count, base_offset=base, leader_epoch=4), batch(1, base_offset=base + count, leader_epoch=4)],
         ):
             for at_end in (False, True):
-                with pytest.raises(UnexpectedAppendOffsetError, match=f"offsets {base} to {base + count - 1}, and 5 is next") as caught:
+                with pytest.raises(
+                    UnexpectedAppendOffsetError, match=f"offsets {base} to {base + count - 1}, and 5 is next"
+                ) as caught:
                     log.append_as_follower(parts, at_end=at_end)
                 error = caught.value
                 assert (error.first_offset, error.last_offset, error.end_offset) == (base, base + count - 1, 5)
@@ -258,7 +284,8 @@ def test_e073_a_follower_below_its_end(place: Place) -> None:
 
 
 def test_e074_a_follower_with_gaps(place: Place) -> None:
-    """Offsets that the leader's log no longer has are left out, before, between and within batches, and are no damage afterwards."""
+    """Offsets that the leader's log no longer has are left out, before, between and within batches, and are no
+    damage afterwards."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     expected: list[int] = []
     for base in (3, 5, 9, 20, 21 + 2**20):
@@ -286,9 +313,10 @@ def records_in(data: memoryview) -> list[Record]:
 
 
 def test_e075_nothing_is_compacted(tmp_path: Path) -> None:
-    """No topic can be told to be compacted, so that a record without a key never gets into one. Kafka refuses such a record with its index
-    where a topic is compacted; here nothing compacts, so the setting itself is refused, rather than taken and not kept. Where a folder
-    of Kafka's is compacted already, its records are read, and a leader's are appended as they are."""
+    """No topic can be told to be compacted, so that a record without a key never gets into one. Kafka refuses such
+    a record with its index where a topic is compacted; here nothing compacts, so the setting itself is refused,
+    rather than taken and not kept. Where a folder of Kafka's is compacted already, its records are read, and a
+    leader's are appended as they are."""
     for policy in ("compact", "compact,delete"):
         with pytest.raises(ConfigError, match=r"cleanup\.policy is .*; it must be delete: pyreplog never compacts"):
             pyreplog.open_log(tmp_path / "log", config={"cleanup.policy": policy})
@@ -297,13 +325,18 @@ def test_e075_nothing_is_compacted(tmp_path: Path) -> None:
         log.append(b"kept", key=b"k")
         log.append(None, key=b"k")
         log.append(b"without a key")
-        assert [(record.key, record.value) for record in log] == [(b"k", b"kept"), (b"k", None), (None, b"without a key")]
+        assert [(record.key, record.value) for record in log] == [
+            (b"k", b"kept"),
+            (b"k", None),
+            (None, b"without a key"),
+        ]
 
 
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize("trusted", [True, False])
 def test_e076_times_out_of_bounds(place: Place, codec: int, trusted: bool) -> None:
-    """A record too far back or ahead refuses its batch, by its index; the bounds themselves are within; no timestamp is in order."""
+    """A record too far back or ahead refuses its batch, by its index; the bounds themselves are within; no
+    timestamp is in order."""
     clock = StillClock()
     log = clocked(place, clock, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     now = clock.now_ms
@@ -317,7 +350,9 @@ def test_e076_times_out_of_bounds(place: Place, codec: int, trusted: bool) -> No
         (now + 499, 3, 2, "after"),
         (now - 10**9, 1, 0, "before"),
     ):
-        with pytest.raises(InvalidTimestampError, match=rf"record {bad} of a batch.*message\.timestamp\.{setting}\.max\.ms"):
+        with pytest.raises(
+            InvalidTimestampError, match=rf"record {bad} of a batch.*message\.timestamp\.{setting}\.max\.ms"
+        ):
             log.append_as_leader(batch(count, timestamp=timestamp, codec=codec), 0, trusted=trusted)
     assert (raw(log), log.end_offset) == (whole, end)
     # A follower takes what its leader took.
@@ -327,7 +362,8 @@ def test_e076_times_out_of_bounds(place: Place, codec: int, trusted: bool) -> No
 
 
 def test_e077_sent_again(place: Place) -> None:
-    """Each of a producer's last five batches, sent again, gets the offsets of the first time and appends nothing; the sixth is refused."""
+    """Each of a producer's last five batches, sent again, gets the offsets of the first time and appends nothing;
+    the sixth is refused."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     for number in range(6):
         assert send(log, 3 * number, 3) == (4 * number, 4 * number + 2, False)
@@ -336,7 +372,8 @@ def test_e077_sent_again(place: Place) -> None:
     for _ in range(2):
         for number in (5, 1, 3, 2, 4):
             assert send(log, 3 * number, 3) == (4 * number, 4 * number + 2, True)
-    # Kafka says OutOfOrderSequence of the sixth; here the client hears that it is there, since later ones are.
+    # Kafka says OutOfOrderSequence of the sixth; here the client hears that it is there, since
+    # later ones are.
     with pytest.raises(DuplicateSequenceError):
         send(log, 0, 3)
     for sequence, count in ((15, 2), (16, 2), (14, 3), (19, 1), (21, 3)):
@@ -348,9 +385,12 @@ def test_e077_sent_again(place: Place) -> None:
 
 
 def test_e078_several_producers_at_once(place: Place) -> None:
-    """Batches of several producers in one append are told apart: each sent again is a duplicate for its own alone."""
+    """Batches of several producers in one append are told apart: each sent again is a duplicate for its own
+    alone."""
     log = create(place.disk, place.of("t-0"))
-    parts = b"".join(bytes(produced(0, 2, producer=producer, base=2 * slot, leader=0)) for slot, producer in enumerate((1, 2, 3)))
+    parts = b"".join(
+        bytes(produced(0, 2, producer=producer, base=2 * slot, leader=0)) for slot, producer in enumerate((1, 2, 3))
+    )
     assert log.append_as_follower([parts]) == 6
     # The same producer several times in one append.
     more = [produced(2, 1, producer=1, base=6, leader=0), produced(3, 2, producer=1, base=7, leader=0)]
@@ -377,8 +417,8 @@ def test_e078_several_producers_at_once(place: Place) -> None:
 
 
 def test_e079_an_old_producer_epoch(place: Place) -> None:
-    """A client that writes in an older epoch than its producer's is refused, also with a duplicate; a replica takes it, as its leader
-    did."""
+    """A client that writes in an older epoch than its producer's is refused, also with a duplicate; a replica takes
+    it, as its leader did."""
     log = create(place.disk, place.of("t-0"))
     send(log, 0, producer=9, epoch=2)
     for sequence in (0, 1, 5):
@@ -395,8 +435,8 @@ def test_e079_an_old_producer_epoch(place: Place) -> None:
 
 
 def test_e080_where_an_unknown_producer_begins(place: Place) -> None:
-    """In a folder taken over from Kafka an unknown producer may begin at any sequence. Else our leader is strict: it begins at 0, or, where
-    its state was dropped for age, goes on."""
+    """In a folder taken over from Kafka an unknown producer may begin at any sequence. Else our leader is strict:
+    it begins at 0, or, where its state was dropped for age, goes on."""
     log = create(place.disk, place.of("t-0"))
     with pytest.raises(UnknownProducerIdError):
         send(log, 5)
@@ -419,7 +459,8 @@ def test_e080_where_an_unknown_producer_begins(place: Place) -> None:
 
 @pytest.mark.parametrize("place", ["sim"], indirect=True)
 def test_e081_a_failing_transaction_index(place: Place) -> None:
-    """When the entry of an aborted transaction finds no room, its marker's offset is not given out again, and the entry follows."""
+    """When the entry of an aborted transaction finds no room, its marker's offset is not given out again, and the
+    entry follows."""
     assert isinstance(place.disk, SimDisk)
     log = create(place.disk, place.of("t-0"))
     play = Play(log)
@@ -443,7 +484,8 @@ def test_e081_a_failing_transaction_index(place: Place) -> None:
 
 @pytest.mark.parametrize("place", ["sim"], indirect=True)
 def test_e081_a_broken_transaction_index(place: Place) -> None:
-    """When it is refused for another reason than lack of room, nobody knows what is on the disk: nothing is appended from then on."""
+    """When it is refused for another reason than lack of room, nobody knows what is on the disk: nothing is
+    appended from then on."""
     assert isinstance(place.disk, SimDisk)
     log = create(place.disk, place.of("t-0"))
     Play(log).data(1)
@@ -457,8 +499,8 @@ def test_e081_a_broken_transaction_index(place: Place) -> None:
 @pytest.mark.parametrize("place", ["sim"], indirect=True)
 @pytest.mark.parametrize("kind", ["write", "sync"])
 def test_e082_after_a_disk_failed(place: Place, kind: str) -> None:
-    """Once the disk has refused, every append says so until the log is opened again, though the disk is well by then; what was durable is
-    read, and is there afterwards."""
+    """Once the disk has refused, every append says so until the log is opened again, though the disk is well by
+    then; what was durable is read, and is there afterwards."""
     disk = place.disk
     assert isinstance(disk, SimDisk)
     log = create(disk, place.of("t-0"))
@@ -491,7 +533,8 @@ def test_e082_after_a_disk_failed(place: Place, kind: str) -> None:
 
 
 def test_e083_the_topic_id_comes_first(place: Place) -> None:
-    """``partition.metadata`` is there before anything is appended, whatever a power cut then leaves, and another id is refused."""
+    """``partition.metadata`` is there before anything is appended, whatever a power cut then leaves, and another id
+    is refused."""
     log = create(place.disk, place.of("t-0"))
     text = f"version: 0\ntopic_id: {log.topic_id}".encode()
     assert place.read("t-0/partition.metadata") == text

@@ -36,7 +36,8 @@ from tests.record.test_core_builder import Outcome
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 def test_e010_a_wrong_count(codec: int) -> None:
-    """A declared count above or below the records there is refused, plain and compressed, by whoever reads and by a leader."""
+    """A declared count above or below the records there is refused, plain and compressed, by whoever reads and by a
+    leader."""
     whole, size = oracle.decode_header(bytes(batch(3)))
     plain = bytes(batch(3))[61:size]
     payload = bytes(compress(codec, plain)) if codec else plain
@@ -88,7 +89,8 @@ def test_e012_smaller_than_a_header() -> None:
 
 
 def test_e013_offset_and_epoch_set_in_place() -> None:
-    """Setting base offset and leader epoch moves the last offset along, and leaves the checksum right and every other byte alone."""
+    """Setting base offset and leader epoch moves the last offset along, and leaves the checksum right and every
+    other byte alone."""
     for number, data in enumerate(vectors.WHOLE):
         stamped = bytearray(data)
         delta = RecordBatch(data).last_offset - RecordBatch(data).base_offset
@@ -101,17 +103,22 @@ def test_e013_offset_and_epoch_set_in_place() -> None:
 
 
 def test_e014_the_logs_append_time(place: Place) -> None:
-    """With LogAppendTime every record reads back with the time of appending, its own whatever it was; nothing else changes."""
+    """With LogAppendTime every record reads back with the time of appending, its own whatever it was; nothing else
+    changes."""
     data = bytearray(batch(3, timestamp=5))
     set_append_time(memoryview(data), 123456)
     found = RecordBatch(data)
     found.check_crc()
-    assert [(one.timestamp, one.timestamp_type) for one in records_of(found)] == [(123456, TimestampType.LOG_APPEND_TIME)] * 3
+    assert [(one.timestamp, one.timestamp_type) for one in records_of(found)] == [
+        (123456, TimestampType.LOG_APPEND_TIME)
+    ] * 3
     assert (found.base_timestamp, found.max_timestamp) == (5, 123456)
     log = create(place.disk, place.of("t-0"), LogConfig(message_timestamp_type="LogAppendTime"))
     for trusted, codec in ((False, 0), (True, 0), (False, 4)):
         assert log.append_as_leader(batch(3, timestamp=5, codec=codec), 0, trusted=trusted).timestamp == CLOCK.wall_ms()
-    assert {(one.timestamp, one.timestamp_type) for one in contents(log)} == {(CLOCK.wall_ms(), TimestampType.LOG_APPEND_TIME)}
+    assert {(one.timestamp, one.timestamp_type) for one in contents(log)} == {
+        (CLOCK.wall_ms(), TimestampType.LOG_APPEND_TIME)
+    }
     assert [one.key for one in contents(log)] == [b"k0", b"k1", b"k2"] * 3
     log.close(clean=True)
 
@@ -121,7 +128,8 @@ def test_e014_the_logs_append_time(place: Place) -> None:
     [(0, 1, 0), (INT32_MAX, 1, INT32_MAX), (INT32_MAX, 2, 0), (INT32_MAX - 1, 4, 1), (INT32_MAX - 2, 2, INT32_MAX - 1)],
 )
 def test_e015_sequences_wrap(base: int, count: int, last: int) -> None:
-    """Behind the greatest sequence comes 0: forwards from a batch's first to its last, backwards from its last, as kept, to its first."""
+    """Behind the greatest sequence comes 0: forwards from a batch's first to its last, backwards from its last, as
+    kept, to its first."""
     found = RecordBatch(produced(base, count))
     assert (found.base_sequence, found.last_sequence) == (base, last)
     table = ProducerTable()
@@ -137,11 +145,18 @@ def test_e015_sequences_wrap(base: int, count: int, last: int) -> None:
 
 
 def test_e016_an_empty_batch() -> None:
-    """A batch that the cleaner emptied is 61 bytes, keeps offsets, producer, epoch and greatest timestamp, and is walked like any other."""
+    """A batch that the cleaner emptied is 61 bytes, keeps offsets, producer, epoch and greatest timestamp, and is
+    walked like any other."""
     found = RecordBatch(vectors.A5_EMPTY)
     found.check_crc()
     found.check_records()
-    assert (found.size, found.base_offset, found.last_offset, found.next_offset, found.record_count) == (61, 100, 104, 105, 0)
+    assert (found.size, found.base_offset, found.last_offset, found.next_offset, found.record_count) == (
+        61,
+        100,
+        104,
+        105,
+        0,
+    )
     assert (found.base_timestamp, found.max_timestamp, found.leader_epoch, found.codec) == (-1, 1700000000999, 9, 0)
     assert (found.producer_id, found.producer_epoch, found.base_sequence, found.last_sequence) == (77, 3, 5, 9)
     assert (found.is_transactional, found.is_control, found.delete_horizon_ms) == (True, False, None)
@@ -152,7 +167,8 @@ def test_e016_an_empty_batch() -> None:
 
 
 def test_e017_a_delete_horizon() -> None:
-    """A delete horizon takes the place of the base timestamp, and each record still has its own, also below the horizon."""
+    """A delete horizon takes the place of the base timestamp, and each record still has its own, also below the
+    horizon."""
     found = RecordBatch(vectors.A6_HORIZON)
     found.check_crc()
     assert (found.delete_horizon_ms, [one.timestamp for one in found.records()]) == (1700009999999, [1700000000000])
@@ -189,7 +205,8 @@ def test_e018_no_records_no_bytes(tmp_path: Path) -> None:
 
 
 def test_e019_room_for_a_record() -> None:
-    """The first record of a batch always fits, up to what a batch may be at all; later ones as far as the limit, headers counted."""
+    """The first record of a batch always fits, up to what a batch may be at all; later ones as far as the limit,
+    headers counted."""
     for headers in ((), (("name", b"x" * 50),)):
         exact = BatchBuilder()
         assert exact.append(b"v" * 20, b"k", headers, 5)
@@ -210,7 +227,8 @@ def test_e019_room_for_a_record() -> None:
 
 
 def test_e020_offsets_rise() -> None:
-    """Offsets of a batch that do not rise are an error: ours rise by one each, and what comes from elsewhere is refused."""
+    """Offsets of a batch that do not rise are an error: ours rise by one each, and what comes from elsewhere is
+    refused."""
     found = RecordBatch(batch(5, base_offset=40))
     assert [one.offset for one in found.records()] == [40, 41, 42, 43, 44]
     assert found.is_dense()
@@ -225,11 +243,18 @@ def test_e020_offsets_rise() -> None:
 
 
 def test_e021_who_writes_a_transaction() -> None:
-    """A transactional batch needs a producer id, and a producer id an epoch and a sequence, none of them negative."""
+    """A transactional batch needs a producer id, and a producer id an epoch and a sequence, none of them
+    negative."""
     builder = BatchBuilder()
     assert builder.append(b"v", None, (), 5)
     right = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
-    for wrong in ({"producer_id": -1}, {"producer_epoch": -1}, {"base_sequence": -1}, {"producer_epoch": -2}, {"base_sequence": -2}):
+    for wrong in (
+        {"producer_id": -1},
+        {"producer_epoch": -1},
+        {"base_sequence": -1},
+        {"producer_epoch": -2},
+        {"base_sequence": -2},
+    ):
         with pytest.raises(ValueError):
             builder.finish(**{**right, **wrong})  # type: ignore[arg-type]
     with pytest.raises(ValueError):
@@ -251,8 +276,8 @@ def control(key: bytes, value: bytes) -> RecordBatch:
 
 
 def test_e022_control_records() -> None:
-    """An unknown type is UNKNOWN and ends nothing, a newer version is read as 0, a negative one is refused, and so are short keys and
-    values."""
+    """An unknown type is UNKNOWN and ends nothing, a newer version is read as 0, a negative one is refused, and so
+    are short keys and values."""
     (unknown,) = control_records(control(struct.pack(">hh", 0, 99), b""))
     assert (unknown.name, unknown.ends_transaction) == ("UNKNOWN", False)
     assert end_marker(control(struct.pack(">hh", 0, 99), b"")) is None
@@ -273,7 +298,8 @@ def test_e022_control_records() -> None:
 
 
 def test_e023_offsets_too_far_apart(place: Place) -> None:
-    """A batch spans 2**31 offsets at most, and none reaches further from its segment's base: it is refused, or gets its own segment."""
+    """A batch spans 2**31 offsets at most, and none reaches further from its segment's base: it is refused, or gets
+    its own segment."""
     widest = RecordBatch(rebuilt(vectors.A5_EMPTY, base_offset=0, last_offset_delta=INT32_MAX))
     assert widest.last_offset == INT32_MAX
     beyond = bytearray(widest.data)
@@ -294,6 +320,13 @@ def _with_widest(place: Place) -> Log:
     """A log of two batches that are as wide as may be."""
     log = create(place.disk, place.of("t-0"))
     for base in (0, INT32_MAX + 1):
-        data = rebuilt(vectors.A5_EMPTY, base_offset=base, last_offset_delta=INT32_MAX, leader_epoch=0, attributes=0, producer_id=-1)
+        data = rebuilt(
+            vectors.A5_EMPTY,
+            base_offset=base,
+            last_offset_delta=INT32_MAX,
+            leader_epoch=0,
+            attributes=0,
+            producer_id=-1,
+        )
         assert log.append_as_follower([data]) == base + INT32_MAX + 1
     return log

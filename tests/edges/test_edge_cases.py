@@ -1,10 +1,12 @@
-"""Edge cases 92 to 104 about truncation, loading and recovery. The others are in the files beside this one, by what they are about.
+"""Edge cases 92 to 104 about truncation, loading and recovery. The others are in the files beside this one, by what
+they are about.
 
-The edge cases that Kafka's own tests check have numbers, and each has its test here: ``pytest tests/edges -k e064`` runs one. The
-numbers are those of the list that this project was written to: varints and records 1-9, batches 10-23, files 24-34, indexes 35-53,
-segments 54-65, appending and rolling 66-83, reading 84-90, truncation and recovery 91-104, retention, epochs and checkpoints 105-116.
-110 and 111 are about compaction, which is not here. ``tests/house/test_edges.py`` counts them. Where something holds that is not
-Kafka's behaviour, the test's text says so, and docs/internals/durability.md why.
+The edge cases that Kafka's own tests check have numbers, and each has its test here: ``pytest tests/edges -k e064``
+runs one. The numbers are those of the list that this project was written to: varints and records 1-9, batches
+10-23, files 24-34, indexes 35-53, segments 54-65, appending and rolling 66-83, reading 84-90, truncation and
+recovery 91-104, retention, epochs and checkpoints 105-116. 110 and 111 are about compaction, which is not here.
+``tests/house/test_edges.py`` counts them. Where something holds that is not Kafka's behaviour, the test's text says
+so, and docs/internals/durability.md why.
 """
 
 from __future__ import annotations
@@ -94,8 +96,9 @@ def recovery_points(disk: SimDisk) -> dict[TopicPartition, int]:
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("kind", ["create", "write", "rename"])
 def test_e101_a_snapshot_that_cannot_be_written(kind: str, error: int) -> None:
-    """The log goes on, and what is acknowledged stays; but no checkpoint calls it recovered beyond the last snapshot, and its root was not
-    left in order: whoever believed that would begin without its producers. The next snapshot that is there ends it."""
+    """The log goes on, and what is acknowledged stays; but no checkpoint calls it recovered beyond the last
+    snapshot, and its root was not left in order: whoever believed that would begin without its producers. The next
+    snapshot that is there ends it."""
     key = TopicPartition("t", 0)
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(1))
@@ -133,8 +136,8 @@ def test_e101_a_snapshot_that_cannot_be_written(kind: str, error: int) -> None:
 @pytest.mark.parametrize("when", ["at a roll", "at the end"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_e101_a_snapshot_whose_sync_fails(when: str, error: int) -> None:
-    """As any sync that fails: the log is poisoned, nothing is tried again. No checkpoint calls it recovered beyond the last snapshot, its
-    root was not left in order, and what was acknowledged is there, with who wrote it."""
+    """As any sync that fails: the log is poisoned, nothing is tried again. No checkpoint calls it recovered beyond
+    the last snapshot, its root was not left in order, and what was acknowledged is there, with who wrote it."""
     key = TopicPartition("t", 0)
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(1))
@@ -188,7 +191,8 @@ def test_e101_a_log_without_producers() -> None:
 
 
 def test_e104_a_folder_without_segments(place: Place) -> None:
-    """A new partition whose segment files are gone opens as the empty log that it was; readers see nothing in it."""
+    """A new partition whose segment files are gone opens as the empty log that it was; readers see nothing in
+    it."""
     log = create(place.disk, place.of("t-0"))
     log.close(clean=True)
     for suffix in SEGMENT_SUFFIXES:

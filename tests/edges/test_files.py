@@ -11,7 +11,14 @@ import pytest
 
 from pyreplog._core import SegmentScanner, find_offset
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError, CorruptError, InternalError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
+from pyreplog.errors import (
+    ConfigError,
+    CorruptError,
+    InternalError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+    StorageError,
+)
 from pyreplog.log import open_readers
 from pyreplog.log.layout import LOG_SUFFIX, segment_name
 from pyreplog.record import RecordBatch, split
@@ -37,7 +44,8 @@ def alone(place: Place, content: bytes) -> list[int]:
 
 
 def test_e024_a_cut_end_is_no_batch(place: Place) -> None:
-    """A header or a batch that is not all there is left out by whoever walks a file, however much of it is there."""
+    """A header or a batch that is not all there is left out by whoever walks a file, however much of it is
+    there."""
     log = create(place.disk, place.of("t-0"))
     for _ in range(3):
         log.append_as_leader(batch(2), 0)
@@ -52,7 +60,8 @@ def test_e024_a_cut_end_is_no_batch(place: Place) -> None:
 
 
 def test_e025_a_length_that_cannot_be(place: Place) -> None:
-    """A length field below 14 is corrupt, that of a zero-filled tail too; a reader stops before it, and recovery cuts it."""
+    """A length field below 14 is corrupt, that of a zero-filled tail too; a reader stops before it, and recovery
+    cuts it."""
     good = bytes(batch(2, leader_epoch=0))
     for length in (-1, 0, 1, 13):
         bad = bytearray(batch(2, base_offset=2, leader_epoch=0))
@@ -81,7 +90,8 @@ def test_e025_a_length_that_cannot_be(place: Place) -> None:
 
 @pytest.mark.parametrize("tail", [0, 1 << 20])
 def test_e026_slices_stay_within(place: Place, tail: int) -> None:
-    """A slice larger than what is there ends where that ends; one that begins before the log or behind it is refused."""
+    """A slice larger than what is there ends where that ends; one that begins before the log or behind it is
+    refused."""
     log = filled(place)
     log.set_tail_cache_size(tail)
     log.append_as_leader(batch(2), 0)
@@ -104,8 +114,8 @@ def test_e026_slices_stay_within(place: Place, tail: int) -> None:
 
 @pytest.mark.parametrize("tail", [0, 1 << 20])
 def test_e027_a_slice_does_not_grow(place: Place, tail: int) -> None:
-    """A slice has the bytes it was cut from, however much is appended before they are taken, also after a roll; after a truncation it
-    has none."""
+    """A slice has the bytes it was cut from, however much is appended before they are taken, also after a roll;
+    after a truncation it has none."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     log.set_tail_cache_size(tail)
     cuts = []
@@ -157,7 +167,8 @@ def test_e027_a_slice_beside_a_writer(tmp_path: Path) -> None:
 
 
 def test_e028_no_segment_beyond_int_max(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No segment may be told to grow beyond 2**31 - 1 bytes, and what would make one longer goes to the next, a follower's too."""
+    """No segment may be told to grow beyond 2**31 - 1 bytes, and what would make one longer goes to the next, a
+    follower's too."""
     LogConfig(segment_bytes=INT32_MAX)
     with pytest.raises(ConfigError):
         LogConfig(segment_bytes=INT32_MAX + 1)
@@ -167,7 +178,9 @@ def test_e028_no_segment_beyond_int_max(place: Place, monkeypatch: pytest.Monkey
         for leads in (True, False):
             log = create(place.disk, place.of(f"{expected}{leads}-0"), LogConfig(segment_bytes=INT32_MAX))
             log.append_as_leader(batch(2), 0)
-            monkeypatch.setattr(type(place.disk), "stat", lambda _, path: (found := stat(path)) and found._replace(size=INT32_MAX))
+            monkeypatch.setattr(
+                type(place.disk), "stat", lambda _, path: (found := stat(path)) and found._replace(size=INT32_MAX)
+            )
             first = segments(log)[0]
             first.size = INT32_MAX - room  # as if it were so long: nothing is written there below
 
@@ -196,7 +209,8 @@ def test_e028_no_segment_beyond_int_max(place: Place, monkeypatch: pytest.Monkey
 
 
 def test_e029_a_file_beyond_int_max(tmp_path: Path) -> None:
-    """A log file longer than 2**31 - 1 bytes (here with a hole behind the batches) is read as far as it is good, and the rest told of."""
+    """A log file longer than 2**31 - 1 bytes (here with a hole behind the batches) is read as far as it is good,
+    and the rest told of."""
     disk = SystemDisk()
     log = create(disk, str(tmp_path / "t-0"))
     log.append_as_leader(batch(3), 0)
@@ -229,7 +243,8 @@ def test_e030_truncation_to_where_nothing_is(place: Place) -> None:
 
 
 def test_e031_room_reserved_ahead(place: Place) -> None:
-    """With preallocate a segment's room is reserved at once; its length is what was written, and closing it gives the rest back."""
+    """With preallocate a segment's room is reserved at once; its length is what was written, and closing it gives
+    the rest back."""
     log = create(place.disk, place.of("t-0"), LogConfig(preallocate=True, segment_bytes=1 << 20))
     assert _room(place, FIRST) >= 1 << 20
     for number in range(3):
@@ -263,7 +278,8 @@ def test_e032_reading_moves_no_end(place: Place) -> None:
 
 @pytest.mark.parametrize("tail", [0, 1 << 20])
 def test_e033_the_batch_that_holds_an_offset(place: Place, tail: int) -> None:
-    """From any offset, reading begins with the batch that holds it, or, in a gap, with the next one; also in another segment."""
+    """From any offset, reading begins with the batch that holds it, or, in a gap, with the next one; also in
+    another segment."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024, index_interval_bytes=150))
     log.set_tail_cache_size(tail)
     places = []
@@ -287,9 +303,15 @@ def test_e033_the_batch_that_holds_an_offset(place: Place, tail: int) -> None:
 
 
 def test_e034_a_search_by_time_has_a_start(place: Place) -> None:
-    """Records before the starting offset are never found by their time, whatever it is: of a batch, and of a log whose start moved."""
+    """Records before the starting offset are never found by their time, whatever it is: of a batch, and of a log
+    whose start moved."""
     data = RecordBatch(batch(5, timestamp=1000, base_offset=40))
-    assert [data.find_timestamp(1002, start) for start in (0, 42, 43, 44)] == [(42, 1002), (42, 1002), (43, 1003), (44, 1004)]
+    assert [data.find_timestamp(1002, start) for start in (0, 42, 43, 44)] == [
+        (42, 1002),
+        (42, 1002),
+        (43, 1003),
+        (44, 1004),
+    ]
     assert data.find_timestamp(1002, 45) is None
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024, index_interval_bytes=0))
     times = [5000 if number == 3 else 1000 + number for number in range(60)]

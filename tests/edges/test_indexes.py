@@ -11,7 +11,14 @@ from pyreplog._core import OffsetIndex, TimeIndex
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import open_readers
-from pyreplog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, parse_base_offset, segment_name
+from pyreplog.log.layout import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    parse_base_offset,
+    segment_name,
+)
 from pyreplog.log.segment import Segment
 from pyreplog.log.transaction_index import AbortedRange, TransactionIndex, format_aborted, parse_aborted
 from tests.edges.support import INT32_MAX, filled, segments
@@ -38,26 +45,40 @@ def test_e035_before_the_first_entry(kind: type[OffsetIndex] | type[TimeIndex], 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 400, 3000])
 def test_e036_lookups_agree_with_a_sorted_map(count: int) -> None:
-    """Whatever is in them, both indexes find what a plain search finds: at, between, below and above their entries."""
+    """Whatever is in them, both indexes find what a plain search finds: at, between, below and above their
+    entries."""
     random = Random(count)
     offsets, plain_offsets = OffsetIndex(BASE), oracle.OffsetIndex(BASE)
     times, plain_times = TimeIndex(BASE), oracle.TimeIndex(BASE)
     offset, position, timestamp = BASE, 0, 1000
     for _ in range(count):
-        offset, position, timestamp = offset + random.randrange(1, 9), position + random.randrange(500), timestamp + random.randrange(1, 30)
+        offset, position, timestamp = (
+            offset + random.randrange(1, 9),
+            position + random.randrange(500),
+            timestamp + random.randrange(1, 30),
+        )
         offsets.append(offset, position)
         plain_offsets.append(offset, position)
         times.append(timestamp, offset)
         plain_times.append(timestamp, offset)
-    for asked in (*range(BASE - 2, BASE + 40), *range(offset - 40, offset + 3), *random.choices(range(BASE, offset + 1), k=300)):
+    for asked in (
+        *range(BASE - 2, BASE + 40),
+        *range(offset - 40, offset + 3),
+        *random.choices(range(BASE, offset + 1), k=300),
+    ):
         assert offsets.lookup(asked) == plain_offsets.lookup(asked)
-    for asked in (*range(990, 1100), *range(timestamp - 90, timestamp + 3), *random.choices(range(1000, timestamp + 1), k=300)):
+    for asked in (
+        *range(990, 1100),
+        *range(timestamp - 90, timestamp + 3),
+        *random.choices(range(1000, timestamp + 1), k=300),
+    ):
         assert times.lookup(asked) == plain_times.lookup(asked)
     assert (offsets.data(), times.data()) == (plain_offsets.data(), plain_times.data())
 
 
 def test_e037_out_of_order_or_full(place: Place) -> None:
-    """An entry that does not rise is refused and changes nothing; an index that is full gets none: its segment is closed before."""
+    """An entry that does not rise is refused and changes nothing; an index that is full gets none: its segment is
+    closed before."""
     index = OffsetIndex(BASE)
     index.append(105, 50)
     for offset, position in ((105, 60), (104, 60), (101, 60), (106, 49)):
@@ -100,8 +121,20 @@ def test_e038_offsets_beyond_an_index(base: int) -> None:
 
 
 def test_e039_truncations() -> None:
-    """Past the end, at it, at an entry, between entries, and to nothing: what is at or above goes, and the rest goes on."""
-    for cut, left in ((10**9, 2), (111, 2), (110, 1), (107, 1), (105, 1), (104, 0), (101, 0), (100, 0), (0, 0), (-5, 0)):
+    """Past the end, at it, at an entry, between entries, and to nothing: what is at or above goes, and the rest
+    goes on."""
+    for cut, left in (
+        (10**9, 2),
+        (111, 2),
+        (110, 1),
+        (107, 1),
+        (105, 1),
+        (104, 0),
+        (101, 0),
+        (100, 0),
+        (0, 0),
+        (-5, 0),
+    ):
         offsets, times = OffsetIndex(BASE, vectors.A9_OFFSET_INDEX), TimeIndex(BASE, vectors.A10_TIME_INDEX)
         for index in (offsets, times):
             entries = [index.entry(slot) for slot in range(left)]
@@ -127,7 +160,8 @@ def test_e040_an_entry_at_the_base() -> None:
 
 
 def test_e041_an_index_for_reading(place: Place) -> None:
-    """Who opened a segment for reading looks up in its indexes, and cannot write them: the files stay as they are."""
+    """Who opened a segment for reading looks up in its indexes, and cannot write them: the files stay as they
+    are."""
     log = filled(place)
     log.set_high_watermark(80)
     log.close(clean=True)
@@ -159,11 +193,14 @@ def test_e041_an_index_for_reading(place: Place) -> None:
             segment.write((batch(2),), batch(2).nbytes)
         segment.release()
         found = {one: place.read(f"t-0/{one}") for one in names if one in place.disk.list(place.of("t-0"))}
-        assert found == {one: content for one, content in before.items() if one != name} | ({} if bad is None else {name: bad})
+        assert found == {one: content for one, content in before.items() if one != name} | (
+            {} if bad is None else {name: bad}
+        )
 
 
 def test_e042_upper_bounds(place: Place) -> None:
-    """What bounds the search for aborted transactions is exact: at a transaction's first offset, one behind it, far behind."""
+    """What bounds the search for aborted transactions is exact: at a transaction's first offset, one behind it, far
+    behind."""
     log = create(place.disk, place.of("t-0"))
     play = Play(log)
     play.other()
@@ -177,7 +214,8 @@ def test_e042_upper_bounds(place: Place) -> None:
 
 
 def test_e043_a_preallocated_index(place: Place) -> None:
-    """An index file longer than its entries (zeros behind them) has the same entries, and is cut to them when it is closed."""
+    """An index file longer than its entries (zeros behind them) has the same entries, and is cut to them when it is
+    closed."""
     log = filled(place)
     log.close(clean=True)
     last = max(base for name in place.disk.list(place.of("t-0")) if (base := parse_base_offset(name)) is not None)
@@ -243,7 +281,8 @@ def test_e046_use_after_release(place: Place) -> None:
 
 
 def test_e047_what_cannot_be_an_index(place: Place) -> None:
-    """A length that is no multiple of an entry leaves the whole ones; entries that do not rise are refused; a log makes its index anew."""
+    """A length that is no multiple of an entry leaves the whole ones; entries that do not rise are refused; a log
+    makes its index anew."""
     for extra in range(1, 12):
         if extra < 8:
             assert OffsetIndex(BASE, vectors.A9_OFFSET_INDEX + b"\7" * extra).data() == vectors.A9_OFFSET_INDEX
@@ -310,7 +349,8 @@ def test_e048_no_file_before_an_entry(place: Place) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_e049_last_offsets_rise(place: Place, again: bool) -> None:
-    """An entry that does not end behind the one before is refused and changes nothing, also after the index was opened again."""
+    """An entry that does not end behind the one before is refused and changes nothing, also after the index was
+    opened again."""
     index = index_of(place)
     index.append(aborted(101, 110))
     index.append(aborted(105, 120))
@@ -328,7 +368,8 @@ def test_e049_last_offsets_rise(place: Place, again: bool) -> None:
 
 
 def test_e050_which_reach_into_a_range(place: Place) -> None:
-    """For a range come those transactions that overlap it, left, right or inside, from one segment or several, and no other."""
+    """For a range come those transactions that overlap it, left, right or inside, from one segment or several, and
+    no other."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     play = Play(log)
     ranges = []
@@ -407,7 +448,9 @@ def test_e053_an_entry_below_its_segment(place: Place) -> None:
     base = segments(log)[1].base_offset
     log.close(clean=True)
     for clean in (False, True):
-        place.write(f"t-0/{segment_name(base, TRANSACTION_INDEX_SUFFIX)}", format_aborted([AbortedRange(1, 0, base - 1, base)]))
+        place.write(
+            f"t-0/{segment_name(base, TRANSACTION_INDEX_SUFFIX)}", format_aborted([AbortedRange(1, 0, base - 1, base)])
+        )
         log = reopen(place.disk, place.of("t-0"), clean=clean)
         log.set_high_watermark(log.end_offset)
         assert log.aborted_transactions(0, log.end_offset) == expected

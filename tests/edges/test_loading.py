@@ -1,4 +1,5 @@
-"""Edge cases 91 to 103 that are about truncation, about what opening finds, and what it makes of it. 92 to 104: test_edge_cases.py too."""
+"""Edge cases 91 to 103 that are about truncation, about what opening finds, and what it makes of it. 92 to 104:
+test_edge_cases.py too."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from random import Random
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptLogError, OutOfOrderSequenceError, UnexpectedAppendOffsetError, UnknownProducerIdError
+from pyreplog.errors import (
+    CorruptLogError,
+    OutOfOrderSequenceError,
+    UnexpectedAppendOffsetError,
+    UnknownProducerIdError,
+)
 from pyreplog.log import Log, LogRoot, RecoveryContext
 from pyreplog.log.layout import TORN_PREFIX, parse_base_offset, segment_name
 from pyreplog.log.producer_snapshot import parse_producers
@@ -40,7 +46,8 @@ def begun(root: LogRoot, count: int = 3) -> Log:
 
 
 def test_e091_truncation_at_the_end(place: Place) -> None:
-    """At the end and one above it no byte changes, but an epoch that began there and wrote nothing goes, durably."""
+    """At the end and one above it no byte changes, but an epoch that began there and wrote nothing goes,
+    durably."""
     log = filled(place)
     whole, listed = raw(log), log.segments()
     for offset in (80, 81, 10**12):
@@ -59,8 +66,8 @@ def test_e091_truncation_at_the_end(place: Place) -> None:
 
 
 def test_e094_a_clean_marker_spares_the_scan(place: Place) -> None:
-    """With the marker of a clean stop segments are not scanned; without it they are. The tail is looked at all the same, unlike in Kafka:
-    a marker hides no torn tail."""
+    """With the marker of a clean stop segments are not scanned; without it they are. The tail is looked at all the
+    same, unlike in Kafka: a marker hides no torn tail."""
     root = root_of(place)
     log = begun(root, 60)
     log.set_high_watermark(log.end_offset)
@@ -100,8 +107,9 @@ def test_e094_a_clean_marker_spares_the_scan(place: Place) -> None:
 @pytest.mark.parametrize("place", ["sim"], indirect=True)
 @pytest.mark.parametrize("torn", [b"", b"garbage"])
 def test_e094_a_crash_while_loading(place: Place, torn: bytes) -> None:
-    """A root that was stopped cleanly and dies while it is opened again, at whatever call, by a kill or a power cut: as soon as anything in
-    a partition may have changed, the next opening takes it for unclean. Nothing is lost at any."""
+    """A root that was stopped cleanly and dies while it is opened again, at whatever call, by a kill or a power
+    cut: as soon as anything in a partition may have changed, the next opening takes it for unclean. Nothing is lost
+    at any."""
     disk = place.disk
     assert isinstance(disk, SimDisk)
     root = root_of(place)
@@ -144,8 +152,8 @@ def test_e094_a_crash_while_loading(place: Place, torn: bytes) -> None:
 
 
 def test_e096_a_wrong_batch_in_the_middle(place: Place) -> None:
-    """Above the durable mark it ends the log there, and later segments go, all of it kept beside the log, where Kafka drops it. Below the
-    mark nothing is cut, unlike in Kafka: the batch is named and no file is touched."""
+    """Above the durable mark it ends the log there, and later segments go, all of it kept beside the log, where
+    Kafka drops it. Below the mark nothing is cut, unlike in Kafka: the batch is named and no file is touched."""
     log = filled(place)
     whole = raw(log)
     size = batch(2).nbytes
@@ -182,8 +190,8 @@ def test_e096_a_wrong_batch_in_the_middle(place: Place) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_e098_a_crash_while_segments_are_replaced(place: Place, clean: bool) -> None:
-    """Two segments made one, and one split in two: in whichever phase it ended, opening the log finishes what was ready and drops what was
-    not, every record is there once, and nothing half-made stays."""
+    """Two segments made one, and one split in two: in whichever phase it ended, opening the log finishes what was
+    ready and drops what was not, every record is there once, and nothing half-made stays."""
     log = filled(place)
     log.set_high_watermark(80)
     whole, bases = raw(log), [segment.base_offset for segment in segments(log)]
@@ -244,7 +252,8 @@ def test_e098_a_crash_while_segments_are_replaced(place: Place, clean: bool) -> 
 
 
 def test_e099_a_start_above_the_end(place: Place) -> None:
-    """A log start checkpoint above the log's end is not believed, and said to be so; Kafka would delete every segment and begin there."""
+    """A log start checkpoint above the log's end is not believed, and said to be so; Kafka would delete every
+    segment and begin there."""
     log = filled(place, 5)
     whole = raw(log)
     log.close(clean=True)
@@ -269,8 +278,9 @@ def test_e099_a_start_above_the_end(place: Place) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_e100_snapshots_of_producers(place: Place, clean: bool) -> None:
-    """Of snapshots that belong to no segment the newest stays, at the log's end; others go. A damaged one is passed over for an older one
-    and made anew. With none at all the batches are scanned, also after a clean stop, where Kafka would know no producer."""
+    """Of snapshots that belong to no segment the newest stays, at the log's end; others go. A damaged one is passed
+    over for an older one and made anew. With none at all the batches are scanned, also after a clean stop, where
+    Kafka would know no producer."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     for number in range(40):
         send(log, number)
@@ -319,9 +329,10 @@ def test_e100_snapshots_of_producers(place: Place, clean: bool) -> None:
 
 
 def test_e102_where_a_cut_log_ends(place: Place) -> None:
-    """Cut where a batch begins the log ends exactly there; within a batch, or in a gap, where the last whole batch ends, which is where
-    Kafka's end is too once it was opened again. What a follower fetches then begins there: the batch that it was cut in comes whole.
-    Would it end at the very offset, in the middle of its leader's batch, nothing could be appended any more."""
+    """Cut where a batch begins the log ends exactly there; within a batch, or in a gap, where the last whole batch
+    ends, which is where Kafka's end is too once it was opened again. What a follower fetches then begins there: the
+    batch that it was cut in comes whole. Would it end at the very offset, in the middle of its leader's batch,
+    nothing could be appended any more."""
     leader = create(place.disk, place.of("l-0"))
     for count in (4, 6, 3):
         leader.append_as_leader(batch(count, tag=b"l"), 0)  # 0, 4, 10; to 13
@@ -355,7 +366,8 @@ def test_e102_where_a_cut_log_ends(place: Place) -> None:
 
 
 def test_e103_offsets_far_apart(place: Place) -> None:
-    """A log whose records lie more than 2**31 offsets apart, as after much compaction, is appended to, opened, read and searched."""
+    """A log whose records lie more than 2**31 offsets apart, as after much compaction, is appended to, opened, read
+    and searched."""
     log = create(place.disk, place.of("t-0"))
     bases = [0, 2**31 + 5, 2**33, 2**33 + 2**31, 2**62]
     for number, base in enumerate(bases):

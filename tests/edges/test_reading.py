@@ -22,7 +22,8 @@ from tests.log.support import batch, contents, create, reopen, sync
 
 
 def test_e084_outside_of_the_log(place: Place) -> None:
-    """Below the log's start and above its end is out of range, with what was asked and what there is; exactly at the end is empty."""
+    """Below the log's start and above its end is out of range, with what was asked and what there is; exactly at
+    the end is empty."""
     log = filled(place)
     log.set_high_watermark(80)
     log.increment_start_offset(11)
@@ -47,9 +48,9 @@ def test_e084_outside_of_the_log(place: Place) -> None:
 
 @pytest.mark.parametrize("tail", [0, 1 << 20])
 def test_e085_how_much_is_read(place: Place, tail: int) -> None:
-    """0 bytes asked for give none. From 1 byte on whole batches come, at least one: what Kafka does where one message at least is wanted.
-    Without that Kafka gives the beginning of a batch and says that it is incomplete; here no batch is cut, for a piece of one cannot be
-    checked, and nothing is handed out unchecked."""
+    """0 bytes asked for give none. From 1 byte on whole batches come, at least one: what Kafka does where one
+    message at least is wanted. Without that Kafka gives the beginning of a batch and says that it is incomplete;
+    here no batch is cut, for a piece of one cannot be checked, and nothing is handed out unchecked."""
     log = filled(place, segment_bytes=1 << 20)
     log.set_tail_cache_size(tail)
     if tail:
@@ -58,7 +59,16 @@ def test_e085_how_much_is_read(place: Place, tail: int) -> None:
             log.append_as_leader(batch(2), 0)
     log.set_high_watermark(80)
     size = batch(2).nbytes
-    for asked, expected in ((0, 0), (-1, 0), (1, 1), (size - 1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (2**40, 40)):
+    for asked, expected in (
+        (0, 0),
+        (-1, 0),
+        (1, 1),
+        (size - 1, 1),
+        (size, 1),
+        (2 * size - 1, 1),
+        (2 * size, 2),
+        (2**40, 40),
+    ):
         found = log.read(0, asked, log.end_offset)
         assert found.size == sum(part.nbytes for part in found.parts()) == expected * size
         assert sum(one.size for part in found.parts() for one in split(part)) == found.size
@@ -86,8 +96,8 @@ def played(place: Place) -> Play:
 
 
 def test_e086_each_isolation_is_bounded(place: Place) -> None:
-    """Wherever the high watermark stands, a reader gets exactly the batches below it, and a committed one exactly the records below the
-    last stable offset that were not aborted."""
+    """Wherever the high watermark stands, a reader gets exactly the batches below it, and a committed one exactly
+    the records below the last stable offset that were not aborted."""
     play = played(place)
     log = play.log
     source = Live(log)
@@ -107,8 +117,8 @@ def test_e086_each_isolation_is_bounded(place: Place) -> None:
 
 
 def test_e086_while_the_high_watermark_moves(place: Place) -> None:
-    """Between any two batches of a reader the high watermark may rise, and records be appended: it ends where it was when it was asked, in
-    both isolations, and the next one goes on just there."""
+    """Between any two batches of a reader the high watermark may rise, and records be appended: it ends where it
+    was when it was asked, in both isolations, and the next one goes on just there."""
     play = played(place)
     log = play.log
     sync(place.disk, log)
@@ -167,7 +177,8 @@ def test_e086_while_the_high_watermark_moves(place: Place) -> None:
 
 
 def test_e086_within_a_batch_of_a_transaction(place: Place) -> None:
-    """A high watermark may lie within a batch that nobody is shown yet: committed records end where that batch begins, not in it."""
+    """A high watermark may lie within a batch that nobody is shown yet: committed records end where that batch
+    begins, not in it."""
     log = create(place.disk, place.of("t-0"), LogConfig(durability="os"))
     play = Play(log)
     play.data(1, 3)
@@ -185,8 +196,8 @@ def test_e086_within_a_batch_of_a_transaction(place: Place) -> None:
 
 
 def test_e086_beside_a_thread_that_moves_it(tmp_path: Path) -> None:
-    """The same with a writer in another thread: no reader ever gets a record that was not below the high watermark yet, nor one of a
-    transaction that was not ended, and none is left out below what it was told is the end."""
+    """The same with a writer in another thread: no reader ever gets a record that was not below the high watermark
+    yet, nor one of a transaction that was not ended, and none is left out below what it was told is the end."""
     disk = SystemDisk()
     log = create(disk, str(tmp_path / "t-0"), LogConfig(durability="os", segment_bytes=4096))
     play = Play(log)
@@ -238,7 +249,11 @@ def test_e086_beside_a_thread_that_moves_it(tmp_path: Path) -> None:
     assert rounds > 4
     reader.refresh()
     assert reader.end_offset == promised[-1]
-    found = [record.offset for one in reader.isolated("read_committed").batches(0, reader.end_offset) for record in records_of(one)]
+    found = [
+        record.offset
+        for one in reader.isolated("read_committed").batches(0, reader.end_offset)
+        for record in records_of(one)
+    ]
     assert found == sorted(committed)
     reader.close()
     log.close(clean=True)
@@ -246,8 +261,8 @@ def test_e086_beside_a_thread_that_moves_it(tmp_path: Path) -> None:
 
 
 def test_e087_the_high_watermark_stays_within(place: Place) -> None:
-    """Set, it is brought to between the log's start and its end; raised, it goes up only, and to the end at most, where Kafka says that
-    more is an error; a truncation and a new start take it along."""
+    """Set, it is brought to between the log's start and its end; raised, it goes up only, and to the end at most,
+    where Kafka says that more is an error; a truncation and a new start take it along."""
     log = filled(place)
     for asked, expected in ((30, 30), (-5, 0), (10**9, 80), (80, 80), (0, 0)):
         log.set_high_watermark(asked)
@@ -284,8 +299,8 @@ def test_e088_reading_up_to_a_mark_in_a_new_segment(place: Place) -> None:
 
 
 def test_e089_where_the_stable_part_ends(place: Place) -> None:
-    """The stable offset stops at the first open transaction, goes on only once the marker is below the high watermark, to the next open
-    one, and is not below the log's start; so it is after a restart."""
+    """The stable offset stops at the first open transaction, goes on only once the marker is below the high
+    watermark, to the next open one, and is not below the log's start; so it is after a restart."""
     log = create(place.disk, place.of("t-0"))
     play = Play(log)
     play.other()
@@ -318,7 +333,8 @@ def test_e089_where_the_stable_part_ends(place: Place) -> None:
 
 
 def test_e090_an_aborted_transaction_across_segments(place: Place) -> None:
-    """A transaction that spans segments and was aborted is told of whichever of them is read, and none of its records is shown."""
+    """A transaction that spans segments and was aborted is told of whichever of them is read, and none of its
+    records is shown."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     play = Play(log)
     for _ in range(12):

@@ -14,7 +14,25 @@ from tests.oracle import batch as oracle
 from tests.record.guarded import GuardedMemory
 
 INT64_MAX = 2**63 - 1
-NUMBERS = [0, 1, -1, 63, -63, 64, -64, -65, 8191, -8191, 8192, -8192, -8193, INT32_MAX, -INT32_MAX - 1, INT64_MAX, -INT64_MAX - 1]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    63,
+    -63,
+    64,
+    -64,
+    -65,
+    8191,
+    -8191,
+    8192,
+    -8192,
+    -8193,
+    INT32_MAX,
+    -INT32_MAX - 1,
+    INT64_MAX,
+    -INT64_MAX - 1,
+]
 
 
 def size_of(number: int) -> int:
@@ -25,7 +43,8 @@ def size_of(number: int) -> int:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_e001_numbers_there_and_back(number: int) -> None:
-    """Our encoder writes each number as a timestamp delta in exactly the bytes it takes, and it is read back; no bytes fewer will do."""
+    """Our encoder writes each number as a timestamp delta in exactly the bytes it takes, and it is read back; no
+    bytes fewer will do."""
     first = 0 if number >= 0 else -number - 1
     builder = BatchBuilder()
     assert builder.append(None, None, (), first)
@@ -59,7 +78,9 @@ def test_e001_lengths_there_and_back(size: int) -> None:
     assert (found.key, found.value, found.headers) == (content, content, (("h" * size, content),))
 
 
-@pytest.mark.parametrize("field", ["length", "offset delta", "key length", "value length", "header count", "header key", "header value"])
+@pytest.mark.parametrize(
+    "field", ["length", "offset delta", "key length", "value length", "header count", "header key", "header value"]
+)
 def test_e002_varints_that_do_not_end(field: str) -> None:
     """The fifth byte of a 32-bit number ends it, wherever it stands; the tenth byte that of a 64-bit one."""
 
@@ -140,7 +161,8 @@ def test_e005_header_counts() -> None:
 
 
 def test_e006_a_body_longer_than_what_is_left() -> None:
-    """A record that claims more bytes than there are is refused, and nothing behind the end of the bytes is touched."""
+    """A record that claims more bytes than there are is refused, and nothing behind the end of the bytes is
+    touched."""
     memory = GuardedMemory()
     body = b"\0\0\0\1\2v\0"
     for missing in (1, 2, 60, 8192, INT32_MAX - len(body)):
@@ -152,7 +174,9 @@ def test_e006_a_body_longer_than_what_is_left() -> None:
                 walk()
     for field in (b"\0\0\0%s", b"\0\0\0\1%s", b"\0\0\0\1\1\2%s", b"\0\0\0\1\1\2\0%s"):
         for length in (1, 100, INT32_MAX):
-            data = oracle.encode_header(oracle.Batch(record_count=1), record(field.replace(b"%s", oracle.varint(length))))
+            data = oracle.encode_header(
+                oracle.Batch(record_count=1), record(field.replace(b"%s", oracle.varint(length)))
+            )
             with pytest.raises(CorruptError):
                 RecordBatch(memory.place(data)).check_records()
 
@@ -170,7 +194,8 @@ def test_e007_a_body_of_another_length_than_its_fields() -> None:
 
 
 def test_e008_cut_in_any_field() -> None:
-    """Records that end anywhere within a field are refused as corrupt, though header and checksum agree with the shorter bytes."""
+    """Records that end anywhere within a field are refused as corrupt, though header and checksum agree with the
+    shorter bytes."""
     for data in vectors.PLAIN:
         header, size = oracle.decode_header(data)
         payload = data[61:size]
@@ -189,9 +214,13 @@ def following(sequence: int, delta: int) -> int:
 
 @pytest.mark.parametrize("base_sequence", [-1, 0, 17, INT32_MAX - 3, INT32_MAX])
 def test_e009_without_keys_and_values(base_sequence: int) -> None:
-    """A reader that skips keys and values gives the offsets, timestamps and so the sequences of one that does not, gaps included."""
+    """A reader that skips keys and values gives the offsets, timestamps and so the sequences of one that does not,
+    gaps included."""
     deltas = [0, 1, 4, 5, 9, 10]
-    records = [oracle.OneRecord(100 + delta, 1000 + delta * 7 % 5, b"k" * delta, b"v" * 300, (("h", b"x" * delta),)) for delta in deltas]
+    records = [
+        oracle.OneRecord(100 + delta, 1000 + delta * 7 % 5, b"k" * delta, b"v" * 300, (("h", b"x" * delta),))
+        for delta in deltas
+    ]
     plain = oracle.Batch(100, 3, 0, 0, -1, -1, 7 if base_sequence >= 0 else -1, 0, base_sequence, records=records)
     data = oracle.encode(plain)
     batch = RecordBatch(data)
@@ -217,7 +246,9 @@ def test_e009_a_log_without_keys_and_values(tmp_path: object) -> None:
 
     with pyreplog.open_log(f"{tmp_path}/log", durability="os") as log:
         for number in range(1, 20):
-            log.append_many([b"v%d" % number] * number, keys=[b"k"] * number, timestamps=[number * 3 % 7 + i for i in range(number)])
+            log.append_many(
+                [b"v%d" % number] * number, keys=[b"k"] * number, timestamps=[number * 3 % 7 + i for i in range(number)]
+            )
         table = pyarrow.table(log.scan(["offset", "timestamp"]))
         whole = list(log.read())
         assert len(whole) == 190

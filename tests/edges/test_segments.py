@@ -27,7 +27,8 @@ from tests.log.support import batch, contents, create, raw, reopen, sync
 
 
 def test_e054_reads_of_a_segment(place: Place) -> None:
-    """Nothing in an empty one; before the first offset the first batch; behind the last none; in a gap the next batch."""
+    """Nothing in an empty one; before the first offset the first batch; behind the last none; in a gap the next
+    batch."""
     empty = one_segment(place, 0, [])
     assert empty.locate(0, 1 << 20, 100) is None
     segment = one_segment(place, 40, [50, 60, 62])
@@ -87,7 +88,8 @@ def test_e059_an_empty_segment_ends_where_it_begins(place: Place) -> None:
 
 
 def test_e060_all_files_of_a_segment_go(place: Place) -> None:
-    """A removed segment takes its log, both indexes, transaction index and snapshot along: renamed at once, and gone after the delay."""
+    """A removed segment takes its log, both indexes, transaction index and snapshot along: renamed at once, and
+    gone after the delay."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     play = Play(log)
     while len(segments(log)) < 4:
@@ -110,8 +112,9 @@ def test_e060_all_files_of_a_segment_go(place: Place) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_e061_damage_anywhere(place: Place, clean: bool) -> None:
-    """A wrong offset index or time index is made anew, and every answer stays. A wrong batch above the durable mark ends the log: what
-    lies before is there. Below the mark nothing is cut, unlike in Kafka: the batch is named, and the file stays as it is."""
+    """A wrong offset index or time index is made anew, and every answer stays. A wrong batch above the durable mark
+    ends the log: what lies before is there. Below the mark nothing is cut, unlike in Kafka: the batch is named, and
+    the file stays as it is."""
     log = filled(place, 60, segment_bytes=2048)
     log.set_high_watermark(120)
     whole = raw(log)
@@ -165,8 +168,8 @@ def test_e061_damage_anywhere(place: Place, clean: bool) -> None:
 
 
 def test_e062_recovery_knows_transactions_and_epochs(place: Place) -> None:
-    """After an unclean end, with the files gone that know them, the aborted transactions of every segment and the history of leader
-    epochs, 0 included, are had again from the batches."""
+    """After an unclean end, with the files gone that know them, the aborted transactions of every segment and the
+    history of leader epochs, 0 included, are had again from the batches."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     play = Play(log)
     for _ in range(12):
@@ -188,7 +191,10 @@ def test_e062_recovery_knows_transactions_and_epochs(place: Place) -> None:
     end = log.end_offset
     log.close(clean=False)
     for name in place.disk.list(place.of("t-0")):
-        if name.endswith((TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)) or name in ("leader-epoch-checkpoint", "replog.mark"):
+        if name.endswith((TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)) or name in (
+            "leader-epoch-checkpoint",
+            "replog.mark",
+        ):
             place.disk.remove(place.of(f"t-0/{name}"))
     log = reopen(place.disk, place.of("t-0"))
     assert log.end_offset == end
@@ -215,7 +221,8 @@ def test_e063_the_greatest_timestamp_after_a_cut(place: Place) -> None:
 
 
 def test_e064_batches_too_far_apart_for_one_segment(place: Place) -> None:
-    """Fetched batches that no segment could hold together are put into two, or refused as a whole; the log opens again."""
+    """Fetched batches that no segment could hold together are put into two, or refused as a whole; the log opens
+    again."""
     log = create(place.disk, place.of("t-0"))
     far = INT32_MAX + 10
     log.append_as_follower([batch(2, base_offset=0, leader_epoch=0), batch(2, base_offset=far, leader_epoch=0)])
@@ -230,10 +237,13 @@ def test_e064_batches_too_far_apart_for_one_segment(place: Place) -> None:
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_e064_to_the_last_offset_of_a_segment(place: Place, leads: bool) -> None:
-    """A segment holds offsets up to its base + 2**31 - 1, and not one more: what would reach further begins the next."""
+    """A segment holds offsets up to its base + 2**31 - 1, and not one more: what would reach further begins the
+    next."""
     for last, expected in ((INT32_MAX - 1, 1), (INT32_MAX, 1), (INT32_MAX + 1, 2), (INT32_MAX + 2, 2)):
         log = create(place.disk, place.of(f"{last}-0"))
-        log.append_as_follower([batch(2, base_offset=0, leader_epoch=0), batch(1, base_offset=last - 2, leader_epoch=0)])
+        log.append_as_follower(
+            [batch(2, base_offset=0, leader_epoch=0), batch(1, base_offset=last - 2, leader_epoch=0)]
+        )
         if leads:
             assert log.append_as_leader(batch(2), 0).last_offset == last
         else:
@@ -249,11 +259,14 @@ def test_e064_to_the_last_offset_of_a_segment(place: Place, leads: bool) -> None
 
 
 def test_e065_removing_what_is_gone(place: Place) -> None:
-    """A segment whose files somebody removed, some or all of them, is removed without an error: by retention, and when all is dropped."""
+    """A segment whose files somebody removed, some or all of them, is removed without an error: by retention, and
+    when all is dropped."""
     log = filled(place, retention_bytes=0)
     for number, segment in enumerate(segments(log)[:-1]):
         segment.release()
-        for suffix in ((INDEX_SUFFIX,), (TIME_INDEX_SUFFIX, LOG_SUFFIX), (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX))[number % 3]:
+        for suffix in ((INDEX_SUFFIX,), (TIME_INDEX_SUFFIX, LOG_SUFFIX), (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX))[
+            number % 3
+        ]:
             place.disk.remove(place.of(f"t-0/{segment_name(segment.base_offset, suffix)}"))
     log.set_high_watermark(segments(log)[3].base_offset)
     log.increment_start_offset(log.high_watermark)

@@ -23,7 +23,9 @@ from tests.log.test_epochs import compare
 from tests.log.test_retention import begin
 
 
-@pytest.mark.parametrize("settings", [{"retention_ms": 1000}, {"retention_bytes": 0}, {"retention_ms": 0, "retention_bytes": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"retention_ms": 1000}, {"retention_bytes": 0}, {"retention_ms": 0, "retention_bytes": 0}]
+)
 def test_e105_nothing_goes_above_the_high_watermark(place: Place, settings: dict[str, int]) -> None:
     """What followers or readers may still need stays, however old, much, or far below the log's start it is."""
     life = begin(place, durability="sync", **settings)
@@ -69,7 +71,8 @@ def test_e107_a_passed_start_unblocks(place: Place) -> None:
 
 
 def test_e108_the_active_segment_goes_by_a_roll(place: Place) -> None:
-    """Where everything is too old, an empty segment begins at the end; it stays, is never removed, and appends go on there."""
+    """Where everything is too old, an empty segment begins at the end; it stays, is never removed, and appends go
+    on there."""
     life = begin(place, retention_ms=1000)
     life.append(3)
     active = life.bases()[-1]
@@ -90,7 +93,8 @@ def test_e108_the_active_segment_goes_by_a_roll(place: Place) -> None:
 
 
 def test_e109_by_size_to_the_byte(place: Place) -> None:
-    """A segment goes as long as at least retention.bytes is left without it, the limit itself included, and not with one byte less."""
+    """A segment goes as long as at least retention.bytes is left without it, the limit itself included, and not
+    with one byte less."""
     life = begin(place)
     life.append(8)
     assert life.bases() == [0, 2, 4, 6]
@@ -105,7 +109,9 @@ def test_e109_by_size_to_the_byte(place: Place) -> None:
         (one, [6]),
         (1, [6]),
     ):
-        life.log.update_config(LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=100, retention_bytes=limit))
+        life.log.update_config(
+            LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=100, retention_bytes=limit)
+        )
         life.log.apply_retention()
         assert life.bases() == left, limit
         assert [record.offset for record in contents(life.log)] == list(range(left[0], 8)), limit
@@ -115,9 +121,15 @@ def test_e109_by_size_to_the_byte(place: Place) -> None:
 
 
 def test_e112_the_history_of_leader_epochs(place: Place) -> None:
-    """Every rule of it by hand, and whatever is done to it as its slow twin; kept in its file from one opening to the next."""
+    """Every rule of it by hand, and whatever is done to it as its slow twin; kept in its file from one opening to
+    the next."""
     cache = EpochCache()
-    assert (cache.latest, list(cache.entries), tuple(cache.end_offset_for(0, 20)), cache.epoch_for_offset(5)) == (-1, [], (-1, -1), -1)
+    assert (cache.latest, list(cache.entries), tuple(cache.end_offset_for(0, 20)), cache.epoch_for_offset(5)) == (
+        -1,
+        [],
+        (-1, -1),
+        -1,
+    )
     assert not cache.truncate_from_end(0)
     assert not cache.truncate_from_start(10)
     for epoch, start, changes in ((0, 0, True), (0, 5, False), (3, 17, True), (3, 30, False), (5, 40, True)):
@@ -154,8 +166,8 @@ def test_e112_the_history_of_leader_epochs(place: Place) -> None:
 
 
 def test_e113_checkpoints(place: Place) -> None:
-    """An empty file, many lines, one written over another; a wrong version, number, count or line is refused; and where the folder is gone
-    nothing can be written, and it is said."""
+    """An empty file, many lines, one written over another; a wrong version, number, count or line is refused; and
+    where the folder is gone nothing can be written, and it is said."""
     path = place.of("recovery-point-offset-checkpoint")
     name = "recovery-point-offset-checkpoint"
     place.write(name, b"")
@@ -193,7 +205,8 @@ def test_e113_checkpoints(place: Place) -> None:
     with pytest.raises(StorageError) as refused:
         write_offsets(place.disk, place.of("gone/recovery-point-offset-checkpoint"), {})
     assert refused.value.errno == errno.ENOENT
-    # Beside other work, too: a root whose log's folder somebody took away says so, and does not make it anew.
+    # Beside other work, too: a root whose log's folder somebody took away says so, and does not
+    # make it anew.
     root = root_of(place)
     log = begun(root)
     for one in list(place.disk.list(place.of("root/events-0"))):
@@ -213,8 +226,9 @@ def _remove_folder(place: Place, name: str) -> None:
 
 
 def test_e114_names_of_folders(place: Place) -> None:
-    """Without a dash, a topic or a partition, or with a partition that is none, a folder is no partition's; dots and dashes belong to the
-    topic; a folder on its way out has a name of 255 bytes at most, and is known for what it is."""
+    """Without a dash, a topic or a partition, or with a partition that is none, a folder is no partition's; dots
+    and dashes belong to the topic; a folder on its way out has a name of 255 bytes at most, and is known for what
+    it is."""
     for name in (
         "topic",
         "",
@@ -286,7 +300,8 @@ def test_e114_on_its_way_out(place: Place) -> None:
 
 
 def test_e115_one_writer_of_a_root(place: Place) -> None:
-    """A second opening is refused while the first lives, whatever it did meanwhile, and says who has it; after a close it works."""
+    """A second opening is refused while the first lives, whatever it did meanwhile, and says who has it; after a
+    close it works."""
     root = root_of(place)
     for work in (lambda: None, lambda: begun(root), lambda: root.checkpoint_recovery_points()):
         work()
@@ -306,8 +321,8 @@ def test_e115_one_writer_of_a_root(place: Place) -> None:
 @pytest.mark.parametrize("place", ["sim"], indirect=True)
 @pytest.mark.parametrize("how", ["poisoned", "while closing"])
 def test_e116_a_failing_log_spoils_its_own_root(place: Place, how: str) -> None:
-    """Of two roots the one with a failing log gets no marker of a clean stop; the other one does, and so do the failing one's other logs
-    have all of their records."""
+    """Of two roots the one with a failing log gets no marker of a clean stop; the other one does, and so do the
+    failing one's other logs have all of their records."""
     disk = place.disk
     assert isinstance(disk, SimDisk)
     roots = {name: root_of(place, name, seed) for seed, name in enumerate(("bad", "good"))}

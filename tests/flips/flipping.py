@@ -1,4 +1,5 @@
-"""Flip a bit or cut a file, then read and open: what comes out is what was written, a beginning of it, or an error of this library.
+"""Flip a bit or cut a file, then read and open: what comes out is what was written, a beginning of it, or an error
+of this library.
 
 The count of what was tried is kept, for the soak's account.
 """
@@ -27,13 +28,16 @@ class Account:
 
     def line(self) -> str:
         """For people."""
-        ends = ", ".join(f"{name} {count:,}" for name, count in sorted(self.outcomes.items(), key=lambda pair: -pair[1]))
+        ends = ", ".join(
+            f"{name} {count:,}" for name, count in sorted(self.outcomes.items(), key=lambda pair: -pair[1])
+        )
         return f"{self.flips:,} flips, {self.cuts:,} cuts, {self.wrong} wrong ({ends})"
 
 
 def uncovered(golden: Golden) -> dict[str, list[tuple[int, int]]]:
-    """Byte ranges (start, end) of each file in which nobody can tell a flip, in a folder that has no mark of ours: base offset and
-    leader epoch of each batch, as offsets may have gaps and nothing vouches for the epochs, and checkpoints, which have no checksum."""
+    """Byte ranges (start, end) of each file in which nobody can tell a flip, in a folder that has no mark of ours:
+    base offset and leader epoch of each batch, as offsets may have gaps and nothing vouches for the epochs, and
+    checkpoints, which have no checksum."""
     if golden.name in OWN:
         return {}
     found: dict[str, list[tuple[int, int]]] = {f"{ROOT}/{name}": [(0, 1 << 20)] for name in CHECKPOINTS}
@@ -44,8 +48,8 @@ def uncovered(golden: Golden) -> dict[str, list[tuple[int, int]]]:
 
 
 def _unseen_lengths(golden: Golden, path: str) -> Collection[int]:
-    """Lengths of a file that nobody can tell from its own, in a folder without a mark of ours: where offsets may have gaps, a segment that
-    ends with a whole batch may have been cut there, but for the last; and checkpoints."""
+    """Lengths of a file that nobody can tell from its own, in a folder without a mark of ours: where offsets may
+    have gaps, a segment that ends with a whole batch may have been cut there, but for the last; and checkpoints."""
     if golden.name in OWN or path == max(golden.layout):
         return ()
     return range(1 << 20) if path.removeprefix(f"{ROOT}/") in CHECKPOINTS else [0, *golden.layout.get(path, ())]
@@ -55,13 +59,19 @@ def extent(golden: Golden) -> tuple[int, int]:
     """How many flips and cuts of this folder there are."""
     exempt = uncovered(golden)
     sizes = {path: size_of(golden.disk, path) for path in files(golden.disk)}
-    flips = sum(8 * (size - sum(max(min(end, size) - start, 0) for start, end in exempt.get(path, ()))) for path, size in sizes.items())
-    return flips, sum(size - sum(length in _unseen_lengths(golden, path) for length in range(size)) for path, size in sizes.items())
+    flips = sum(
+        8 * (size - sum(max(min(end, size) - start, 0) for start, end in exempt.get(path, ())))
+        for path, size in sizes.items()
+    )
+    return flips, sum(
+        size - sum(length in _unseen_lengths(golden, path) for length in range(size)) for path, size in sizes.items()
+    )
 
 
 def sure(golden: Golden, path: str, position: int) -> int:
-    """How many batches a reader is given at least, unless it is given an error, with ``path`` damaged from byte ``position`` on: all that
-    were closed in order or synced. Where nothing says how far a partition goes, those before the damage."""
+    """How many batches a reader is given at least, unless it is given an error, with ``path`` damaged from byte
+    ``position`` on: all that were closed in order or synced. Where nothing says how far a partition goes, those
+    before the damage."""
     if golden.name == "open" and path.endswith("replog.mark"):
         return 0  # what a kill left in the newest slot stands nowhere else
     if golden.name != "bare":
@@ -69,12 +79,15 @@ def sure(golden: Golden, path: str, position: int) -> int:
     if path not in golden.layout:
         return sum(map(len, golden.layout.values()))
     return sum(
-        len(ends) if other < path else sum(end <= position for end in ends) for other, ends in golden.layout.items() if other <= path
+        len(ends) if other < path else sum(end <= position for end in ends)
+        for other, ends in golden.layout.items()
+        if other <= path
     )
 
 
 def check(golden: Golden, disk: SimDisk, what: str, *, write: bool, sure: int) -> str:
-    """What a reader and, with ``write``, the next writer find on ``disk``, in a word; AssertionError where that is wrong.
+    """What a reader and, with ``write``, the next writer find on ``disk``, in a word; AssertionError where that is
+    wrong.
 
     ``sure``: so many batches are there for a reader, or an error.
     """
@@ -87,7 +100,9 @@ def check(golden: Golden, disk: SimDisk, what: str, *, write: bool, sure: int) -
             continue
         assert whole is not None, f"{what}: a reader finds {key}, which never was"
         assert content == whole[: len(content)], f"{what}: a reader of {key} is given wrong records"
-        assert len(content) >= sure, f"{what}: a reader of {key} is given {len(content)} of {sure} batches, and no error"
+        assert len(content) >= sure, (
+            f"{what}: a reader of {key} is given {len(content)} of {sure} batches, and no error"
+        )
         ends.append("whole" if content == golden.contents[key] else "part")
     if write:
         ends.append(_written(golden, disk, what))
@@ -111,7 +126,8 @@ def _written(golden: Golden, disk: SimDisk, what: str) -> str:
         except PyreplogError as error:
             return type(error).__name__
         if golden.name == "open":
-            # A leader epoch above the mark is nobody's word but the batch's own, and outside its checksum.
+            # A leader epoch above the mark is nobody's word but the batch's own, and outside its
+            # checksum.
             found, whole, vouched = (_without_epochs(content, vouched[-1][1]) for content in (found, whole, vouched))
         assert found == whole[: len(found)], f"{what}: a writer finds wrong records"
         assert len(found) >= len(vouched), f"{what}: a writer took {len(vouched) - len(found)} batches away"
@@ -133,8 +149,11 @@ def _without_epochs(content: Content, start: int) -> Content:
     return tuple((base, end, data if base < start else data[:12] + data[16:]) for base, end, data in content)
 
 
-def flip_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0, part: tuple[int, int] = (0, 1)) -> Iterator[None]:
-    """Flip every bit of every file, or every ``share``-th by chance, one at a time; yields after each file, so that others may stop it.
+def flip_all(
+    golden: Golden, account: Account, *, share: int = 1, seed: int = 0, part: tuple[int, int] = (0, 1)
+) -> Iterator[None]:
+    """Flip every bit of every file, or every ``share``-th by chance, one at a time; yields after each file, so that
+    others may stop it.
 
     ``part``: (number, of how many) equal parts to do.
     """
@@ -163,8 +182,11 @@ def flip_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0,
         yield
 
 
-def cut_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0, part: tuple[int, int] = (0, 1)) -> Iterator[None]:
-    """Cut every file at every length, or at every ``share``-th by chance; yields after each file. ``part``: as in :func:`flip_all`."""
+def cut_all(
+    golden: Golden, account: Account, *, share: int = 1, seed: int = 0, part: tuple[int, int] = (0, 1)
+) -> Iterator[None]:
+    """Cut every file at every length, or at every ``share``-th by chance; yields after each file. ``part``: as in
+    :func:`flip_all`."""
     chance = Random(f"{golden.name} {seed}")
     writes = golden.name in OWN and golden.name != "cluster"
     for path in files(golden.disk):

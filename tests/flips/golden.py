@@ -1,8 +1,9 @@
 """Small folders whose every bit is flipped: what is in them, and what reading them gives.
 
-``own``: closed in order; ``open``: a process ended within it; ``packed``: compressed batches and several records each; ``cluster``: two
-replicas of one log, one of them behind. ``txn``, ``idempotent``, ``mixed``, ``compact``: partitions that a broker closed in order,
-without our mark; ``bare``: one that was taken out of its root, so that nothing says how far it goes.
+``own``: closed in order; ``open``: a process ended within it; ``packed``: compressed batches and several records
+each; ``cluster``: two replicas of one log, one of them behind. ``txn``, ``idempotent``, ``mixed``, ``compact``:
+partitions that a broker closed in order, without our mark; ``bare``: one that was taken out of its root, so that
+nothing says how far it goes.
 """
 
 from __future__ import annotations
@@ -26,14 +27,19 @@ KEY: Final = TopicPartition("t", 0)
 TOPIC_ID: Final = "AbCdEfGhIjKlMnOpQrStUw"
 
 HEADER_SIZE: Final = 61
-CHECKPOINTS: Final = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+CHECKPOINTS: Final = (
+    "replication-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+)
 
 Content = tuple[tuple[int, int, bytes], ...]
 """(base offset, next offset, bytes) of each batch that a reader is given, oldest first."""
 
 
 class Golden(NamedTuple):
-    """One folder on a disk. ``contents``: what a reader is given of each partition. ``full``: all there is, served or not."""
+    """One folder on a disk. ``contents``: what a reader is given of each partition. ``full``: all there is, served
+    or not."""
 
     name: str
     disk: SimDisk
@@ -50,7 +56,8 @@ def served(
 ) -> dict[TopicPartition, Content | str]:
     """What a reader is given of each partition under ``path``: the batches, or the name of the error instead.
 
-    ``probes``: offset -> base offset of the batch that holds it. Each is looked up by itself too: another answer is an AssertionError.
+    ``probes``: offset -> base offset of the batch that holds it. Each is looked up by itself too: another answer is
+    an AssertionError.
     """
     try:
         readers = open_readers(disk, path)
@@ -60,7 +67,8 @@ def served(
     for key, reader in readers.items():
         try:
             found[key] = tuple(
-                (one.base_offset, one.next_offset, bytes(one.data)) for one in reader.batches(reader.start_offset, reader.end_offset)
+                (one.base_offset, one.next_offset, bytes(one.data))
+                for one in reader.batches(reader.start_offset, reader.end_offset)
             )
         except PyreplogError as error:
             found[key] = type(error).__name__
@@ -79,7 +87,9 @@ def _probe(reader: LogReader, offset: int, base: int) -> None:
         first = next(reader.batches(offset, reader.end_offset), None)
     except PyreplogError:
         return
-    assert first is None or first.base_offset == base, f"offset {offset} is looked for in the batch of {first.base_offset}, not {base}"
+    assert first is None or first.base_offset == base, (
+        f"offset {offset} is looked for in the batch of {first.base_offset}, not {base}"
+    )
 
 
 def files(disk: SimDisk, directory: str = ROOT) -> Iterator[str]:
@@ -104,7 +114,8 @@ def _root(*, clean: bool, codecs: bool) -> Golden:
             log.become_leader(2)
         codec = number % 5 if codecs else 0
         log.append_as_leader(
-            batch(6 if codecs else 1, size=60 if codecs else 100, timestamp=1000 + 10 * number, codec=codec), log.epochs.latest
+            batch(6 if codecs else 1, size=60 if codecs else 100, timestamp=1000 + 10 * number, codec=codec),
+            log.epochs.latest,
         )
     sync(disk, log)
     log.advance_high_watermark(log.end_offset)
@@ -150,10 +161,13 @@ def _golden(name: str, disk: SimDisk) -> Golden:
     whole = {key: content for key, content in contents.items() if not isinstance(content, str)}
     full = {key: _everything(disk) if name == "open" else content for key, content in whole.items()}
     probes = {
-        key: {end - 1: base for base, end, _ in content[:: max(len(content) // 3, 1)]} | {content[-1][1] - 1: content[-1][0]}
+        key: {end - 1: base for base, end, _ in content[:: max(len(content) // 3, 1)]}
+        | {content[-1][1] - 1: content[-1][0]}
         for key, content in whole.items()
     }
-    layout = {path: _ends(disk.open(path).read_at(0, 1 << 20).tobytes()) for path in files(disk) if path.endswith(".log")}
+    layout = {
+        path: _ends(disk.open(path).read_at(0, 1 << 20).tobytes()) for path in files(disk) if path.endswith(".log")
+    }
     return Golden(name, disk, whole, full, probes, layout)
 
 

@@ -1,4 +1,5 @@
-"""Every bit of every header, checkpoint, mark, index entry and of whole logs flipped, every length of every file: nothing wrong is served.
+"""Every bit of every header, checkpoint, mark, index entry and of whole logs flipped, every length of every file:
+nothing wrong is served.
 
 A share of them here, drawn by ``REPLOG_CRASH_SEED``; all of them in the soak.
 """
@@ -18,7 +19,8 @@ SHARE = 60
 
 @pytest.mark.parametrize("name", [*OWN, *KAFKA])
 def test_a_share_of_all_flips(name: str) -> None:
-    """A reader is given what was written, a beginning of it, or an error; a writer keeps all that was vouched for, or says what is lost."""
+    """A reader is given what was written, a beginning of it, or an error; a writer keeps all that was vouched for,
+    or says what is lost."""
     account = Account()
     for _ in flip_all(golden(name), account, share=SHARE, seed=SEED):
         pass

@@ -24,7 +24,8 @@ HEADER_SIZE = 61
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """A log of six batches, plain and compressed, of one and of several records, closed in order; and where each begins, and the end."""
+    """A log of six batches, plain and compressed, of one and of several records, closed in order; and where each
+    begins, and the end."""
     root = tmp_path_factory.mktemp("places") / "t"
     for codec in ("uncompressed", "gzip"):
         with pyreplog.open_log(root, config={"compression.type": codec, "index.interval.bytes": 100}) as log:
@@ -97,8 +98,8 @@ def _flips(starts: list[int]) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("face", FACES)
 def test_each_error_names_its_place(golden: tuple[Path, list[int]], tmp_path: Path, face: str) -> None:
-    """One flipped bit: if the face raises, the error has file, position, partition and offset, and its text names them; the position is
-    in the damaged batch or at its edge."""
+    """One flipped bit: if the face raises, the error has file, position, partition and offset, and its text names
+    them; the position is in the damaged batch or at its edge."""
     original, starts = golden
     raised = 0
     for position, mask in _flips(starts):

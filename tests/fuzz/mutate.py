@@ -1,4 +1,5 @@
-"""Mutations: from one input, and a pool of others, the next one. All chance comes from the generator that is passed in."""
+"""Mutations: from one input, and a pool of others, the next one. All chance comes from the generator that is passed
+in."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def _change(out: bytearray, pool: Sequence[bytes], chance: Random) -> None:
 
 
 def seal_batch(data: bytes, chance: Random) -> bytes:
-    """Most of the time: length and checksum of a record batch set right, so that what is behind them is looked at."""
+    """Most of the time: length and checksum of a record batch set right, so that what is behind them is looked
+    at."""
     if len(data) < 61 or chance.random() < 0.25:
         return data
     out = bytearray(data)

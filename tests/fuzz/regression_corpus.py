@@ -1,4 +1,5 @@
-"""Targets of a whole log and its folder, of what nobody writes but this library (or Spark for it), of names, and of peers' frames."""
+"""Targets of a whole log and its folder, of what nobody writes but this library (or Spark for it), of names, and of
+peers' frames."""
 
 from __future__ import annotations
 
@@ -61,7 +62,19 @@ def _run_control(data: bytes) -> object:
 
 
 def _summaries() -> list[bytes]:
-    one = Summary(TOPIC_ID, "sync", False, 0, 4, 90, 90, 90, (EpochEntry(0, 0), EpochEntry(3, 50)), ((0, 1000), (40, 700)), 2**63 - 1)
+    one = Summary(
+        TOPIC_ID,
+        "sync",
+        False,
+        0,
+        4,
+        90,
+        90,
+        90,
+        (EpochEntry(0, 0), EpochEntry(3, 50)),
+        ((0, 1000), (40, 700)),
+        2**63 - 1,
+    )
     bare = Summary(TOPIC_ID, "os", True, 0, 0, 0, 0, 0, (), (), 0, True)
     keys = [encode_key(TopicPartition(topic, number)) for topic, number in (("t", 0), ("a-b.c_d", 2**31 - 1))]
     return [bytes([1]) + encode_body(one), bytes([1]) + encode_body(bare), *(bytes([0]) + key for key in keys)]
@@ -74,7 +87,13 @@ def _run_summary(data: bytes) -> object:
         found = decode_body(data[1:])
         assert due_ms(data[1:]) == found.retention_due_ms
         assert not checked(b"t", "generation", data[1:])
-        return (found.durability, found.incomplete, min(len(found.epochs), 3), min(len(found.segments), 3), found.latest_epoch < 0)
+        return (
+            found.durability,
+            found.incomplete,
+            min(len(found.epochs), 3),
+            min(len(found.segments), 3),
+            found.latest_epoch < 0,
+        )
     key = decode_key(data[1:])
     assert encode_key(key) == data[1:]
     return min(key.partition, 3)
@@ -82,14 +101,32 @@ def _run_summary(data: bytes) -> object:
 
 def _names() -> list[bytes]:
     batch = BatchId("query_1", 7)
-    texts = [directory_name("a-b.c", 12), "t-0.0123456789abcdef-delete", "t-1.x-future", segment_name(42, ".log"), "9" * 20 + ".log"]
-    texts += ["replog.spool.q.applied", "replog.spool.q.3.manifest", staged_name(batch, "3-abc"), "-5", "9223372036854775807", "t-007"]
+    texts = [
+        directory_name("a-b.c", 12),
+        "t-0.0123456789abcdef-delete",
+        "t-1.x-future",
+        segment_name(42, ".log"),
+        "9" * 20 + ".log",
+    ]
+    texts += [
+        "replog.spool.q.applied",
+        "replog.spool.q.3.manifest",
+        staged_name(batch, "3-abc"),
+        "-5",
+        "9223372036854775807",
+        "t-007",
+    ]
     return [text.encode() for text in texts]
 
 
 def _run_names(data: bytes) -> object:
     name = data.decode("utf-8", "surrogateescape")  # as the system gives them
-    folder, base, spooled, said = parse_directory_name(name), parse_base_offset(name), parse_name(name), partition_of(name)
+    folder, base, spooled, said = (
+        parse_directory_name(name),
+        parse_base_offset(name),
+        parse_name(name),
+        partition_of(name),
+    )
     # What one of both takes for a live partition is one for the other, too.
     assert folder is None or folder.kind or said == tuple(folder.topic_partition)
     plain = taken_for(name)
@@ -98,8 +135,18 @@ def _run_names(data: bytes) -> object:
         number = parse_number(name, -1, 2**63 - 1) > 0
     except ValueError:
         number = False
-    kinds = [None if one is None else one.kind for one in (folder, spooled)], base is None, said is None, number, not plain
-    assert folder is None or folder.kind or directory_name(*folder.topic_partition).rpartition("-")[0] == name.rpartition("-")[0]
+    kinds = (
+        [None if one is None else one.kind for one in (folder, spooled)],
+        base is None,
+        said is None,
+        number,
+        not plain,
+    )
+    assert (
+        folder is None
+        or folder.kind
+        or directory_name(*folder.topic_partition).rpartition("-")[0] == name.rpartition("-")[0]
+    )
     with suppress(InvalidTopicError):
         assert check_topic(name) == name
     return kinds
@@ -134,13 +181,20 @@ def _homes() -> list[bytes]:
     ids = [TOPIC_ID, "AAAAAAAAAAAAAAAAAAAAAQ", id_for_name("t")]
     files = [bytes([number % 2]) + format_topic_id(one) for number, one in enumerate([*ids, *ids])]
     body = json.dumps({"cluster_id": TOPIC_ID, "topics": [{"name": "t", "id": TOPIC_ID}]}).encode()
-    names = [b"lost+found", b"t-0", b"node-1", b"t-0.0123456789abcdef0123456789abcdef-delete", b"a-b.Q-JpxQ6Wr_x-delete", b".git"]
+    names = [
+        b"lost+found",
+        b"t-0",
+        b"node-1",
+        b"t-0.0123456789abcdef0123456789abcdef-delete",
+        b"a-b.Q-JpxQ6Wr_x-delete",
+        b".git",
+    ]
     return [*files, b"\x02" + body, *(b"\x03" + name for name in names)]
 
 
 def _run_home(data: bytes) -> object:
-    """Two folders side by side, a controller's file, or the name of a folder: the finder and the verifier judge alike, and nothing that
-    is not ours goes."""
+    """Two folders side by side, a controller's file, or the name of a folder: the finder and the verifier judge
+    alike, and nothing that is not ours goes."""
     if not data:
         return None
     kind, content = data[0] % 4, data[1:]
@@ -161,11 +215,17 @@ def _run_home(data: bytes) -> object:
         disk.make_directory(f"w/{name}")
         LogRoot.open(disk, "w", clock=CLOCK, random=Random(5)).close(clean=True)
         parsed = parse_directory_name(name)
-        assert name in disk.list("w") or (parsed is not None and parsed.kind == "delete"), "a folder of another program was removed"
+        assert name in disk.list("w") or (parsed is not None and parsed.kind == "delete"), (
+            "a folder of another program was removed"
+        )
         return parsed is None
     for folder in ("a", "b"):
         disk.make_directory(f"w/{folder}/t-0")
-        put(disk, f"w/{folder}/t-0/partition.metadata", content if kind == 0 or folder == "a" else format_topic_id(TOPIC_ID))
+        put(
+            disk,
+            f"w/{folder}/t-0/partition.metadata",
+            content if kind == 0 or folder == "a" else format_topic_id(TOPIC_ID),
+        )
         put(disk, f"w/{folder}/t-0/{segment_name(0, '.log')}", b"")
     try:
         identity(content)
@@ -235,9 +295,15 @@ _OPTIONS: Final = [
     b'\x00{"orders": {"0": 23, "1": -1}}',
     b'\x01{"orders": {"0": 1700000000000}}',
     b"\x022024-06-01T00:00:00Z",
-    b'\x03{"v": 1, "t": {"orders": {"0": 5}}, "from": {"orders": {"1": 0}}, "id": {"orders": "AbCdEfGhIjKlMnOpQrStUw"}}',
+    (
+        b'\x03{"v": 1, "t": {"orders": {"0": 5}}, "from": {"orders": {"1": 0}}, "id": {"orders":'
+        b' "AbCdEfGhIjKlMnOpQrStUw"}}'
+    ),
     b'\x03{"v": 1, "t": {"t": {"0": 5, "1": 6}}, "id": {"t": {"0": "AbCdEfGhIjKlMnOpQrStUw"}}}',
-    b'\x03{"v": 2, "logs": {"w-0": {"cluster": "AbC", "t": {"t": {"0": 5}}, "id": {"t": "x"}}, "w-1": {"t": {}, "from": {"t": {"1": 0}}}}}',
+    (
+        b'\x03{"v": 2, "logs": {"w-0": {"cluster": "AbC", "t": {"t": {"0": 5}}, "id": {"t": "x"}}, "w-1": {"t": {},'
+        b' "from": {"t": {"1": 0}}}}}'
+    ),
     b'\x04{"w-0": {"orders": {"0": 23, "1": -1}}}',
     b'\x05{"w-0": {"orders": {"0": 1700000000000}}}',
 ]
@@ -263,8 +329,8 @@ def _run_spark(data: bytes) -> object:
 
 @functools.cache
 def _played(*, marked: bool) -> SimDisk:
-    """A log with transactions and missing offsets, which was not closed in order; without our marks it is one of an old broker's, in which
-    the last segment but one goes on with what the index cannot say."""
+    """A log with transactions and missing offsets, which was not closed in order; without our marks it is one of an
+    old broker's, in which the last segment but one goes on with what the index cannot say."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, TOPIC_ID, LogConfig(segment_bytes=1024, index_interval_bytes=100))
@@ -319,12 +385,15 @@ def _places() -> list[tuple[SimDisk, str]]:
 
 def _folders() -> list[bytes]:
     """What the files of several logs hold, each behind the number of the file that it stands for."""
-    found = [bytes([number]) + bytes(disk.open(path).read_at(0, 1 << 16)) for number, (disk, path) in enumerate(_places())]
+    found = [
+        bytes([number]) + bytes(disk.open(path).read_at(0, 1 << 16)) for number, (disk, path) in enumerate(_places())
+    ]
     for number, (disk, path) in enumerate(_places()):
         if path.endswith(".log") and disk is not _old():
             content = bytearray(disk.open(path).read_at(0, 1 << 16))
             for one in split(bytes(content))[-2:]:
-                # One leader epoch more, and a greater offset: nothing but the history and the next batch says that it is wrong.
+                # One leader epoch more, and a greater offset: nothing but the history and the next
+                # batch says that it is wrong.
                 at = content.rindex(one.data)
                 for place in (at + 15, at + 6):
                     changed = bytearray(content)
@@ -343,7 +412,8 @@ def _save(disk: SimDisk, plans: list[PartitionPlan]) -> None:
 
 
 def _run_folder(data: bytes) -> object:
-    """One file of a whole root is the input: read beside, repaired, verified, opened by a writer, read and cut as replicas do."""
+    """One file of a whole root is the input: read beside, repaired, verified, opened by a writer, read and cut as
+    replicas do."""
     if not data:
         return None
     places = _places()
@@ -409,7 +479,9 @@ def _log() -> Log:
 
 def _appended() -> list[bytes]:
     """A client's batches, and a leader's, alone or the same twice at once."""
-    return [bytes([number % 4]) + bytes(batch(1 + number % 3, codec=number % 5, leader_epoch=0)) for number in range(10)]
+    return [
+        bytes([number % 4]) + bytes(batch(1 + number % 3, codec=number % 5, leader_epoch=0)) for number in range(10)
+    ]
 
 
 def _run_append(data: bytes) -> object:

@@ -1,9 +1,10 @@
-"""The loop: seeds, mutations, and what was worth keeping; every execution is repeatable from (target, seed, number).
+"""The loop: seeds, mutations, and what was worth keeping; every execution is repeatable from (target, seed,
+number).
 
-``python -m tests.fuzz.run --count 100000 --seed 5`` runs all targets, each in a process of its own, so that a crash is found and named;
-with ``--target NAME --in-process`` one of them here. A finding is printed with the input that makes it, minimised; the input of a crash is
-kept in ``build/fuzz``, and ``--target NAME --input FILE`` runs it again. What is mended stays as
-``tests/fuzz/regressions/NAME/WHAT.hex``: a seed, and a test.
+``python -m tests.fuzz.run --count 100000 --seed 5`` runs all targets, each in a process of its own, so that a crash
+is found and named; with ``--target NAME --in-process`` one of them here. A finding is printed with the input that
+makes it, minimised; the input of a crash is kept in ``build/fuzz``, and ``--target NAME --input FILE`` runs it
+again. What is mended stays as ``tests/fuzz/regressions/NAME/WHAT.hex``: a seed, and a test.
 """
 
 from __future__ import annotations
@@ -146,13 +147,17 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     if arguments.in_process:
         for target in chosen:
-            print(f"{target.name}: {fuzz(target, arguments.count, arguments.seed, arguments.trace, arguments.seconds)} executions")
+            print(
+                f"{target.name}: {fuzz(target, arguments.count, arguments.seed, arguments.trace, arguments.seconds)}"
+                " executions"
+            )
         return 0
     return _all(chosen, arguments.count, arguments.seed, arguments.seconds)
 
 
 def _all(chosen: list[Target], count: int, seed: int, seconds: float) -> int:
-    """Each target by its share of the executions and of the time, and what time some leave over for the others; then one line."""
+    """Each target by its share of the executions and of the time, and what time some leave over for the others;
+    then one line."""
     left = portions(chosen, count)
     done = failed = number = 0
     started = time.monotonic()

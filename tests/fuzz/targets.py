@@ -1,4 +1,5 @@
-"""One target per parser: what it is fed first, how mutated input is made plausible, what it may raise, and what must hold of its answer."""
+"""One target per parser: what it is fed first, how mutated input is made plausible, what it may raise, and what
+must hold of its answer."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ _MEMORY: Final = GuardedMemory()
 
 
 def _edge(data: bytes) -> memoryview | bytes:
-    """``data`` at the end of readable memory, so that one byte read behind it is a crash, whatever build this is."""
+    """``data`` at the end of readable memory, so that one byte read behind it is a crash, whatever build this
+    is."""
     return _MEMORY.place(data) if len(data) <= _MEMORY.capacity else data
 
 
@@ -98,8 +100,18 @@ def _run_segment(given: bytes) -> object:
     taken = scan.feed(data)
     assert 0 <= taken <= len(data)
     offsets, times = OffsetIndex(0, scan.offset_entries()), TimeIndex(0, scan.time_entries())
-    words: list[object] = [scan.status, min(scan.batch_count, 4), offsets.count > 0, times.count > 1, len(scan.epochs) > 1]
-    for search in (lambda: find_offset(data, 8), lambda: find_timestamp(data, 1001), lambda: find_producers(data, True)):
+    words: list[object] = [
+        scan.status,
+        min(scan.batch_count, 4),
+        offsets.count > 0,
+        times.count > 1,
+        len(scan.epochs) > 1,
+    ]
+    for search in (
+        lambda: find_offset(data, 8),
+        lambda: find_timestamp(data, 1001),
+        lambda: find_producers(data, True),
+    ):
         try:
             words.append(type(search()).__name__)
         except CorruptError as error:
@@ -120,7 +132,8 @@ def _clients() -> list[bytes]:
 
 
 def _run_client(data: bytes) -> object:
-    """What a leader does with a client's batch: it is checked, stored in the topic's codec, and bears the log's time."""
+    """What a leader does with a client's batch: it is checked, stored in the topic's codec, and bears the log's
+    time."""
     one = RecordBatch(_edge(data))
     validate_from_client(one)
     count = one.record_count
@@ -133,11 +146,14 @@ def _run_client(data: bytes) -> object:
     return (one.codec, min(count, 4))
 
 
-_TIMED: Final = b"".join(bytes(batch(1, base_offset=number, timestamp=1000 + 10 * number, size=30)) for number in range(40))
+_TIMED: Final = b"".join(
+    bytes(batch(1, base_offset=number, timestamp=1000 + 10 * number, size=30)) for number in range(40)
+)
 
 
 def _run_search(given: bytes) -> object:
-    """A search by time in a segment that is not what its indexes say, each piece of it at the end of readable memory."""
+    """A search by time in a segment that is not what its indexes say, each piece of it at the end of readable
+    memory."""
     scan = SegmentScanner(0, index_interval=300)
     scan.feed(_TIMED)
     times, offsets = TimeIndex(0, scan.time_entries()), OffsetIndex(0, scan.offset_entries())
@@ -253,7 +269,9 @@ def _run_identity(data: bytes) -> object:
 
 
 def _snapshots() -> list[bytes]:
-    return [path.read_bytes() for path in sorted((unit("clean-4.1.0") / "data" / "txn-0").glob("*.snapshot"))[-3:]] + [bytes(10)]
+    return [path.read_bytes() for path in sorted((unit("clean-4.1.0") / "data" / "txn-0").glob("*.snapshot"))[-3:]] + [
+        bytes(10)
+    ]
 
 
 def _aborted() -> list[bytes]:
@@ -327,14 +345,23 @@ _NAMES: Final = (
     "replog.config",
     "partition.metadata",
 )
-_NAMES_MORE: Final = ("meta.properties", ".kafka_cleanshutdown", "replication-offset-checkpoint", "replog.controller", "replog.incarnation")
+_NAMES_MORE: Final = (
+    "meta.properties",
+    ".kafka_cleanshutdown",
+    "replication-offset-checkpoint",
+    "replog.controller",
+    "replog.incarnation",
+)
 
 
 def _small() -> list[bytes]:
     names = (*_NAMES, *_NAMES_MORE)
     found = []
     for number in range(len(names)):
-        found += [bytes([number]) + seed for seed in (*_snapshots()[:1], *_aborted()[:1], *_marks()[:1], b"0\n1\nt 0 5\n", b"{}")]
+        found += [
+            bytes([number]) + seed
+            for seed in (*_snapshots()[:1], *_aborted()[:1], *_marks()[:1], b"0\n1\nt 0 5\n", b"{}")
+        ]
     return found
 
 
@@ -353,7 +380,9 @@ def _run_rows(data: bytes) -> object:
         return None
     form = ("ndjson", "csv", "lines")[data[0] % 3]
     fields = Fields(timestamp="t") if data[0] & 64 else Fields()
-    style = Style(";" if data[0] & 32 and form == "csv" else None, "latin-1" if data[0] & 16 and form != "lines" else None)
+    style = Style(
+        ";" if data[0] & 32 and form == "csv" else None, "latin-1" if data[0] & 16 and form != "lines" else None
+    )
     rows = list(read_rows(Lines(cast("Any", BytesIO(data[1:]))), form, fields, style))
     return (form, min(len(rows), 3))
 
@@ -389,7 +418,10 @@ _STATES: Final = [
 ]
 _IDENTITIES: Final = [
     b"version: 0\ntopic_id: AbCdEfGhIjKlMnOpQrStUw",
-    b"#\n#Sat Nov 21 15:25:47 UTC 2026\nnode.id=0\ndirectory.id=Q-JpxQ6Wr-ifaei75IycgA\nversion=1\ncluster.id=DoTFZlyqu6_FfTPOZFUwhg\n",
+    (
+        b"#\n#Sat Nov 21 15:25:47 UTC"
+        b" 2026\nnode.id=0\ndirectory.id=Q-JpxQ6Wr-ifaei75IycgA\nversion=1\ncluster.id=DoTFZlyqu6_FfTPOZFUwhg\n"
+    ),
 ]
 _JSON: Final = [
     b"",
@@ -400,7 +432,20 @@ _JSON: Final = [
 _PLACES: Final = [
     format_state(format_places(places))
     for places in (
-        [ImportedUpTo("/data/rows.ndjson", "t", 0, ("ndjson",) + (None,) * 5, 170, 7, 1_700_000_000_000_000_000, 17, 5017, done=False)],
+        [
+            ImportedUpTo(
+                "/data/rows.ndjson",
+                "t",
+                0,
+                ("ndjson",) + (None,) * 5,
+                170,
+                7,
+                1_700_000_000_000_000_000,
+                17,
+                5017,
+                done=False,
+            )
+        ],
         [
             ImportedUpTo("/a b\n.csv", "t", 0, ("csv", "*", "k", None, None, None), 0, 0, -1, 0, 5017, done=True),
             ImportedUpTo("/\udcff.parquet", "u", 3, ("parquet",) + (None,) * 5, 2**40, 2**32 - 1, 0, 9, 9, done=False),
@@ -429,7 +474,9 @@ TARGETS: Final = (
     Target("import", lambda: _PLACES, _run_place, (CorruptError,), 1, seal_state),
     Target("nodes", lambda: _NODES, _run_nodes, (CorruptError,), 1, seal_state),
     Target("identity", lambda: _IDENTITIES, _run_identity, (), 4),
-    Target("snapshot", _snapshots, lambda data: min(len(parse_producers(data, "x")), 4), (CorruptError,), 4, seal_snapshot),
+    Target(
+        "snapshot", _snapshots, lambda data: min(len(parse_producers(data, "x")), 4), (CorruptError,), 4, seal_snapshot
+    ),
     Target("aborted", _aborted, lambda data: min(len(parse_aborted(data, 0, "x")), 4), (CorruptError,), 4),
     Target("compression", _packed, _run_packed, (CorruptError,), 4),
     Target("wire", _messages, _run_message, (ProtocolError,), 4),

@@ -1,7 +1,8 @@
-"""Parsers of foreign bytes: whatever they are fed, they answer, or raise the error that they name; never anything else, never a crash.
+"""Parsers of foreign bytes: whatever they are fed, they answer, or raise the error that they name; never anything
+else, never a crash.
 
-A few thousand mutations here, drawn by ``REPLOG_CRASH_SEED``; millions in the soak, on a build with AddressSanitizer. What was found once
-is tried every time.
+A few thousand mutations here, drawn by ``REPLOG_CRASH_SEED``; millions in the soak, on a build with
+AddressSanitizer. What was found once is tried every time.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def test_what_was_found_once(target: Target) -> None:
 
 
 def test_a_planted_bug_is_found_and_minimised() -> None:
-    """A parser that cannot bear one combination of bytes: found within some thousand executions, cut to what matters."""
+    """A parser that cannot bear one combination of bytes: found within some thousand executions, cut to what
+    matters."""
 
     def fragile(data: bytes) -> object:
         if b"\x7f" in data and len(data) > 5:
@@ -88,8 +90,8 @@ def _column(chance: Random, count: int, types: list[pa.DataType]) -> pa.Array:
 
 
 def test_arrow_tables_of_every_shape() -> None:
-    """Tables of any column types, slices, chunks and nulls, in any order: refused with a ValueError or TypeError, or each row comes back as
-    it went in."""
+    """Tables of any column types, slices, chunks and nulls, in any order: refused with a ValueError or TypeError,
+    or each row comes back as it went in."""
     chance = Random(SEED)
     binary = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary_view(), pa.string_view()]
     taken = 0
@@ -100,10 +102,14 @@ def test_arrow_tables_of_every_shape() -> None:
             columns["key"] = _column(chance, count, binary)
         if chance.random() < 0.5:
             unit = ("s", "ms", "us", "ns")[chance.randrange(4)]
-            columns["timestamp"] = pa.array([chance.choice([None, chance.randrange(-5, 10**9)]) for _ in range(count)], pa.timestamp(unit))
+            columns["timestamp"] = pa.array(
+                [chance.choice([None, chance.randrange(-5, 10**9)]) for _ in range(count)], pa.timestamp(unit)
+            )
         if chance.random() < 0.5:
             item = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-            lists = [[{"key": chance.choice(["h", "", None]), "value": b"x"}] * chance.randrange(3) for _ in range(count)]
+            lists = [
+                [{"key": chance.choice(["h", "", None]), "value": b"x"}] * chance.randrange(3) for _ in range(count)
+            ]
             columns["headers"] = pa.array(lists, pa.list_(item))
         names = list(columns)
         chance.shuffle(names)

@@ -1,4 +1,5 @@
-"""Whatever takes bytes or text apart that came from a file, a peer or a name is fed by a target, or it is said here why not."""
+"""Whatever takes bytes or text apart that came from a file, a peer or a name is fed by a target, or it is said here
+why not."""
 
 from __future__ import annotations
 
@@ -125,7 +126,12 @@ FED: Final = {
         "verify/records._old_content",
         "verify/records.old_records_of",
     ],
-    "verify": ["verify/batches._offsets_claimed", "verify/batches._old_batch", "verify/batches.batch_at", "verify/batches.resume"],
+    "verify": [
+        "verify/batches._offsets_claimed",
+        "verify/batches._old_batch",
+        "verify/batches.batch_at",
+        "verify/batches.resume",
+    ],
     "wire": ["wire/binary.Reader.number", "wire/codec.decode_record", "wire/codec.decode_value"],
 }
 NOT_FED: Final = {
@@ -166,7 +172,9 @@ def _takes_apart(function: ast.FunctionDef) -> bool:
     if re.match(r"_?(parse|decode)(_|$)", function.name):
         return True
     calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-    return any(isinstance(call, ast.Attribute) and (call.attr in TAKING or dotted(call) == "json.loads") for call in calls)
+    return any(
+        isinstance(call, ast.Attribute) and (call.attr in TAKING or dotted(call) == "json.loads") for call in calls
+    )
 
 
 def _parsers() -> set[str]:
@@ -181,18 +189,29 @@ def _parsers() -> set[str]:
 
 
 def _kernels(path: Path) -> Iterator[str]:
-    """The names of a stub that are given stored bytes: a parameter ``data``, ``batch`` or ``key`` that is a buffer and no None, or
-    ``batches`` that are some."""
+    """The names of a stub that are given stored bytes: a parameter ``data``, ``batch`` or ``key`` that is a buffer
+    and no None, or ``batches`` that are some."""
     for child in tree(path).body:
-        functions = [child] if isinstance(child, ast.FunctionDef) else child.body if isinstance(child, ast.ClassDef) else []
-        arguments = [argument for function in functions if isinstance(function, ast.FunctionDef) for argument in function.args.args]
+        functions = (
+            [child] if isinstance(child, ast.FunctionDef) else child.body if isinstance(child, ast.ClassDef) else []
+        )
+        arguments = [
+            argument
+            for function in functions
+            if isinstance(function, ast.FunctionDef)
+            for argument in function.args.args
+        ]
         for argument in arguments:
             if getattr(child, "name", "_").startswith("_"):
                 continue
             given = argument.annotation
             if argument.arg == "batches" and isinstance(given, ast.Subscript):
                 given = given.slice
-            if argument.arg in {"data", "batch", "batches", "key"} and isinstance(given, ast.Name) and given.id == "Buffer":
+            if (
+                argument.arg in {"data", "batch", "batches", "key"}
+                and isinstance(given, ast.Name)
+                and given.id == "Buffer"
+            ):
                 assert isinstance(child, ast.FunctionDef | ast.ClassDef)
                 yield child.name
 
@@ -239,8 +258,8 @@ def test_every_target_reaches_its_parsers(target: Target) -> None:
 
 
 def _lines(name: str) -> set[tuple[str, int]]:
-    """Where a function may be said to begin: at its own line, or at its first decorator's. Of the package that runs, which the sanitized
-    build copies."""
+    """Where a function may be said to begin: at its own line, or at its first decorator's. Of the package that
+    runs, which the sanitized build copies."""
     module, _, path = name.partition(".")
     file = Path(pyreplog.__file__).parent / f"{module}.py"
     (node,) = (node for found, node in _functions(tree(file), "") if found == path)

@@ -11,7 +11,17 @@ from pyreplog.ports import File
 from pyreplog.record import compress, records_of, split
 from pyreplog.record.compression import SIZE_MAX, decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
-from pyreplog.verify import Broken, Malformed, PlainRecord, Undecodable, Window, batch_at, batch_records, decompress, old_records_of
+from pyreplog.verify import (
+    Broken,
+    Malformed,
+    PlainRecord,
+    Undecodable,
+    Window,
+    batch_at,
+    batch_records,
+    decompress,
+    old_records_of,
+)
 from tests.fuzz.mutate import seal_batch, seal_old
 from tests.fuzz.target import Target
 from tests.golden.units import unit
@@ -47,9 +57,13 @@ def old_segments() -> list[bytes]:
 
 def _seeds() -> list[bytes]:
     found = [
-        bytes([_STREAM, codec - 1]) + compress(codec, text) for codec in (1, 2, 3, 4) for text in (b"", b"abc" * 50, bytes(range(256)))
+        bytes([_STREAM, codec - 1]) + compress(codec, text)
+        for codec in (1, 2, 3, 4)
+        for text in (b"", b"abc" * 50, bytes(range(256)))
     ]
-    found += [bytes([_BATCH]) + bytes(batch(count, codec=codec, base_offset=7)) for codec in range(5) for count in (1, 3)]
+    found += [
+        bytes([_BATCH]) + bytes(batch(count, codec=codec, base_offset=7)) for codec in range(5) for count in (1, 3)
+    ]
     for name in ("txn-0", "compact-basic-0", "mixed-codecs-0"):
         for path in sorted((unit("clean-4.1.0") / "data" / name).glob("*.log"))[:2]:
             found += [bytes([_BATCH]) + bytes(one.data) for one in split(path.read_bytes()) if one.size < 1000][:4]
@@ -83,7 +97,11 @@ def _library(kind: int, data: bytes) -> object:
     messages, _ = shallow_messages(memoryview(data))
     if len(messages) != 1 or messages[0].size != len(data):
         raise CorruptError("not one message alone")
-    return [_record(record) for one in legacy_batches(convert_legacy(memoryview(data))) for record in records_of(one, "t", 0, 0, _END)]
+    return [
+        _record(record)
+        for one in legacy_batches(convert_legacy(memoryview(data)))
+        for record in records_of(one, "t", 0, 0, _END)
+    ]
 
 
 def _verifier(kind: int, data: bytes) -> object:
@@ -91,12 +109,19 @@ def _verifier(kind: int, data: bytes) -> object:
     if kind == _STREAM:
         return b"".join(decompress(1 + data[0] % 4, data[1:], limit=SIZE_MAX))
     one = batch_at(window(data), 0)
-    if one is None or one.checksum() != one.crc or (one.magic == 2) != (kind == _BATCH) or (kind == _OLD and one.size != len(data)):
+    if (
+        one is None
+        or one.checksum() != one.crc
+        or (one.magic == 2) != (kind == _BATCH)
+        or (kind == _OLD and one.size != len(data))
+    ):
         raise Malformed("not one batch alone")
     if kind == _OLD:
         return old_records_of(one.data)
     found, before = [], one.base_offset - 1
-    for record in batch_records(one.codec, one.data[61:], one.record_count, one.base_offset, one.base_timestamp, SIZE_MAX):
+    for record in batch_records(
+        one.codec, one.data[61:], one.record_count, one.base_offset, one.base_timestamp, SIZE_MAX
+    ):
         if not before < record.offset <= one.last_offset:
             raise Malformed("out of order")
         before = record.offset
@@ -128,8 +153,9 @@ def _run(data: bytes) -> object:
     except (Broken, Malformed, Undecodable) as error:
         words.append(str(error)[:20])
     codec = _codec(kind, data)
-    # zlib refuses what refers to before the beginning of a stream. Of format 0 the verifier is laxer about the header of lz4 frames. It is
-    # stricter about the offset around compressed messages: there the library bears with what no broker has stored.
+    # zlib refuses what refers to before the beginning of a stream. Of format 0 the verifier is
+    # laxer about the header of lz4 frames. It is stricter about the offset around compressed
+    # messages: there the library bears with what no broker has stored.
     apart = codec == _GZIP or (kind == _OLD and (data[16:17] == b"\0" or data[:8] == bytes(8)))
     assert ours == theirs or (apart and (ours is None or theirs is None))
     assert kind != _STREAM or ours is None or len(cast("bytes", ours)) <= SIZE_MAX

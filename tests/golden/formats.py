@@ -1,8 +1,8 @@
 """One golden file for each kind of file that a log leaves on a disk, as small as it can be and still say something.
 
-Most are from one life of a root: three leaders, a transaction that is aborted, a beginning that is deleted, a clean end, and then a crash
-within a write. ``python -m tests.golden.formats`` writes them into ``tests/golden/formats/``; the pages of docs/internals/format show
-their bytes.
+Most are from one life of a root: three leaders, a transaction that is aborted, a beginning that is deleted, a clean
+end, and then a crash within a write. ``python -m tests.golden.formats`` writes them into ``tests/golden/formats/``;
+the pages of docs/internals/format show their bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ LEFT_OUT: Final = (".lock", "replog.reserve")
 """A lock says another thing each time: its golden file is only read. The reserve has no bytes to show."""
 
 
-def batch(start: int, count: int, epoch: int, *, producer: int = -1, sequence: int = -1, transactional: bool = False) -> memoryview:
+def batch(
+    start: int, count: int, epoch: int, *, producer: int = -1, sequence: int = -1, transactional: bool = False
+) -> memoryview:
     """The records at ``start`` and behind it, one second apart."""
     builder = BatchBuilder()
     for number in range(start, start + count):
@@ -61,7 +63,13 @@ def abort(offset: int, epoch: int, producer: int) -> memoryview:
     builder = BatchBuilder()
     assert builder.append(struct.pack(">hi", 0, 12), struct.pack(">hh", 0, 0), (), TIME_MS + 1000 * offset)
     return builder.finish(
-        base_offset=offset, leader_epoch=epoch, producer_id=producer, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+        base_offset=offset,
+        leader_epoch=epoch,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=-1,
+        transactional=True,
+        control=True,
     )
 
 
@@ -81,7 +89,9 @@ def life() -> SimDisk:
     disk = SimDisk(Random(1))
     root = opened(disk, 2)
     log = root.create_log(*ORDERS, TOPIC_ID, CONFIG)
-    log.append_as_follower([batch(0, 2, 0), batch(2, 3, 0, producer=77, sequence=0, transactional=True), abort(5, 0, 77)])
+    log.append_as_follower(
+        [batch(0, 2, 0), batch(2, 3, 0, producer=77, sequence=0, transactional=True), abort(5, 0, 77)]
+    )
     synced(disk, log)
     for start in range(6, 16, 2):
         log.append_as_follower([batch(start, 2, 3, producer=78, sequence=start - 6)])
@@ -116,7 +126,11 @@ def torn(disk: SimDisk) -> dict[str, bytes]:
     file.write_at(file.size(), [bytes(batch(17, 1, 4))[:40]])
     file.close()
     opened(disk, 3).close()
-    return {f"torn/{name}": files_of(disk, FOLDER)[f"{FOLDER}/{name}"] for name in disk.list(FOLDER) if name.startswith("replog.torn")}
+    return {
+        f"torn/{name}": files_of(disk, FOLDER)[f"{FOLDER}/{name}"]
+        for name in disk.list(FOLDER)
+        if name.startswith("replog.torn")
+    }
 
 
 def spool() -> dict[str, bytes]:
@@ -143,7 +157,17 @@ def spool() -> dict[str, bytes]:
 def summary() -> dict[str, bytes]:
     """One entry of the summary of a root: its key, and its value."""
     about = Summary(
-        TOPIC_ID, "sync", False, 100, 104, 140, 140, 140, (EpochEntry(0, 104), EpochEntry(3, 120)), ((100, 2000), (130, 500)), 2**63 - 1
+        TOPIC_ID,
+        "sync",
+        False,
+        100,
+        104,
+        140,
+        140,
+        140,
+        (EpochEntry(0, 104), EpochEntry(3, 120)),
+        ((100, 2000), (130, 500)),
+        2**63 - 1,
     )
     key = encode_key(ORDERS)
     return {"db/entry.key": key, "db/entry.value": sealed(key, CLUSTER_ID, encode_body(about))}
@@ -151,9 +175,29 @@ def summary() -> dict[str, bytes]:
 
 IMPORTS: Final = [
     ImportedUpTo(
-        "/data/a.csv", "orders", 1, ("csv", None, "id", None, None, None), 170, 0xA5DF016B, 1_700_000_000_000_000_000, 5, 104, done=True
+        "/data/a.csv",
+        "orders",
+        1,
+        ("csv", None, "id", None, None, None),
+        170,
+        0xA5DF016B,
+        1_700_000_000_000_000_000,
+        5,
+        104,
+        done=True,
     ),
-    ImportedUpTo("/data/b.ndjson", "orders", 1, ("ndjson",) + (None,) * 5, 90, 0x1C291CA3, 1_700_000_000_000_000_001, 17, 121, done=False),
+    ImportedUpTo(
+        "/data/b.ndjson",
+        "orders",
+        1,
+        ("ndjson",) + (None,) * 5,
+        90,
+        0x1C291CA3,
+        1_700_000_000_000_000_001,
+        17,
+        121,
+        done=False,
+    ),
 ]
 
 

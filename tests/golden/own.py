@@ -1,7 +1,7 @@
 """Golden files of this library's own formats, one folder a format version: what was written once is read for ever.
 
-``python -m tests.golden.own`` writes those of :data:`VERSION` that are missing. It never changes one: where a format changes, so does the
-version, and the folder of the one before stays.
+``python -m tests.golden.own`` writes those of :data:`VERSION` that are missing. It never changes one: where a
+format changes, so does the version, and the folder of the one before stays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,17 @@ BATCH: Final = BatchId("query_1", 7)
 KEY: Final = TopicPartition("orders", 1)
 GENERATION: Final = "Vkeo9ZaN7jZN1l8YEOqZQA"
 SUMMARY: Final = Summary(
-    TOPIC_ID, "sync", False, 100, 104, 140, 140, 140, (EpochEntry(0, 104), EpochEntry(3, 120)), ((100, 2000), (130, 500)), 2**63 - 1
+    TOPIC_ID,
+    "sync",
+    False,
+    100,
+    104,
+    140,
+    140,
+    140,
+    (EpochEntry(0, 104), EpochEntry(3, 120)),
+    ((100, 2000), (130, 500)),
+    2**63 - 1,
 )
 
 

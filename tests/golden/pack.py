@@ -1,4 +1,5 @@
-"""Pack what the tests use of a folder with all units into ``tests/golden/kafka/``: ``python tests/golden/pack.py <folder>``.
+"""Pack what the tests use of a folder with all units into ``tests/golden/kafka/``:
+``python tests/golden/pack.py <folder>``.
 
 The same input gives the same bytes.
 """
@@ -12,7 +13,16 @@ import tarfile
 from pathlib import Path
 
 HERE = Path(__file__).parent / "kafka"
-GROUPS = ("clean-3.9.1", "clean-4.1.0", "clean-4.3.1", "cluster-3.9.1", "cluster-4.1.0", "cluster-4.3.1", "crash-4.1.0", "old-format-2.8.2")
+GROUPS = (
+    "clean-3.9.1",
+    "clean-4.1.0",
+    "clean-4.3.1",
+    "cluster-3.9.1",
+    "cluster-4.1.0",
+    "cluster-4.3.1",
+    "crash-4.1.0",
+    "old-format-2.8.2",
+)
 LEFT_OUT = ("batches-", "indexes-", "decoded-")
 """Listings that no test reads: the manifests have their hashes."""
 

@@ -1,4 +1,5 @@
-"""Folders written by real Kafka brokers: unpacked from ``tests/golden/kafka/`` once per process, or, with REPLOG_FIXTURES=, where they lie.
+"""Folders written by real Kafka brokers: unpacked from ``tests/golden/kafka/`` once per process, or, with
+REPLOG_FIXTURES=, where they lie.
 
 ``tests/golden/kafka/README.md`` says who made them and what is in them.
 """

@@ -100,7 +100,9 @@ def cython(path: Path) -> str:
     """The prose of a Cython or C file: its comments and docstrings."""
     source = path.read_text(encoding="utf-8")
     said = re.findall(r'"""(.*?)"""', source, re.DOTALL) + re.findall(r"/\*(.*?)\*/", source, re.DOTALL)
-    said += re.findall(r"(?:^|\s)#(?!include|define|if|endif|else|elif|undef|pragma|error)\s?(.*)$", source, re.MULTILINE)
+    said += re.findall(
+        r"(?:^|\s)#(?!include|define|if|endif|else|elif|undef|pragma|error)\s?(.*)$", source, re.MULTILINE
+    )
     said += re.findall(r"//(.*)$", source, re.MULTILINE)
     return "\n".join(said)
 
@@ -132,14 +134,17 @@ def phrases(text: str) -> Iterator[str]:
     plain = re.sub(r"\s+", " ", re.sub(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`", " ", text))
     for pattern in (FIRST, SECOND):
         for match in pattern.finditer(plain):
-            yield f"    {plain[max(0, match.start() - 45) : match.start()]}[{match[0]}]{plain[match.end() : match.end() + 45]}"
+            before, after = plain[max(0, match.start() - 45) : match.start()], plain[match.end() : match.end() + 45]
+            yield f"    {before}[{match[0]}]{after}"
 
 
 def write_table() -> None:
     """Write the counts of the files above the bound: a line for each, so that changes are easy to read."""
     from tests.house.test_prose import TABLE, above, measured  # noqa: PLC0415  (it imports this module)
 
-    lines = [f'  "{name}": [{found.first}, {found.second}]' for name, found in sorted(measured().items()) if above(found)]
+    lines = [
+        f'  "{name}": [{found.first}, {found.second}]' for name, found in sorted(measured().items()) if above(found)
+    ]
     TABLE.write_text("{\n" + ",\n".join(lines) + ("\n}\n" if lines else "}\n"), encoding="utf-8")
 
 

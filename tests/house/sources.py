@@ -63,5 +63,8 @@ def tracked_files() -> list[Path]:
         for path in sorted(ROOT.rglob("*"))
         if path.is_file()
         and (path.suffix in kinds or path.name == "Makefile")
-        and not any(part in skipped or part.startswith(".") or part.endswith(".egg-info") for part in path.relative_to(ROOT).parts)
+        and not any(
+            part in skipped or part.startswith(".") or part.endswith(".egg-info")
+            for part in path.relative_to(ROOT).parts
+        )
     ]

@@ -52,7 +52,8 @@ def test_chance_is_passed_in() -> None:
     found = []
     for path in modules():
         imported = any(
-            isinstance(node, ast.Import) and any(alias.name == "random" for alias in node.names) for node in ast.walk(tree(path))
+            isinstance(node, ast.Import) and any(alias.name == "random" for alias in node.names)
+            for node in ast.walk(tree(path))
         )
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ImportFrom) and node.module == "random":
@@ -72,14 +73,20 @@ def test_nothing_runs_foreign_bytes() -> None:
                 names = [alias.name for alias in node.names]
             if any(name.split(".")[0] in RUNS_FOREIGN_BYTES for name in names):
                 found.append(where(path, node))
-            # Schemas of our own are compiled to functions once, at import: the text comes from our table, never from outside.
-            if isinstance(node, ast.Call) and dotted(node.func) in {"eval", "exec"} and path != PACKAGE / "wire" / "codec.py":
+            # Schemas of our own are compiled to functions once, at import: the text comes from our
+            # table, never from outside.
+            if (
+                isinstance(node, ast.Call)
+                and dotted(node.func) in {"eval", "exec"}
+                and path != PACKAGE / "wire" / "codec.py"
+            ):
                 found.append(where(path, node))
     assert not found
 
 
 def test_errors_are_not_swallowed() -> None:
-    """No bare ``except`` anywhere; ``except Exception`` only where a face meets foreign code: runtime, command, Spark, testing."""
+    """No bare ``except`` anywhere; ``except Exception`` only where a face meets foreign code: runtime, command,
+    Spark, testing."""
     wide = {"Exception", "BaseException"}
     faces = {"runtime", "cli", "spark", "testing"}
     found = []
@@ -89,10 +96,15 @@ def test_errors_are_not_swallowed() -> None:
                 continue
             kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
             names = {dotted(kind) for kind in kinds if kind is not None}
-            # Catching everything to clean up and raise again hides nothing, nor does handing it to whoever waits for a future.
+            # Catching everything to clean up and raise again hides nothing, nor does handing it to
+            # whoever waits for a future.
             raises = any(
                 (isinstance(part, ast.Raise) and part.exc is None)
-                or (isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "set_exception")
+                or (
+                    isinstance(part, ast.Call)
+                    and isinstance(part.func, ast.Attribute)
+                    and part.func.attr == "set_exception"
+                )
                 for part in ast.walk(node)
             )
             first = path.relative_to(PACKAGE).parts[0]

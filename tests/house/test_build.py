@@ -1,4 +1,5 @@
-"""A build of which a part is missing, or is of another one, says so when it is imported: it does not crash, now or later."""
+"""A build of which a part is missing, or is of another one, says so when it is imported: it does not crash, now or
+later."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def imported(root: Path, *missing: Path, before: str = "import sys") -> tuple[int, str]:
-    """The exit code and the last words of a process that imports all there is, from a build of which some files are ``missing``."""
+    """The exit code and the last words of a process that imports all there is, from a build of which some files are
+    ``missing``."""
     folder = Path(mkdtemp(dir=root.parent)) / "src"
     shutil.copytree(root, folder, symlinks=True)
     for path in missing:
@@ -47,8 +49,8 @@ def imported(root: Path, *missing: Path, before: str = "import sys") -> tuple[in
 
 
 def test_a_compiled_dataclass_with_slots_is_native() -> None:
-    """From Python 3.14 on a dataclass that makes itself slots looks into the code of its properties, which compiled ones of a class that
-    is not native do not have: importing it would fail there."""
+    """From Python 3.14 on a dataclass that makes itself slots looks into the code of its properties, which compiled
+    ones of a class that is not native do not have: importing it would fail there."""
     slotted = [
         where(path, node)
         for path in (PACKAGE / f"{name}.py" for name in compiled_modules())
@@ -129,6 +131,14 @@ def test_either_compiler_takes_it(compiler: str) -> None:
         pytest.skip(f"no {compiler}")
     sources = [*CORE_SOURCES.glob("*.c"), *CORE_SOURCES.glob("kernels/*.c")]
     assert sources
-    command = [found, "-std=c11", "-fsyntax-only", "-Werror", f"-I{CORE_SOURCES}", f"-I{CORE_SOURCES / 'kernels'}", *map(str, sources)]
+    command = [
+        found,
+        "-std=c11",
+        "-fsyntax-only",
+        "-Werror",
+        f"-I{CORE_SOURCES}",
+        f"-I{CORE_SOURCES / 'kernels'}",
+        *map(str, sources),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -36,7 +36,8 @@ SPARK_PAGES_SECONDS_MAX = 290
 
 
 def script(page: Path) -> tuple[str, dict[int, str]]:
-    """The page's ``python`` blocks as one program whose line numbers are the page's, and the output shown after each (by its last line).
+    """The page's ``python`` blocks as one program whose line numbers are the page's, and the output shown after
+    each (by its last line).
 
     Foreign code is fenced as ``py``, which is not run.
     """
@@ -94,15 +95,21 @@ def outputs(pages: list[Path], folder: Path, seconds: float) -> dict[Path, str]:
         program.write_text(script(page)[0], encoding="utf-8")
     here = folder / "here"
     here.mkdir()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])),
+    }
     command = [sys.executable, "-c", ONE_AFTER_ANOTHER, END, *map(str, programs)]
-    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
+    done = subprocess.run(
+        command, cwd=here, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return dict(zip(pages, done.stdout.split(END)[:-1], strict=True))
 
 
 def holds_what_it_shows(page: Path, output: str) -> None:
-    """The program came to its end, and printed exactly the ``text`` block below each ``python`` block where there is one."""
+    """The program came to its end, and printed exactly the ``text`` block below each ``python`` block where there
+    is one."""
     program, shown = script(page)
     printed: dict[int, str] = {}
     text = ""
@@ -131,11 +138,23 @@ def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("page", TWICE, ids=lambda page: page.name)
 def test_the_first_pages_run_twice_in_one_folder(page: Path, tmp_path: Path) -> None:
-    """The examples print what the page says, and a reader may run them again in the same folder: both runs end with exit code 0."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
+    """The examples print what the page says, and a reader may run them again in the same folder: both runs end with
+    exit code 0."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])),
+    }
     command = [sys.executable, "-c", script(page)[0]]
     for turn in ("first", "second"):
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PAGE_SECONDS_MAX, check=False)
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PAGE_SECONDS_MAX,
+            check=False,
+        )
         assert done.returncode == 0, f"the {turn} run: {done.stderr}"
         if turn == "first":
             holds_what_it_shows(page, done.stdout)
@@ -151,15 +170,21 @@ def test_examples_with_spark_run_and_print_what_the_page_says(page: Path, spark_
 
 @pytest.mark.parametrize("name", ["tutorial.md", "coming-from-sqlite.md"])
 def test_commands_run_where_the_examples_left_off(name: str, tmp_path: Path) -> None:
-    """The ``sh`` blocks of a page, after its Python and in the same folder: no command fails or complains, and none finds nothing to do."""
+    """The ``sh`` blocks of a page, after its Python and in the same folder: no command fails or complains, and none
+    finds nothing to do."""
     text = (DOCS / name).read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert blocks
     if any(block.startswith("sqlite3 ") for block in blocks) and shutil.which("sqlite3") is None:
         pytest.skip("needs the command sqlite3")
-    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    }
     for words in ([sys.executable, "-c", script(DOCS / name)[0]], *(["sh", "-e", "-c", block] for block in blocks)):
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PAGE_SECONDS_MAX, check=False)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PAGE_SECONDS_MAX, check=False
+        )
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
         assert " 0 records" not in done.stdout
 
@@ -177,16 +202,21 @@ def generator() -> ModuleType:
 @pytest.mark.parametrize("name", ["api.md", "cli.md", "config.md", "errors.md", "metrics.md"])
 def test_reference_pages_are_the_codes(name: str) -> None:
     """A generated page is what ``python docs/generate.py`` writes now."""
-    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generator().pages()[name], "run: python docs/generate.py"
+    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generator().pages()[name], (
+        "run: python docs/generate.py"
+    )
 
 
 def test_every_metric_is_on_its_page() -> None:
-    """Each field of what a public ``stats()`` gives, of what ``progress`` is told and of a query's lag, with its unit and a meaning."""
+    """Each field of what a public ``stats()`` gives, of what ``progress`` is told and of a query's lag, with its
+    unit and a meaning."""
     kinds: set[type] = {RecoveryProgress, BackupProgress, Lag}
     for thing in vars(pyreplog).values():
         if inspect.isclass(thing) and hasattr(thing, "stats"):
             kinds.add(get_type_hints(thing.stats)["return"])
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", (DOCS / "reference/metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", (DOCS / "reference/metrics.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     wanted = [name for kind in kinds for name in dir(kind) if not name.startswith("_") and name not in dir(tuple)]
     wanted.append("partitions")  # of a Lag, whose fields are slots only while it is made
     assert sorted({name for name, _, _ in rows}) == sorted(set(wanted))
@@ -200,7 +230,11 @@ def test_every_option_of_spark_is_on_a_page() -> None:
 
 def test_every_switch_from_the_environment_is_on_a_page() -> None:
     """Variables of ours that the package, its tests or its benchmarks read."""
-    sources = "".join(path.read_text(encoding="utf-8") for room in ("src", "tests", "benchmarks") for path in (ROOT / room).rglob("*.py"))
+    sources = "".join(
+        path.read_text(encoding="utf-8")
+        for room in ("src", "tests", "benchmarks")
+        for path in (ROOT / room).rglob("*.py")
+    )
     named = set(re.findall(r"environ(?:\.get\(|\[)\"((?:REPLOG|KAFKA|SPARK_KAFKA|BENCH)_\w+)\"", sources))
     pages = "".join(page.read_text(encoding="utf-8") for page in LINKED)
     assert "KAFKA_JARS" in named
@@ -235,8 +269,8 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_one_title_per_page() -> None:
-    """Each page begins with its one ``# Title``, and no heading is more than one level below the one before it: `make docs` refuses that. A
-    fragment of the change log is no page."""
+    """Each page begins with its one ``# Title``, and no heading is more than one level below the one before it:
+    `make docs` refuses that. A fragment of the change log is no page."""
     for page in LINKED:
         if page.parent.name == "changes" and page.name != "README.md":
             continue
@@ -262,7 +296,10 @@ def test_the_controllers_state_is_as_its_page_shows_it() -> None:
 
 def test_the_acknowledgement_table_is_one() -> None:
     """The first page and the page on durability promise the same, word by word."""
-    pages = [(ROOT / "README.md").read_text(encoding="utf-8"), (DOCS / "internals" / "durability.md").read_text(encoding="utf-8")]
+    pages = [
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+        (DOCS / "internals" / "durability.md").read_text(encoding="utf-8"),
+    ]
     tables = [re.findall(r"^\| (?:`\"(?:sync|os)\"`|any) .*$", page, re.MULTILINE) for page in pages]
     assert tables[0] == tables[1]
     assert len(tables[0]) == 5
@@ -284,7 +321,9 @@ def test_the_floor_plan_is_the_one_that_is_checked() -> None:
     plan = re.search(r"## The floor plan\n.*?```text\n(.*?)```", page, re.DOTALL)
     assert plan is not None
     drawn = [re.split(r"  +", line)[0] for line in plan.group(1).splitlines() if not line.startswith(" ")]
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     layers = next(contract["layers"] for contract in contracts if contract["name"] == "floor plan")
     assert drawn == [re.sub(r"[()]", "", layer) for layer in layers]
 

@@ -16,7 +16,10 @@ NAME = re.compile(r"test_e(\d{3})_[a-z]")
 
 def _checks(function: ast.FunctionDef) -> bool:
     """Whether it asserts anything by itself."""
-    return any(isinstance(node, ast.Assert) or (isinstance(node, ast.Attribute) and node.attr == "raises") for node in ast.walk(function))
+    return any(
+        isinstance(node, ast.Assert) or (isinstance(node, ast.Attribute) and node.attr == "raises")
+        for node in ast.walk(function)
+    )
 
 
 def _returns_early(function: ast.FunctionDef) -> bool:
@@ -32,7 +35,8 @@ def _returns_early(function: ast.FunctionDef) -> bool:
 
 
 def test_every_number_is_found() -> None:
-    """``pytest tests/edges -k e064`` runs the test of number 64; so it is for each but those about compaction, and for no other number."""
+    """``pytest tests/edges -k e064`` runs the test of number 64; so it is for each but those about compaction, and
+    for no other number."""
     found: dict[int, list[str]] = {}
     for path in sorted((ROOT / "tests" / "edges").glob("test_*.py")):
         for node in tree(path).body:

@@ -30,7 +30,8 @@ def test_every_error_is_exported_and_documented(kind: type[errors.PyreplogError]
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_error_can_be_sent_to_another_process(kind: type[errors.PyreplogError]) -> None:
-    """Else a pool of processes breaks, or waits for ever, where one of them raised it. Text, attributes and errno arrive."""
+    """Else a pool of processes breaks, or waits for ever, where one of them raised it. Text, attributes and errno
+    arrive."""
     numbers = {"asked": 1, "start": 2, "end": 3, "position": 4, "waited_ms": 7.0, "waited_s": 8.0}
     known = {"error": errors.StorageError(5, "Input/output error", "/x"), **numbers}
     if inspect.isfunction(kind.__init__):
@@ -46,7 +47,8 @@ def test_every_error_can_be_sent_to_another_process(kind: type[errors.PyreplogEr
 
 
 def test_the_errno_says_which_kind_of_storage_error_it_is() -> None:
-    """As Python's OSError does; each stays what it is in another process. A kind that is made by its name keeps it."""
+    """As Python's OSError does; each stays what it is in another process. A kind that is made by its name keeps
+    it."""
     for code, builtin in (
         (errno.ENOENT, FileNotFoundError),
         (errno.EACCES, PermissionError),

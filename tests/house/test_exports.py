@@ -26,17 +26,23 @@ def test_every_export_exists_and_is_documented() -> None:
 
 def test_all_errors_are_exported() -> None:
     """Whoever handles an error finds its class in ``pyreplog``: every one of the tree, and no other."""
-    exported = {name for name in pyreplog.__all__ if isinstance(kind := getattr(pyreplog, name), type) and issubclass(kind, BaseException)}
+    exported = {
+        name
+        for name in pyreplog.__all__
+        if isinstance(kind := getattr(pyreplog, name), type) and issubclass(kind, BaseException)
+    }
     assert exported == {name for name in errors.__all__ if name.endswith(("Error", "Warning"))}
 
 
 def test_modules_are_loaded_when_they_are_named() -> None:
-    """``pyreplog.aio`` and its like need no import of their own, show only what is theirs, and cost nothing until then."""
+    """``pyreplog.aio`` and its like need no import of their own, show only what is theirs, and cost nothing until
+    then."""
     code = (
-        "import sys, pyreplog; early = sorted(name for name in ('asyncio', 'inspect', 'dataclasses', 'typing_extensions', 'pyreplog.aio', "
-        "'pyreplog.testing', 'pyreplog.runtime.cluster') if name in sys.modules); print(early, dir(pyreplog.aio) == "
-        "sorted(pyreplog.aio.__all__), pyreplog.aio.open_log.__module__, pyreplog.errors.ClosedError is pyreplog.ClosedError, "
-        "pyreplog.testing.SimDisk.__name__, {'aio', 'errors', 'testing', *pyreplog.__all__} == set(dir(pyreplog)))"
+        "import sys, pyreplog; early = sorted(name for name in ('asyncio', 'inspect', 'dataclasses',"
+        " 'typing_extensions', 'pyreplog.aio', 'pyreplog.testing', 'pyreplog.runtime.cluster') if name in sys.modules);"
+        " print(early, dir(pyreplog.aio) == sorted(pyreplog.aio.__all__), pyreplog.aio.open_log.__module__,"
+        " pyreplog.errors.ClosedError is pyreplog.ClosedError, pyreplog.testing.SimDisk.__name__, {'aio', 'errors',"
+        " 'testing', *pyreplog.__all__} == set(dir(pyreplog)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[] True pyreplog.aio.log True SimDisk True"
@@ -47,14 +53,24 @@ def test_doors_say_what_they_export() -> None:
     """Every layer's ``__init__`` lists its names in ``__all__``."""
     for path in modules():
         if path.name == "__init__.py" and path.parent != PACKAGE / "cli":
-            names = {target.id for node in tree(path).body for target in getattr(node, "targets", []) if hasattr(target, "id")}
+            names = {
+                target.id
+                for node in tree(path).body
+                for target in getattr(node, "targets", [])
+                if hasattr(target, "id")
+            }
             assert "__all__" in names, path
 
 
 def test_import_needs_no_extras() -> None:
     """``import pyreplog`` loads neither pyarrow nor pyspark, pandas, polars or numpy, and is silent."""
-    code = "import sys, pyreplog; print(sorted({'pyarrow', 'pyspark', 'pandas', 'polars', 'numpy', 'duckdb'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    code = (
+        "import sys, pyreplog; print(sorted({'pyarrow', 'pyspark', 'pandas', 'polars', 'numpy', 'duckdb'} &"
+        " set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "[]"
     assert done.stderr == ""
 

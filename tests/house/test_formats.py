@@ -1,4 +1,5 @@
-"""Every format has a page that shows the bytes of golden files, which this library writes, byte for byte, and reads."""
+"""Every format has a page that shows the bytes of golden files, which this library writes, byte for byte, and
+reads."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ from tests.house.sources import ROOT
 
 PAGES = sorted((ROOT / "docs" / "internals" / "format").glob("*.md"))
 EXAMPLE = re.compile(r"<!-- golden( bytes)?: (\S+)(?: (\d+):(\d+))? -->\n```text\n(.*?)```", re.DOTALL)
-"""The comment above an example: the golden file that it shows (from one byte to another); ``bytes``: in hexadecimal."""
+"""The comment above an example: the golden file that it shows (from one byte to another); ``bytes``: in
+hexadecimal."""
 GOLDEN = {str(path.relative_to(formats.HERE)): path for path in sorted(formats.HERE.rglob("*")) if path.is_file()}
 
 
@@ -56,7 +58,8 @@ def disk() -> SimDisk:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_each_page_shows_golden_bytes(page: Path) -> None:
-    """There is a diagram, and at least one example; each is the golden file that it names. What stands behind three spaces is a remark."""
+    """There is a diagram, and at least one example; each is the golden file that it names. What stands behind three
+    spaces is a remark."""
     text = page.read_text(encoding="utf-8")
     assert "```text" in EXAMPLE.sub("", text), "no diagram"
     examples = EXAMPLE.findall(text)
@@ -78,7 +81,9 @@ def test_each_golden_file_is_on_a_page() -> None:
 
 def test_they_are_what_is_written_today() -> None:
     """Byte for byte. Only what a lock says is another thing each time, and compressed batches are Kafka's own."""
-    assert formats.golden() == {name: path.read_bytes() for name, path in GOLDEN.items() if path.name not in formats.LEFT_OUT}
+    assert formats.golden() == {
+        name: path.read_bytes() for name, path in GOLDEN.items() if path.name not in formats.LEFT_OUT
+    }
 
 
 def test_the_root_is_read(disk: SimDisk) -> None:
@@ -111,14 +116,18 @@ def test_the_root_is_read(disk: SimDisk) -> None:
 
 def test_the_root_goes_on(disk: SimDisk) -> None:
     """It is opened for writing, as after a clean end, with every record and the history of its leaders."""
-    root = LogRoot.open(disk, "root", clock=SimClock(formats.TIME_MS), random=Random(4), node_id=1, cluster_id=formats.CLUSTER_ID)
+    root = LogRoot.open(
+        disk, "root", clock=SimClock(formats.TIME_MS), random=Random(4), node_id=1, cluster_id=formats.CLUSTER_ID
+    )
     log = root.logs[formats.ORDERS]
     assert root.clean
     assert (log.start_offset, log.end_offset, log.high_watermark) == (2, 17, 17)
     assert log.epochs.entries == [EpochEntry(0, 2), EpochEntry(3, 6), EpochEntry(4, 16)]
     data = b"".join(log.read(2, 1 << 20, 17).parts())
     records = [record for batch in split(data) for record in records_of(batch, *formats.ORDERS)]
-    assert [(record.offset, record.value) for record in records] == [(n, b"value of %d" % n) for n in range(2, 17) if n != 5]
+    assert [(record.offset, record.value) for record in records] == [
+        (n, b"value of %d" % n) for n in range(2, 17) if n != 5
+    ]
     root.close()
 
 
@@ -185,7 +194,8 @@ def test_the_spool_is_read(disk: SimDisk) -> None:
 
 
 def test_the_list_of_nodes_is_read() -> None:
-    """The folders of a cluster's nodes, and the cluster of a node, as they were given, by the reader and by verify."""
+    """The folders of a cluster's nodes, and the cluster of a node, as they were given, by the reader and by
+    verify."""
     for name, found in (("cluster", (formats.NODES, "")), ("node", ({}, "/srv/data"))):
         data = golden(f"nodes/{name}/replog.nodes")
         assert parse_nodes(parse_state(data, "golden"), "golden") == found == node_list(data)

@@ -8,12 +8,14 @@ from tests.house.sources import PACKAGE, ROOT
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 OURS = (
-    "durable mark", "incomplete", "suspect replica", "durability", "spool", "reserve", "log root", "incarnation", "known-bad variant",
+    "durable mark", "incomplete", "suspect replica", "durability", "spool", "reserve", "log root", "incarnation",
+    "known-bad variant",
 )  # fmt: skip
 KAFKAS = (
-    "topic", "partition", "replica", "leader", "follower", "offset", "log end offset (LEO)", "high watermark (HW)", "log start offset",
-    "low watermark", "last stable offset (LSO)", "in-sync replicas (ISR)", "eligible leader replicas (ELR)", "leader epoch", "segment",
-    "record batch", "record", "controller", "controller", "voter", "node, broker",
+    "topic", "partition", "replica", "leader", "follower", "offset", "log end offset (LEO)", "high watermark (HW)",
+    "log start offset", "low watermark", "last stable offset (LSO)", "in-sync replicas (ISR)",
+    "eligible leader replicas (ELR)", "leader epoch", "segment", "record batch", "record", "controller", "voter",
+    "node, broker",
 )  # fmt: skip
 """The words that the product promises to use as Kafka does."""
 
@@ -32,7 +34,8 @@ def terms() -> dict[str, dict[str, str]]:
 
 
 def test_every_term_of_ours_is_explained() -> None:
-    """The section of our own words has exactly our words, and that of Kafka's has at least those that the product promises."""
+    """The section of our own words has exactly our words, and that of Kafka's has at least those that the product
+    promises."""
     found = terms()
     assert tuple(term for term in found["Our words"] if term != "---") == OURS
     assert set(KAFKAS) <= found["Kafka's words"].keys()

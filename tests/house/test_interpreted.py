@@ -1,4 +1,5 @@
-"""What mypyc compiles is ordinary Python, and ``PURE=1`` builds without: the same tests pass where the interpreter runs the sources.
+"""What mypyc compiles is ordinary Python, and ``PURE=1`` builds without: the same tests pass where the interpreter
+runs the sources.
 
 Some can strike at every line only there (``tests/runtime/test_interrupts.py``).
 """
@@ -39,5 +40,7 @@ def test_the_sources_pass_as_they_are() -> None:
     if not [*PACKAGE.parent.glob("pyreplog__mypyc*.so")]:
         pytest.skip("nothing of Python is compiled here: all tests run the sources")
     paths = ("tests/node", "tests/replica", "tests/runtime/test_interrupts.py")
-    done = subprocess.run([sys.executable, "-c", INTERPRETED, str(PACKAGE), *paths], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED, str(PACKAGE), *paths], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

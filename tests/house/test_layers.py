@@ -25,11 +25,22 @@ def test_contracts_name_every_room_that_exists() -> None:
     """The purity and seam contracts cover each room from the day it is furnished."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    pure = {name.removeprefix("pyreplog.") for c in contracts if c["name"] == "the middle is pure" for name in c["source_modules"]}
+    pure = {
+        name.removeprefix("pyreplog.")
+        for c in contracts
+        if c["name"] == "the middle is pure"
+        for name in c["source_modules"]
+    }
     assert pure == rooms & set(PURE)
-    # What verifies shares nothing with what writes: for it the whole of that is forbidden, by the floor plan.
+    # What verifies shares nothing with what writes: for it the whole of that is forbidden, by the
+    # floor plan.
     strangers = rooms - {"_core", "record", "log", "system", "testing", "verify"}
-    seam = {name.removeprefix("pyreplog.") for c in contracts if c["name"].startswith("one seam") for name in c["source_modules"]}
+    seam = {
+        name.removeprefix("pyreplog.")
+        for c in contracts
+        if c["name"].startswith("one seam")
+        for name in c["source_modules"]
+    }
     assert seam == strangers
 
 
@@ -43,7 +54,9 @@ def test_one_door_to_the_core() -> None:
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
-            found += [where(path, node) for name in names if name.startswith("pyreplog._core.") and not allowed(path, name)]
+            found += [
+                where(path, node) for name in names if name.startswith("pyreplog._core.") and not allowed(path, name)
+            ]
     assert not found
 
 
@@ -61,22 +74,30 @@ def test_one_door_per_layer() -> None:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 parts = node.module.split(".")
-                # The wire's schemas, the simulation and the command's files are rooms of many names: their modules are doors.
-                if len(parts) > 2 and parts[0] == "pyreplog" and parts[1] in rooms - {own, "wire", "_core", "testing", "cli"}:
+                # The wire's schemas, the simulation and the command's files are rooms of many
+                # names: their modules are doors.
+                if (
+                    len(parts) > 2
+                    and parts[0] == "pyreplog"
+                    and parts[1] in rooms - {own, "wire", "_core", "testing", "cli"}
+                ):
                     found.append(f"{where(path, node)} imports {node.module}")
     assert not found
 
 
 @pytest.mark.parametrize("source", sorted(CORE_SOURCES.glob("*.pyx")), ids=lambda path: path.name)
 def test_the_core_imports_only_what_lies_below(source: Path) -> None:
-    """A compiled module may raise our errors, make our values and take a datetime, and knows nothing else of the package."""
+    """A compiled module may raise our errors, make our values and take a datetime, and knows nothing else of the
+    package."""
     names = set(re.findall(r"^\s*(?:from|import|cimport)\s+(pyreplog[\w.]*)", source.read_text(), re.MULTILINE))
     assert names <= {"pyreplog.errors", "pyreplog.timestamps", "pyreplog.values"}
 
 
 def test_kernels_know_no_python() -> None:
     """Kernels take bytes and give counts: no ``Python.h``, no memory of their own, no files, no time."""
-    banned = re.compile(r'#\s*include\s*[<"](Python\.h|time\.h|unistd\.h|stdio\.h|fcntl\.h)|\b(malloc|calloc|realloc|free)\s*\(')
+    banned = re.compile(
+        r'#\s*include\s*[<"](Python\.h|time\.h|unistd\.h|stdio\.h|fcntl\.h)|\b(malloc|calloc|realloc|free)\s*\('
+    )
     found = [
         where(path, number)
         for path in sorted((CORE_SOURCES / "kernels").glob("*.[ch]"))
@@ -87,7 +108,8 @@ def test_kernels_know_no_python() -> None:
 
 
 def test_optional_packages_stay_optional() -> None:
-    """pyarrow, pyspark and pandas are imported by ``spark`` alone, and by the command where it reads and writes Parquet, when it does."""
+    """pyarrow, pyspark and pandas are imported by ``spark`` alone, and by the command where it reads and writes
+    Parquet, when it does."""
     found = []
     for path in modules():
         if path.relative_to(PACKAGE).parts[0] == "spark" or path == PACKAGE / "cli" / "parquet.py":
@@ -96,5 +118,9 @@ def test_optional_packages_stay_optional() -> None:
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
-            found += [where(path, node) for name in names if name.split(".")[0] in {"pyarrow", "pyspark", "pandas", "polars", "duckdb"}]
+            found += [
+                where(path, node)
+                for name in names
+                if name.split(".")[0] in {"pyarrow", "pyspark", "pandas", "polars", "duckdb"}
+            ]
     assert not found

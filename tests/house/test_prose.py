@@ -1,4 +1,5 @@
-"""The project's prose is plain English: turns of phrase that readers stumble over are counted, and may only become fewer."""
+"""The project's prose is plain English: turns of phrase that readers stumble over are counted, and may only become
+fewer."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from tests.house.prose import Rates, pages, prose, rates, sources
 from tests.house.sources import ROOT
 
 TABLE = Path(__file__).with_name("prose.json")
-"""Today's count of the files above the bound, by list. An entry may only shrink; it goes when its file keeps the bound."""
+"""Today's count of the files above the bound, by list. An entry may only shrink; it goes when its file keeps the
+bound."""
 FIRST_MAX = 3.0
 SECOND_MAX = 2.0
 FILE_MAX = 6.0
@@ -29,13 +31,16 @@ def above(found: Rates) -> bool:
 
 
 def test_no_file_gets_worse() -> None:
-    """A file keeps the bound of 6 phrases per 1,000 words, or has at most as many phrases of each list as the table says."""
+    """A file keeps the bound of 6 phrases per 1,000 words, or has at most as many phrases of each list as the table
+    says."""
     table: dict[str, list[int]] = json.loads(TABLE.read_text(encoding="utf-8"))
     worse = []
     for name, found in measured().items():
         first, second = table.get(name, (0, 0))
         if above(found) and (found.first > first or found.second > second):
-            worse.append(f"{name}: {found.first} and {found.second} phrases in {found.words} words; at most {first} and {second}")
+            worse.append(
+                f"{name}: {found.first} and {found.second} phrases in {found.words} words; at most {first} and {second}"
+            )
     assert not worse, "write plainly (`python -m tests.house.prose FILE` shows each phrase):\n" + "\n".join(worse)
 
 

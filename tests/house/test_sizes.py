@@ -1,4 +1,5 @@
-"""Small files, short functions. The limits are generous: they catch the file in the middle that swallows the design."""
+"""Small files, short functions. The limits are generous: they catch the file in the middle that swallows the
+design."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import statistics
 
 from tests.house.sources import CORE_SOURCES, modules, tree, where
 
-FILE_LINES_MAX = 900
+FILE_LINES_MAX = 950
 FUNCTION_LINES_MAX = 120
 PARAMETERS_MAX = 14
 TABLES = {"schemas.py"}
@@ -16,12 +17,16 @@ FACES = {"open_log"}
 
 
 def test_files_stay_small() -> None:
-    """No source file but a table of declarations is longer than 900 lines, and half of them have fewer than 300."""
+    """No source file but a table of declarations is longer than 950 lines, and half of them have fewer than 300."""
     files = [path for path in modules() if path.read_text()] + [
         p for p in sorted(CORE_SOURCES.rglob("*")) if p.suffix in {".pyx", ".c", ".h"}
     ]
     lines = {path: len(path.read_text().splitlines()) for path in files}
-    too_long = [f"{where(path, 1)}: {count} lines" for path, count in lines.items() if count > FILE_LINES_MAX and path.name not in TABLES]
+    too_long = [
+        f"{where(path, 1)}: {count} lines"
+        for path, count in lines.items()
+        if count > FILE_LINES_MAX and path.name not in TABLES
+    ]
     assert not too_long
     assert statistics.median(lines.values()) < 300
 

@@ -1,4 +1,5 @@
-"""What users install: sdist -> wheel -> a fresh environment -> import. The runtime dependencies come from the package registry."""
+"""What users install: sdist -> wheel -> a fresh environment -> import. The runtime dependencies come from the
+package registry."""
 
 from __future__ import annotations
 
@@ -36,14 +37,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         # Not optimized: that takes half of the time, and is the same to look at.
         environment = {**os.environ, "QUICK": "1"}
         done = subprocess.run(
-            [".ci/dist", folder], cwd=ROOT, env=environment | {"PYTHON": sys.executable}, capture_output=True, text=True, check=False
+            [".ci/dist", folder],
+            cwd=ROOT,
+            env=environment | {"PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
     return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
 
 
 def test_sdist_holds_all_sources(built: tuple[Path, Path]) -> None:
-    """Everything in ``src/_core`` travels: without it nobody can build. What is made of it does not, nor do some of the tests."""
+    """Everything in ``src/_core`` travels: without it nobody can build. What is made of it does not, nor do some of
+    the tests."""
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     core = ROOT / "src" / "_core"
@@ -69,14 +76,18 @@ def test_wheel_holds_types_and_no_sources(built: tuple[Path, Path]) -> None:
 
 def test_windows_is_told_where_to_go() -> None:
     """A build on Windows stops at once, with what to do instead."""
-    program = "import Cython.Build, runpy, setuptools.command.build_ext, sys; sys.platform = 'win32'; runpy.run_path('setup.py')"
+    program = (
+        "import Cython.Build, runpy, setuptools.command.build_ext, sys; sys.platform = 'win32';"
+        " runpy.run_path('setup.py')"
+    )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert re.search("runs on Linux and macOS. On Windows, .*WSL", done.stderr)
 
 
 def test_wheel_installs_and_works_alone(built: tuple[Path, Path], tmp_path: Path) -> None:
-    """In an environment with nothing but the runtime dependencies a log can be written, read and handed over, and the command runs."""
+    """In an environment with nothing but the runtime dependencies a log can be written, read and handed over, and
+    the command runs."""
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", built[1], cwd=tmp_path)

@@ -1,7 +1,7 @@
 """Kafka's own software as a judge of folders: its dump tool, and a broker that serves them.
 
-``KAFKA_JARS=<folder with a broker's jars>``; get them with ``mvn -f tests/judges/pom.xml dependency:copy-dependencies
--DoutputDirectory=<folder>``. Needs Java 17.
+``KAFKA_JARS=<folder with a broker's jars>``; get them with
+``mvn -f tests/judges/pom.xml dependency:copy-dependencies -DoutputDirectory=<folder>``. Needs Java 17.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ JARS: Final = os.environ.get("KAFKA_JARS")
 _DUMP_CLASSES: Final = ("kafka/tools/DumpLogSegments", "org/apache/kafka/tools/DumpLogSegments")
 _SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint")
 _QUIET: Final = re.compile(
-    r"(baseOffset: |\| |offset: |timestamp: |version: |producerId: |Log starting offset|Snapshot end offset|SLF4J|log4j:WARN"
+    r"(baseOffset: |\| |offset: |timestamp: |version: |producerId: |Log starting offset|Snapshot end"
+    r" offset|SLF4J|log4j:WARN"
     r"|ERROR StatusLogger|WARN |.* is empty\.$|.* passed sanity check\.$)"
 )
 _INVALID: Final = re.compile(r"isvalid: false", re.IGNORECASE)
@@ -42,7 +43,13 @@ def _java(jars: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     # Of options in the environment Java says, on every start, that it has them.
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
     return subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
     )
 
 
@@ -56,7 +63,8 @@ def _dump_class(jars: str) -> str:
 
 
 def dump(jars: str, folder: Path, *, gaps: bool = False) -> Verdict:
-    """Every file under ``folder`` dumped with ``--deep-iteration``, every index also with both of the tool's index checks.
+    """Every file under ``folder`` dumped with ``--deep-iteration``, every index also with both of the tool's index
+    checks.
 
     ``gaps``: offsets may be left out within a log, as in compacted ones.
     """
@@ -65,11 +73,16 @@ def dump(jars: str, folder: Path, *, gaps: bool = False) -> Verdict:
     tool = _dump_class(jars)
     batches = records = 0
     complaints: list[str] = []
-    for options, chosen in ((["--deep-iteration"], files), (["--verify-index-only"], indexes), (["--index-sanity-check"], indexes)):
+    for options, chosen in (
+        (["--deep-iteration"], files),
+        (["--verify-index-only"], indexes),
+        (["--index-sanity-check"], indexes),
+    ):
         heading = ""
         for line in _java(jars, tool, *options, "--files", ",".join(chosen)).stdout.splitlines() if chosen else ():
             if heading and line.startswith("  "):
-                # The tool of 4.3 begins every file at offset -1, and then misses what is between that and the first.
+                # The tool of 4.3 begins every file at offset -1, and then misses what is between
+                # that and the first.
                 if not gaps and not line.startswith("  -1 is followed by "):
                     complaints.append(f"{heading}: {line.strip()}")
                 continue
@@ -112,7 +125,15 @@ class Broker:
         }
         values.update({name.replace("_", "."): value for name, value in settings.items()})
         (folder / "broker.properties").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-        done = _java(jars, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(folder / "broker.properties"))
+        done = _java(
+            jars,
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            "MkU3OEVBNTcwNTJENDM2Qg",
+            "-c",
+            str(folder / "broker.properties"),
+        )
         if done.returncode:
             raise RuntimeError(done.stdout)
 
@@ -120,7 +141,15 @@ class Broker:
         """Wait until it takes connections. RuntimeError, with its last words, when it does not."""
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._folder / "broker.properties")],
+                [
+                    "java",
+                    "-Xmx512m",
+                    "-XX:+UseSerialGC",
+                    "-cp",
+                    f"{self._jars}/*",
+                    "kafka.Kafka",
+                    str(self._folder / "broker.properties"),
+                ],
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
@@ -162,14 +191,25 @@ class Served(NamedTuple):
 
 
 def serve(
-    jars: str, work: Path, root: Path, topics: Sequence[str], *, clean: bool = False, isolations: Sequence[str] = ("read_uncommitted",)
+    jars: str,
+    work: Path,
+    root: Path,
+    topics: Sequence[str],
+    *,
+    clean: bool = False,
+    isolations: Sequence[str] = ("read_uncommitted",),
 ) -> dict[tuple[str, str], list[Served]]:
     """What a broker serves of the one-partition ``topics`` in the log root ``root``, by topic and isolation.
 
-    The broker makes the topics, is stopped, its folders are replaced by copies of ours (with its topic ids), and is started again: with the
-    clean shutdown marker where ``clean``, so that it trusts the files, else it recovers.
+    The broker makes the topics, is stopped, its folders are replaced by copies of ours (with its topic ids), and is
+    started again: with the clean shutdown marker where ``clean``, so that it trusts the files, else it recovers.
     """
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition  # noqa: PLC0415  (only where there is a broker)
+    from confluent_kafka import (  # noqa: PLC0415  (only where there is a broker)
+        Consumer,
+        KafkaError,
+        KafkaException,
+        TopicPartition,
+    )
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415
 
     found: dict[tuple[str, str], list[Served]] = {}
@@ -191,13 +231,22 @@ def serve(
             shutil.rmtree(target)
             shutil.copytree(root / f"{topic}-0", target)
             (target / "partition.metadata").write_text(identity)
-        for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"):
+        for name in (
+            "recovery-point-offset-checkpoint",
+            "log-start-offset-checkpoint",
+            "replication-offset-checkpoint",
+        ):
             _merge_checkpoint(broker.data / name, root / name, topics)
         if not clean:
             (broker.data / ".kafka_cleanshutdown").unlink(missing_ok=True)
         broker.start()
         for isolation in isolations:
-            settings = {"group.id": "judge", "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": isolation}
+            settings = {
+                "group.id": "judge",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": isolation,
+            }
             consumer = Consumer({**quiet, **settings, "enable.partition.eof": True, "check.crcs": True})
             for topic in topics:
                 records = found[topic, isolation] = []

@@ -1,4 +1,5 @@
-"""Kafka's own dump tool has nothing to say of what we write, and a real broker serves it. Skipped without ``KAFKA_JARS``."""
+"""Kafka's own dump tool has nothing to say of what we write, and a real broker serves it. Skipped without
+``KAFKA_JARS``."""
 
 from __future__ import annotations
 
@@ -30,15 +31,30 @@ def fill(root: LogRoot) -> dict[str, Log]:
     config = LogConfig(segment_bytes=4096, index_interval_bytes=200)
     logs = {
         topic: root.create_log(topic, 0, random_uuid(chance), config)
-        for topic in ("codecs", "times", "idempotent", "transactions", "epochs", "truncated", "started", "single", "empty")
+        for topic in (
+            "codecs",
+            "times",
+            "idempotent",
+            "transactions",
+            "epochs",
+            "truncated",
+            "started",
+            "single",
+            "empty",
+        )
     }
     logs["append-time"] = root.create_log(
-        "append-time", 0, random_uuid(chance), LogConfig(segment_bytes=4096, message_timestamp_type="LogAppendTime", compression_type="lz4")
+        "append-time",
+        0,
+        random_uuid(chance),
+        LogConfig(segment_bytes=4096, message_timestamp_type="LogAppendTime", compression_type="lz4"),
     )
     for log in logs.values():
         log.become_leader(0)
     for number in range(60):
-        logs["codecs"].append_as_leader(batch(5, size=30, codec=number % len(CODEC_NAMES), timestamp=T0 + 10 * number), 0)
+        logs["codecs"].append_as_leader(
+            batch(5, size=30, codec=number % len(CODEC_NAMES), timestamp=T0 + 10 * number), 0
+        )
         logs["times"].append_as_leader(batch(2, timestamp=T0 + chance.randrange(100_000)), 0)
         logs["append-time"].append_as_leader(batch(2, size=100, timestamp=T0), 0)
         for producer in (1, 2):
@@ -79,9 +95,9 @@ def records(log: Log) -> list[Record]:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_folders_of_every_kind(tmp_path: Path, clean: bool) -> None:
-    """Logs of every codec, with idempotent producers, transactions and their markers, epochs, truncations, log starts: the dump tool finds
-    every batch and record valid and every index right, and a broker serves exactly what was written, in both isolations; whether it
-    trusts our clean stop or recovers what a kill left."""
+    """Logs of every codec, with idempotent producers, transactions and their markers, epochs, truncations, log
+    starts: the dump tool finds every batch and record valid and every index right, and a broker serves exactly what
+    was written, in both isolations; whether it trusts our clean stop or recovers what a kill left."""
     assert JARS is not None
     disk = SystemDisk()
     root = LogRoot.open(disk, str(tmp_path / "root"), clock=SystemClock(), random=Random(1))
@@ -105,13 +121,30 @@ def test_folders_of_every_kind(tmp_path: Path, clean: bool) -> None:
         assert verdict.records >= sum(len(found) for found in expected.values()) - starts["started"]
         print(verdict[:3])
     topics = [topic for topic in logs if topic != "empty"]
-    served = serve(JARS, tmp_path / "broker", tmp_path / "root", topics, clean=clean, isolations=("read_uncommitted", "read_committed"))
+    served = serve(
+        JARS,
+        tmp_path / "broker",
+        tmp_path / "root",
+        topics,
+        clean=clean,
+        isolations=("read_uncommitted", "read_committed"),
+    )
     for topic in topics:
         for isolation in ("read_uncommitted", "read_committed"):
             committed = topic == "transactions" and isolation == "read_committed"
             wanted = [record for record in expected[topic] if not committed or record.offset in stable]
-            assert [(one.offset, one.timestamp, one.key, one.value, one.headers, one.kind) for one in served[topic, isolation]] == [
-                (r.offset, r.timestamp, r.key, r.value, [(name, value) for name, value in r.headers], int(r.timestamp_type) + 1)
+            assert [
+                (one.offset, one.timestamp, one.key, one.value, one.headers, one.kind)
+                for one in served[topic, isolation]
+            ] == [
+                (
+                    r.offset,
+                    r.timestamp,
+                    r.key,
+                    r.value,
+                    [(name, value) for name, value in r.headers],
+                    int(r.timestamp_type) + 1,
+                )
                 for r in wanted
             ], (topic, isolation)
     disk.close()
@@ -122,15 +155,28 @@ def test_folders_of_every_kind(tmp_path: Path, clean: bool) -> None:
     [
         (
             "clean-4.1.0",
-            ("plain", "idempotent", "txn", "txn-lz4", "compact-txn", "compact-basic", "time-unordered", "many-batches-1", "mixed-codecs"),
+            (
+                "plain",
+                "idempotent",
+                "txn",
+                "txn-lz4",
+                "compact-txn",
+                "compact-basic",
+                "time-unordered",
+                "many-batches-1",
+                "mixed-codecs",
+            ),
         ),
         ("crash-4.1.0/torn", ("plain", "lz4", "idem", "txn", "one", "start")),
-        ("old-format-2.8.2", ("magic0-none", "magic0-lz4", "magic1-gzip", "magic1-snappy", "magicmix-lz4", "magicmix-none")),
+        (
+            "old-format-2.8.2",
+            ("magic0-none", "magic0-lz4", "magic1-gzip", "magic1-snappy", "magicmix-lz4", "magicmix-none"),
+        ),
     ],
 )
 def test_a_taken_over_folder(name: str, topics: tuple[str, ...], tmp_path: Path) -> None:
-    """A broker's folder, recovered by us where it was torn, appended to and closed: the dump tool has nothing to say of it, and a broker
-    serves the old records and the new ones as we read them, in both isolations."""
+    """A broker's folder, recovered by us where it was torn, appended to and closed: the dump tool has nothing to
+    say of it, and a broker serves the old records and the new ones as we read them, in both isolations."""
     assert JARS is not None
     disk = SystemDisk()
     folder = copy_of(name, tmp_path / "root")
@@ -147,7 +193,8 @@ def test_a_taken_over_folder(name: str, topics: tuple[str, ...], tmp_path: Path)
         log.append_as_leader(batch(3, timestamp=T0, codec=3), log.epochs.latest)
         log.set_high_watermark(log.end_offset)
     root.close()
-    # Kafka itself leaves magic 0 and 1 indexed by sets of messages, which its tool calls a mismatch; what we write has batches alone.
+    # Kafka itself leaves magic 0 and 1 indexed by sets of messages, which its tool calls a
+    # mismatch; what we write has batches alone.
     if not name.startswith("old-format"):
         complaints = dump(JARS, folder, gaps=True).complaints
         assert complaints == []
@@ -165,7 +212,9 @@ def test_a_taken_over_folder(name: str, topics: tuple[str, ...], tmp_path: Path)
             old_end[key.topic] + number for number in range(3)
         ]
         reader.close()
-    served = serve(JARS, tmp_path / "broker", folder, topics, clean=True, isolations=("read_uncommitted", "read_committed"))
+    served = serve(
+        JARS, tmp_path / "broker", folder, topics, clean=True, isolations=("read_uncommitted", "read_committed")
+    )
     for at, wanted in expected.items():
         assert [one[:2] + one[3:] for one in served[at]] == [
             (r.offset, r.timestamp, r.key, r.value, [(header, value) for header, value in r.headers]) for r in wanted

@@ -1,4 +1,5 @@
-"""A disk that ends its own process at its n-th call, and a life of a log upon it that tells what it tries and what it has promised."""
+"""A disk that ends its own process at its n-th call, and a life of a log upon it that tells what it tries and what
+it has promised."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ class KillingFile:
 
 
 class KillingDisk:
-    """``disk``, but its call number ``at`` (from 1; 0: none) is the process's last. ``halves``: half of a write still gets there."""
+    """``disk``, but its call number ``at`` (from 1; 0: none) is the process's last. ``halves``: half of a write
+    still gets there."""
 
     def __init__(self, disk: Disk, at: int, *, halves: bool = False) -> None:
         self._disk, self._at, self.halves = disk, at, halves
@@ -200,13 +202,16 @@ class KillingDisk:
 
 
 Tell = Callable[[str], None]
-"""``tried OFFSET VALUE``: the log may hold this from now on. ``acked END``: everything below END is promised. ``cutting OFFSET``: what was
-promised from there on may go. ``synced END``: everything below END was synced at a clean stop."""
+"""``tried OFFSET VALUE``: the log may hold this from now on. ``acked END``: everything below END is promised.
+``cutting OFFSET``: what was promised from there on may go. ``synced END``: everything below END was synced at a
+clean stop."""
 
 
-def live(disk: Disk, path: str, tell: Tell, *, durability: str, rounds: int, appends: int, planted: bool = False) -> None:
-    """Open the root (made where missing), append, truncate, delete from the start, checkpoint, close, and again, ``rounds`` times.
-    ``planted``: promises too early, which must be noticed."""
+def live(
+    disk: Disk, path: str, tell: Tell, *, durability: str, rounds: int, appends: int, planted: bool = False
+) -> None:
+    """Open the root (made where missing), append, truncate, delete from the start, checkpoint, close, and again,
+    ``rounds`` times. ``planted``: promises too early, which must be noticed."""
     for number in range(rounds):
         root = LogRoot.open(disk, path, clock=CLOCK, random=Random(number))
         if KEY in root.damaged:

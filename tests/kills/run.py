@@ -1,7 +1,9 @@
-"""Kill a process at every I/O call it makes on real files, and look at what it left: ``python -m tests.kills.run --share 50``.
+"""Kill a process at every I/O call it makes on real files, and look at what it left:
+``python -m tests.kills.run --share 50``.
 
-A parent that does nothing else forks each child, holds what the child told it over a pipe, and checks the folder when the child is dead:
-a reader beside, the independent verification, then the next writer, of which some are killed too.
+A parent that does nothing else forks each child, holds what the child told it over a pipe, and checks the folder
+when the child is dead: a reader beside, the independent verification, then the next writer, of which some are
+killed too.
 """
 
 from __future__ import annotations
@@ -139,9 +141,11 @@ def kill_at(durability: str, at: int, chance: Random, *, planted: bool = False) 
 
 
 def check(path: str, told: Told, what: str, *, rebooted: SystemDisk | None = None) -> None:
-    """The folder after a kill: what was promised is there for a reader and for the next writer, and nothing that was never written is.
+    """The folder after a kill: what was promised is there for a reader and for the next writer, and nothing that
+    was never written is.
 
-    ``rebooted``: the disk after power loss. Then the mark may be old, and a reader sees all of it only when a writer has been there.
+    ``rebooted``: the disk after power loss. Then the mark may be old, and a reader sees all of it only when a
+    writer has been there.
     """
     disk = rebooted or SystemDisk()
     try:

@@ -1,4 +1,5 @@
-"""A process killed at an I/O call on real files: what it promised is there, and nothing else. A share of the calls; all in the soak."""
+"""A process killed at an I/O call on real files: what it promised is there, and nothing else. A share of the calls;
+all in the soak."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ SEED = os.environ.get("REPLOG_CRASH_SEED", "0")
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """The loop in a process of its own, which has no threads and may fork."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.kills.run", "--seed", SEED, *words], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tests.kills.run", "--seed", SEED, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 

@@ -1,4 +1,5 @@
-"""One table of folder layouts and what each of them is, for the finder, ``verify``, ``repair``, Spark's access and the command."""
+"""One table of folder layouts and what each of them is, for the finder, ``verify``, ``repair``, Spark's access and
+the command."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ CLUSTER = "cluster-4.3.1"
 
 
 class Layout(NamedTuple):
-    """``logs``: the independent logs that hold partitions. ``folders``: how many folders of partitions they have together. ``refusal``: a
-    part of the error if one log is meant; "" if it can be read."""
+    """``logs``: the independent logs that hold partitions. ``folders``: how many folders of partitions they have
+    together. ``refusal``: a part of the error if one log is meant; "" if it can be read."""
 
     make: Callable[[Path], object]
     logs: list[str]
@@ -136,11 +137,14 @@ def two_controllers(path: Path) -> None:
 
 
 def may_have_gaps(path: Path) -> None:
-    """Folders of two old brokers without ids, which each got a topic id that is made of the topic's name when they were opened."""
+    """Folders of two old brokers without ids, which each got a topic id that is made of the topic's name when they
+    were opened."""
     for name in ("a", "b"):
         (path / name).mkdir(parents=True)
         shutil.copytree(unit("old-format-2.8.2") / "data" / "magic2-none-0", path / name / "magic2-none-0")
-        (path / name / "magic2-none-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_for_name('magic2-none')}")
+        (path / name / "magic2-none-0" / "partition.metadata").write_text(
+            f"version: 0\ntopic_id: {id_for_name('magic2-none')}"
+        )
 
 
 def bare(path: Path) -> None:

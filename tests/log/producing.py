@@ -12,7 +12,14 @@ from tests.log.support import batch
 
 
 def produced(
-    sequence: int, count: int = 1, *, producer: int = 7, epoch: int = 0, transactional: bool = False, base: int = 0, leader: int = -1
+    sequence: int,
+    count: int = 1,
+    *,
+    producer: int = 7,
+    epoch: int = 0,
+    transactional: bool = False,
+    base: int = 0,
+    leader: int = -1,
 ) -> memoryview:
     """A batch of ``count`` records of a producer."""
     builder = BatchBuilder()
@@ -28,7 +35,9 @@ def produced(
     )
 
 
-def marker(*, commit: bool, producer: int = 7, epoch: int = 0, base: int = 0, leader: int = 0, coordinator: int = 3) -> memoryview:
+def marker(
+    *, commit: bool, producer: int = 7, epoch: int = 0, base: int = 0, leader: int = 0, coordinator: int = 3
+) -> memoryview:
     """A transaction marker."""
     builder = BatchBuilder()
     assert builder.append(struct.pack(">hi", 0, coordinator), struct.pack(">hh", 0, int(commit)), (), 5000)
@@ -64,7 +73,9 @@ class Play:
         """A batch within the producer's transaction."""
         base = self.log.end_offset
         sequence = self.sequences.get(producer, 0)
-        self.log.append_as_follower([produced(sequence, count, producer=producer, base=base, leader=0, transactional=True)])
+        self.log.append_as_follower(
+            [produced(sequence, count, producer=producer, base=base, leader=0, transactional=True)]
+        )
         self.sequences[producer] = sequence + count
         self.open.setdefault(producer, []).extend(range(base, base + count))
 

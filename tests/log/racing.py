@@ -1,4 +1,5 @@
-"""Who writes beside a reader, one log or three replicas, and the disk on which the reader's calls are the writer's moments."""
+"""Who writes beside a reader, one log or three replicas, and the disk on which the reader's calls are the writer's
+moments."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ CLUSTER_ID = "ClUsTeRiDeNtItYoFtHeMQ"
 
 
 class Writers:
-    """The replicas of one partition, one or three, each in its own root. What is committed is remembered in ``told``.
+    """The replicas of one partition, one or three, each in its own root. What is committed is remembered in
+    ``told``.
 
-    Replication is by hand: a follower cuts what its leader does not have and takes the rest, byte for byte, and learns the high
-    watermark one turn late. Only who has everything committed is elected.
+    Replication is by hand: a follower cuts what its leader does not have and takes the rest, byte for byte, and
+    learns the high watermark one turn late. Only who has everything committed is elected.
     """
 
     def __init__(self, disk: SimDisk, count: int) -> None:
@@ -70,7 +72,9 @@ class Writers:
         start = max(self.told, default=-1) + 1
         while start < leader.end_offset:
             for one in split(b"".join(leader.read(start, 1 << 20, leader.end_offset).parts())):
-                self.told |= {record.offset: record for record in records_of(one, "events", 0, start, leader.end_offset)}
+                self.told |= {
+                    record.offset: record for record in records_of(one, "events", 0, start, leader.end_offset)
+                }
                 start = one.next_offset
         leader.advance_high_watermark(leader.end_offset)
         leader.write_mark()
@@ -106,7 +110,8 @@ class Writers:
         self.append()
 
     def diverge(self) -> None:
-        """The one that leads has a tail that is never committed, and another leads from then on; or itself again, where it is alone."""
+        """The one that leads has a tail that is never committed, and another leads from then on; or itself again,
+        where it is alone."""
         for _ in range(4):
             self._append()
         before = self._leader
@@ -128,7 +133,8 @@ class Writers:
 
 
 def _follow(follower: Log, leader: Log) -> None:
-    """Fetches until it has all: what the leader does not have is cut, what is missing comes, and the watermark as the leader had it."""
+    """Fetches until it has all: what the leader does not have is cut, what is missing comes, and the watermark as
+    the leader had it."""
     while follower.end_offset > leader.start_offset:
         shared, leader_end = leader.epochs.end_offset_for(follower.epochs.latest, leader.end_offset)
         epoch, end = follower.epochs.end_offset_for(shared, follower.end_offset)

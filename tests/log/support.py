@@ -57,10 +57,13 @@ def batch(
     tag: bytes = b"v",
     sequence: int = -1,
 ) -> memoryview:
-    """A batch of ``count`` records of about ``size`` bytes, one ms apart, as a client sends it; with ``sequence`` as producer 7."""
+    """A batch of ``count`` records of about ``size`` bytes, one ms apart, as a client sends it; with ``sequence``
+    as producer 7."""
     builder = BatchBuilder()
     for number in range(count):
-        assert builder.append((b"%s%d-" % (tag, number)).ljust(size, b"x"), b"k%d" % number, [("h", b"1")], timestamp + number)
+        assert builder.append(
+            (b"%s%d-" % (tag, number)).ljust(size, b"x"), b"k%d" % number, [("h", b"1")], timestamp + number
+        )
     if codec:
         from pyreplog.record import compress  # noqa: PLC0415  (only here)
 
@@ -69,13 +72,19 @@ def batch(
         view.release()
         return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch, codec=codec, payload=payload)
     if sequence >= 0:
-        return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        return builder.finish(
+            base_offset=base_offset, leader_epoch=leader_epoch, producer_id=7, producer_epoch=0, base_sequence=sequence
+        )
     return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch)
 
 
-def create(disk: Disk, directory: str, config: LogConfig | None = None, *, clock: Clock = CLOCK, start_offset: int = 0) -> Log:
+def create(
+    disk: Disk, directory: str, config: LogConfig | None = None, *, clock: Clock = CLOCK, start_offset: int = 0
+) -> Log:
     """A new log that leads in epoch 0."""
-    new = NewLog(directory, TopicPartition("t", 0), random_uuid(Random(7)), config or LogConfig(), start_offset=start_offset)
+    new = NewLog(
+        directory, TopicPartition("t", 0), random_uuid(Random(7)), config or LogConfig(), start_offset=start_offset
+    )
     (log,) = Log.create(disk, [new], clock)
     log.become_leader(0)
     return log
@@ -131,10 +140,13 @@ def sync(disk: Disk, log: Log) -> None:
 
 
 def write_times(path: Path, topic: str, timestamps: Sequence[int]) -> None:
-    """Make a log folder with one record for each timestamp, also those that no append of ours takes, as a broker may hold them."""
+    """Make a log folder with one record for each timestamp, also those that no append of ours takes, as a broker
+    may hold them."""
     root = LogRoot.open(SystemDisk(), str(path), clock=CLOCK, random=Random(1))
     log = root.create_log(topic, 0, root.new_topic_id(), LogConfig(durability="os"))
-    log.append_as_follower([batch(1, base_offset=at, timestamp=when, leader_epoch=0) for at, when in enumerate(timestamps)])
+    log.append_as_follower(
+        [batch(1, base_offset=at, timestamp=when, leader_epoch=0) for at, when in enumerate(timestamps)]
+    )
     log.advance_high_watermark(len(timestamps))
     root.close()
 
@@ -176,7 +188,9 @@ def size_of(disk: Disk, path: str) -> int:
 
 def contents(log: Log, start: int | None = None, end: int | None = None, size_max: int = 1 << 20) -> list[Record]:
     """The records of a log, read through slices."""
-    return list(_contents(log, log.start_offset if start is None else start, log.end_offset if end is None else end, size_max))
+    return list(
+        _contents(log, log.start_offset if start is None else start, log.end_offset if end is None else end, size_max)
+    )
 
 
 def _contents(log: Log, start: int, end: int, size_max: int) -> Iterator[Record]:
@@ -206,7 +220,8 @@ def raw(log: Log) -> bytes:
 
 
 def interrupted(act: Callable[[], object], moment: int, *files: str) -> bool:
-    """Call ``act``, and raise KeyboardInterrupt at the ``moment``-th line of ``files`` that it comes to; whether it came so far."""
+    """Call ``act``, and raise KeyboardInterrupt at the ``moment``-th line of ``files`` that it comes to; whether it
+    came so far."""
     left = moment
 
     def strike(frame: FrameType, event: str, _: object) -> Any:

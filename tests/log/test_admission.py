@@ -27,7 +27,8 @@ def lying(data: memoryview, max_timestamp: int) -> bytearray:
 @pytest.mark.parametrize("said", [-1, 5000, 9000, -(2**63)])
 @pytest.mark.parametrize("frozen", [False, True])
 def test_the_leader_names_the_greatest_timestamp(place: Place, codec: str, said: int, frozen: bool) -> None:
-    """Whatever the client's header says: by it records are searched. What a follower gets is what the leader made of it."""
+    """Whatever the client's header says: by it records are searched. What a follower gets is what the leader made
+    of it."""
     log = create(place.disk, place.of("t-0"))
     data = lying(batch(3, timestamp=5000, codec=CODEC_NUMBERS[codec]), said)
     log.append_as_leader(bytes(data) if frozen else data, 0)
@@ -37,7 +38,12 @@ def test_the_leader_names_the_greatest_timestamp(place: Place, codec: str, said:
     for one in kept:
         one.check_crc()
     assert [record.timestamp for record in contents(log)] == [5000, 5001, 5002, 7000]
-    assert [log.find_timestamp(timestamp, 4) for timestamp in (1, 5001, 5003, 7001)] == [(0, 5000), (1, 5001), (3, 7000), None]
+    assert [log.find_timestamp(timestamp, 4) for timestamp in (1, 5001, 5003, 7001)] == [
+        (0, 5000),
+        (1, 5001),
+        (3, 7000),
+        None,
+    ]
     log.close(clean=True)
     log = reopen(place.disk, place.of("t-0"), clean=True)
     assert log.find_timestamp(5001, 4) == (1, 5001)
@@ -77,7 +83,8 @@ def test_the_logs_time_comes_before_any_other(place: Place) -> None:
 
 
 def test_a_batch_that_is_refused_is_still_its_senders(place: Place) -> None:
-    """Sent again from the same memory it is judged as it was: too large the second time, too, and in order once it is."""
+    """Sent again from the same memory it is judged as it was: too large the second time, too, and in order once it
+    is."""
     log = create(place.disk, place.of("t-0"), LogConfig(message_timestamp_type="LogAppendTime", max_message_bytes=200))
     large = bytearray(batch(1, size=300))
     for _ in range(2):
@@ -92,7 +99,9 @@ def test_a_batch_that_is_refused_is_still_its_senders(place: Place) -> None:
     log.close(clean=True)
 
 
-@pytest.mark.parametrize("config", [LogConfig(), LogConfig(message_timestamp_before_max_ms=1 << 60)], ids=["plain", "looked at"])
+@pytest.mark.parametrize(
+    "config", [LogConfig(), LogConfig(message_timestamp_before_max_ms=1 << 60)], ids=["plain", "looked at"]
+)
 def test_a_batch_for_which_there_was_no_room_may_come_again(config: LogConfig) -> None:
     """Nothing was appended, and nothing of the try is left in the sender's memory."""
     disk = SimDisk()

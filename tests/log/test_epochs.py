@@ -43,7 +43,8 @@ def compare(cache: EpochCache, steps: list[tuple[object, ...]]) -> None:
 
 @given(STEPS)
 def test_it_agrees_with_its_slow_twin(steps: list[tuple[object, ...]]) -> None:
-    """After any steps the entries and every answer are those of the slow twin, and each step says whether it changed anything."""
+    """After any steps the entries and every answer are those of the slow twin, and each step says whether it
+    changed anything."""
     compare(EpochCache(), steps)
 
 
@@ -66,13 +67,17 @@ class KeepsLaterEntries(EpochCache):
 def test_a_planted_bug_is_caught(bug: type[EpochCache]) -> None:
     """The slow twin tells an epoch's end that is off by one, and a cut that is."""
     with pytest.raises(AssertionError):
-        compare(bug(), [("assign", 0, 0), ("assign", 1, 5), ("assign", 2, 9), ("truncate_from_end", 9), ("assign", 4, 9)])
+        compare(
+            bug(), [("assign", 0, 0), ("assign", 1, 5), ("assign", 2, 9), ("truncate_from_end", 9), ("assign", 4, 9)]
+        )
 
 
 @given(STEPS, STEPS)
-def test_histories_agree_up_to_where_they_part(left_steps: list[tuple[object, ...]], right_steps: list[tuple[object, ...]]) -> None:
-    """From where the later one begins up to the offset given, both histories give every offset the same epoch, and at it they do not: a
-    history of which deleted records took the beginning still agrees."""
+def test_histories_agree_up_to_where_they_part(
+    left_steps: list[tuple[object, ...]], right_steps: list[tuple[object, ...]]
+) -> None:
+    """From where the later one begins up to the offset given, both histories give every offset the same epoch, and
+    at it they do not: a history of which deleted records took the beginning still agrees."""
     left, right = EpochCache(), EpochCache()
     for cache, steps in ((left, left_steps), (right, right_steps)):
         for name, *values in steps:
@@ -128,7 +133,8 @@ CONTENT = EpochCache([(0, 0), (3, 17), (12, 345)]).format()
 
 @pytest.mark.parametrize("size", range(len(CONTENT)))
 def test_a_cut_file_is_refused_or_harmless(size: int) -> None:
-    """Cut at any byte the file is refused, or says the same less its last line break or digits, which the mark's checksum tells."""
+    """Cut at any byte the file is refused, or says the same less its last line break or digits, which the mark's
+    checksum tells."""
     try:
         cut = EpochCache.parse(CONTENT[:size])
     except CorruptError:

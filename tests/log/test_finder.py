@@ -73,12 +73,15 @@ def test_an_older_copy_of_a_node_is_refused(disk: SystemDisk) -> None:
     parent = unit("cluster-4.1.0/n1").parent
     (log,) = find_logs(disk, str(parent)).logs
     assert log.node_ids == [1, 2, 3]
-    with pytest.raises(ConfigError, match=r"n1/data/.* and .*n1-diverged/data/.* cannot be read together: node 1 has .* twice"):
+    with pytest.raises(
+        ConfigError, match=r"n1/data/.* and .*n1-diverged/data/.* cannot be read together: node 1 has .* twice"
+    ):
         open_readers(disk, str(parent))
 
 
 def test_nearness_decides_nothing(disk: SystemDisk, tmp_path: Path) -> None:
-    """Logs one and two folders deep are told alike, three folders deep is too deep, and nothing is looked for in a root."""
+    """Logs one and two folders deep are told alike, three folders deep is too deep, and nothing is looked for in a
+    root."""
     make(tmp_path / "a" / "b" / "c")
     assert roots(disk, tmp_path / "a" / "b" / "c") == ["."]
     assert roots(disk, tmp_path / "a" / "b") == ["c"]
@@ -88,7 +91,9 @@ def test_nearness_decides_nothing(disk: SystemDisk, tmp_path: Path) -> None:
     assert names(disk, tmp_path / "a") == ["b/c", "d"]
     assert names(disk, tmp_path) == ["a/d"]
     make(tmp_path / "e")
-    shutil.copytree(tmp_path / "e", tmp_path / "a", dirs_exist_ok=True)  # by hand: nothing of ours makes a root above others
+    shutil.copytree(
+        tmp_path / "e", tmp_path / "a", dirs_exist_ok=True
+    )  # by hand: nothing of ours makes a root above others
     assert roots(disk, tmp_path / "a") == ["."]
 
 
@@ -107,7 +112,8 @@ def test_no_log_is_made_inside_another(tmp_path: Path) -> None:
 
 
 def test_a_new_partition_has_its_topics_id(disk: SystemDisk, tmp_path: Path) -> None:
-    """A partition that is made beside others of its topic takes over their id; contradicting ids are refused for writing."""
+    """A partition that is made beside others of its topic takes over their id; contradicting ids are refused for
+    writing."""
     for number in (0, 1):
         with pyreplog.open_log(tmp_path / "a", topic="t", partition=number) as log:
             log.append(b"x")
@@ -139,7 +145,9 @@ def test_independent_logs_are_named_and_refused(disk: SystemDisk, tmp_path: Path
     """Logs in sibling folders, each of its own cluster, are several logs: never replicas of one another."""
     make(*(tmp_path / f"worker-{number}" for number in range(3)))
     assert names(disk, tmp_path) == ["worker-0", "worker-1", "worker-2"]
-    with pytest.raises(ConfigError, match=r"holds 3 independent logs \(worker-0, worker-1, worker-2\), and one log is meant"):
+    with pytest.raises(
+        ConfigError, match=r"holds 3 independent logs \(worker-0, worker-1, worker-2\), and one log is meant"
+    ):
         open_readers(disk, str(tmp_path))
     found = find_logs(disk, str(tmp_path))
     for log in found.logs:
@@ -163,8 +171,8 @@ def test_what_only_lies_near_is_left_alone(disk: SystemDisk, tmp_path: Path) -> 
 
 
 def test_a_folder_of_an_earlier_topic_is_left_out(disk: SystemDisk, tmp_path: Path) -> None:
-    """A node that was down while a topic was deleted and created again keeps the earlier one: the controller's file tells them apart, and
-    without it both are refused."""
+    """A node that was down while a topic was deleted and created again keeps the earlier one: the controller's file
+    tells them apart, and without it both are refused."""
     with pyreplog.Cluster(tmp_path / "data", nodes=2) as cluster:
         cluster.admin.create_topic("t", replication_factor=2, config={"durability": "os"})
     earlier = tmp_path / "data" / "node-2" / "t-0"
@@ -200,7 +208,8 @@ class Refusing(SystemDisk):
 
 
 def test_a_closed_folder_of_the_volume_is_passed_over_beside_nodes(tmp_path: Path) -> None:
-    """A ``lost+found`` in a cluster's folder that this process may not enter is neither damage nor a backup, to no command."""
+    """A ``lost+found`` in a cluster's folder that this process may not enter is neither damage nor a backup, to no
+    command."""
     path = tmp_path / "data"
     with pyreplog.Cluster(path, nodes=2) as cluster:
         cluster.admin.create_topic("events")
@@ -213,8 +222,8 @@ def test_a_closed_folder_of_the_volume_is_passed_over_beside_nodes(tmp_path: Pat
 
 
 def test_folders_that_may_not_be_looked_into(tmp_path: Path) -> None:
-    """One whose name cannot be ours is passed over; one that may be a partition's fails that topic alone; one that may be a node's fails
-    the cluster. With ``partial`` the rest is read, and it is named."""
+    """One whose name cannot be ours is passed over; one that may be a partition's fails that topic alone; one that
+    may be a node's fails the cluster. With ``partial`` the rest is read, and it is named."""
     path = tmp_path / "data"
     for topic in ("ours", "theirs"):
         with pyreplog.open_log(path, topic=topic, durability="os") as log:

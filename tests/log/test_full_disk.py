@@ -65,7 +65,8 @@ def written(disk: SimDisk, *, clean: bool) -> int:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_full_disk_is_opened_and_emptied(disk: SimDisk, clean: bool) -> None:
-    """After a stop in order or a kill: it opens with all its records, deletes some, takes new ones in their room, and closes in order."""
+    """After a stop in order or a kill: it opens with all its records, deletes some, takes new ones in their room,
+    and closes in order."""
     end = written(disk, clean=clean)
     fill(disk)
     root = open_root(disk)
@@ -89,7 +90,8 @@ def test_a_full_disk_is_opened_and_emptied(disk: SimDisk, clean: bool) -> None:
 
 
 def test_a_log_is_closed_in_order_on_a_full_disk(disk: SimDisk) -> None:
-    """Its indexes and its history find room, so that the next start needs no scan. Again and again the reserve is all there."""
+    """Its indexes and its history find room, so that the next start needs no scan. Again and again the reserve is
+    all there."""
     written(disk, clean=True)
     root = open_root(disk)
     root.logs[KEY].append_as_leader(batch(3), 0)
@@ -116,8 +118,8 @@ def test_without_it_a_full_disk_is_an_error(disk: SimDisk) -> None:
 
 
 def test_a_reserve_that_was_lost_is_made_anew(disk: SimDisk) -> None:
-    """Others may take its room while it is in use. Once the disk has some again, an open root does not wait with it for its close, which
-    may come when the disk is full another time."""
+    """Others may take its room while it is in use. Once the disk has some again, an open root does not wait with it
+    for its close, which may come when the disk is full another time."""
     written(disk, clean=True)
     root = open_root(disk)
     root.logs[KEY].append_as_leader(batch(3), 0)
@@ -129,8 +131,8 @@ def test_a_reserve_that_was_lost_is_made_anew(disk: SimDisk) -> None:
 
 
 class Xfs(SimDisk):
-    """A disk that makes no file, however small, where it has less than 200 KB free. XFS sets so much aside for what an inode and a name may
-    take of it at worst."""
+    """A disk that makes no file, however small, where it has less than 200 KB free. XFS sets so much aside for what
+    an inode and a name may take of it at worst."""
 
     def create(self, path: str, size: int = 0) -> File:
         """As of any disk, with room enough."""
@@ -158,8 +160,8 @@ def test_xfs_is_opened_and_emptied() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_mark_finds_room_where_what_is_written_anew_needs_some(disk: SimDisk, clean: bool) -> None:
-    """A file system that copies on write refuses it on a full disk, though the file gets no longer: by the reserve the log is opened
-    all the same, emptied and closed."""
+    """A file system that copies on write refuses it on a full disk, though the file gets no longer: by the reserve
+    the log is opened all the same, emptied and closed."""
     end = written(disk, clean=clean)
     refused = "data/root/events-0/replog.mark"
     disk.fail("write", refused, error=errno.ENOSPC)
@@ -187,7 +189,8 @@ class FullLock(SimDisk):
 
 
 def test_the_lock_finds_room() -> None:
-    """Its text is gone after a stop in order, and somebody else may have filled the place. A lock that another holds is not waited for."""
+    """Its text is gone after a stop in order, and somebody else may have filled the place. A lock that another
+    holds is not waited for."""
     disk = FullLock(Random(1))
     disk.make_directory("data")
     written(disk, clean=True)
@@ -222,8 +225,8 @@ def test_as_much_as_there_is_room_for(disk: SimDisk) -> None:
 
 
 def test_what_is_left_of_it_is_not_given_up(disk: SimDisk) -> None:
-    """Whoever else waits for room on the full disk would have it at once: it gives way only to a larger one, which is made beside it. What
-    an end in between left there is in nobody's way."""
+    """Whoever else waits for room on the full disk would have it at once: it gives way only to a larger one, which
+    is made beside it. What an end in between left there is in nobody's way."""
     disk.capacity = disk.used + RESERVE_SIZE - 1
     keep_reserve(disk, "data")
     disk.observer = lambda call: fill(disk) if call.kind == "create" else None
@@ -271,7 +274,8 @@ def test_none(disk: SimDisk) -> None:
 
 
 def test_only_for_lack_of_room(disk: SimDisk) -> None:
-    """Another refusal is not tried again, nor one for which there is no reserve, nor one that the reserve does not help."""
+    """Another refusal is not tried again, nor one for which there is no reserve, nor one that the reserve does not
+    help."""
     keep_reserve(disk, "data")
     calls: list[int] = []
 
@@ -400,7 +404,8 @@ def test_a_reserve_that_cannot_be_made_anew_is_no_failure_of_the_step(disk: SimD
 
 
 def test_a_failed_sync_is_not_made_again(disk: SimDisk) -> None:
-    """What a recovery could not sync for lack of room, where room is looked for late, is not believed after a second try."""
+    """What a recovery could not sync for lack of room, where room is looked for late, is not believed after a
+    second try."""
     written(disk, clean=False)
     disk.remove("data/root/events-0/replog.mark")
     disk.fail("sync", f"*/{0:020}.log", error=errno.ENOSPC)
@@ -410,8 +415,8 @@ def test_a_failed_sync_is_not_made_again(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
 def test_a_log_that_there_are_no_means_to_open_is_not_damaged(disk: SimDisk, code: int) -> None:
-    """Of two logs one finds no room, no descriptor or no memory: the root is not opened, and whoever counts on its copies hears of no
-    damage. When there is some, both are as they were."""
+    """Of two logs one finds no room, no descriptor or no memory: the root is not opened, and whoever counts on its
+    copies hears of no damage. When there is some, both are as they were."""
     end = written(disk, clean=False)
     root = open_root(disk)
     root.create_log("other", 0, ID, CONFIG)
@@ -428,8 +433,8 @@ def test_a_log_that_there_are_no_means_to_open_is_not_damaged(disk: SimDisk, cod
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM])
 def test_a_file_that_may_not_be_made_puts_nothing_in_doubt(disk: SimDisk, code: int) -> None:
-    """The permissions of its folder are taken away while an "os" log is written to: it ends. When they are back, it has all it had, and
-    lacks nothing."""
+    """The permissions of its folder are taken away while an "os" log is written to: it ends. When they are back, it
+    has all it had, and lacks nothing."""
     root = open_root(disk)
     log = root.create_log("other", 0, ID, replace(CONFIG, durability="os"))
     log.append_as_leader(batch(3), 0)
@@ -480,8 +485,8 @@ def test_a_log_with_producers_is_closed_in_order_on_a_full_disk(disk: SimDisk) -
 
 
 def test_files_that_cannot_be_renamed_are_removed(disk: SimDisk) -> None:
-    """A folder may need a block for their longer names: no reason to refuse what makes room. Where that ends half-way, the next opening
-    finds the rest."""
+    """A folder may need a block for their longer names: no reason to refuse what makes room. Where that ends
+    half-way, the next opening finds the rest."""
     end = written(disk, clean=True)
     root = open_root(disk)
     log = root.logs[KEY]
@@ -500,8 +505,11 @@ def test_files_that_cannot_be_renamed_are_removed(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("follows", [False, True], ids=["leader", "follower"])
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for a while"])
-def test_an_epoch_that_began_half_way_is_taken_back_before_the_next_append(disk: SimDisk, follows: bool, lasting: bool) -> None:
-    """Its file says that it begins, there was no room in the mark, and what comes is of an older epoch: the next opening finds it so."""
+def test_an_epoch_that_began_half_way_is_taken_back_before_the_next_append(
+    disk: SimDisk, follows: bool, lasting: bool
+) -> None:
+    """Its file says that it begins, there was no room in the mark, and what comes is of an older epoch: the next
+    opening finds it so."""
     root = open_root(disk)
     log = root.create_log(*KEY, ID, replace(CONFIG, durability="os"))
     log.append_as_leader(batch(2), 1)
@@ -533,8 +541,8 @@ def test_an_epoch_that_began_half_way_is_taken_back_before_the_next_append(disk:
 
 @pytest.mark.parametrize("marked", [True, False])
 def test_what_is_deleted_while_an_epoch_is_half_way_does_not_hide_that(disk: SimDisk, marked: bool) -> None:
-    """On a full disk the history of epochs may say more than the log has. A deletion, which may find no room for it either, does not make
-    it right: it is before the next append."""
+    """On a full disk the history of epochs may say more than the log has. A deletion, which may find no room for it
+    either, does not make it right: it is before the next append."""
     root = open_root(disk)
     log = root.create_log(*KEY, ID, replace(CONFIG, durability="os"))
     for _ in range(2):
@@ -568,7 +576,8 @@ def test_what_is_deleted_while_an_epoch_is_half_way_does_not_hide_that(disk: Sim
 
 
 def test_a_first_epoch_that_began_half_way(disk: SimDisk) -> None:
-    """The same where what comes is of no epoch at all, as in the logs of old brokers: it is not taken for damage."""
+    """The same where what comes is of no epoch at all, as in the logs of old brokers: it is not taken for
+    damage."""
     root = open_root(disk)
     log = root.create_log(*KEY, ID, replace(CONFIG, durability="os"))
     disk.fail("write", "*/replog.mark", error=errno.ENOSPC, partial=600, times=None)  # it is there, and nobody knows
@@ -585,8 +594,8 @@ def test_a_first_epoch_that_began_half_way(disk: SimDisk) -> None:
 @pytest.mark.parametrize("suffix", [".timeindex", ".log"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
 def test_a_segment_that_cannot_be_begun_leaves_nothing(disk: SimDisk, suffix: str, code: int) -> None:
-    """Of its three files one finds no room, or no descriptor: those that were made go again. The next segment may have
-    another name, and where inodes are short they would take one."""
+    """Of its three files one finds no room, or no descriptor: those that were made go again. The next segment may
+    have another name, and where inodes are short they would take one."""
     log = open_root(disk).create_log(*KEY, ID, CONFIG)
     log.append_as_leader(batch(3, size=200), 0)
     names = sorted(disk.list("data/root/events-0"))
@@ -600,7 +609,8 @@ def test_a_segment_that_cannot_be_begun_leaves_nothing(disk: SimDisk, suffix: st
 
 
 def test_a_log_that_ended_for_lack_of_means_is_read_to_its_end(disk: SimDisk) -> None:
-    """A roll that finds no descriptor half-way ends an "os" log, and puts nothing in doubt: what readers could see they see still."""
+    """A roll that finds no descriptor half-way ends an "os" log, and puts nothing in doubt: what readers could see
+    they see still."""
     log = open_root(disk).create_log(*KEY, ID, replace(CONFIG, durability="os"))
     log.append_as_leader(batch(3, size=300), 0)
     log.advance_high_watermark(3)

@@ -1,4 +1,5 @@
-"""Row 47 of the fault table, as far as files go: what an earlier version wrote is read, and the version of today writes the same bytes."""
+"""Row 47 of the fault table, as far as files go: what an earlier version wrote is read, and the version of today
+writes the same bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ VERSIONS = sorted(path.name for path in own.FOLDER.iterdir())
 
 
 def test_row_47_the_same_bytes_are_written() -> None:
-    """Mark, incarnation, settings, marker, checkpoints, controller's state, spool, summary: whoever changes a byte gives it a version."""
+    """Mark, incarnation, settings, marker, checkpoints, controller's state, spool, summary: whoever changes a byte
+    gives it a version."""
     assert own.kept(own.VERSION) == own.written()
 
 
@@ -34,7 +36,11 @@ def test_row_47_an_earlier_root_is_read(version: str, name: str) -> None:
     disk = own.as_root(own.kept(version), name)
     assert served(disk) == golden(name).contents
     assert not verify(disk, ROOT).findings or name == "open"
-    mark, settings, life = read_mark(disk, f"{ROOT}/t-0"), read_config(disk, f"{ROOT}/t-0"), read_incarnation(disk, ROOT)
+    mark, settings, life = (
+        read_mark(disk, f"{ROOT}/t-0"),
+        read_config(disk, f"{ROOT}/t-0"),
+        read_incarnation(disk, ROOT),
+    )
     assert mark is not None
     assert mark.durability == "sync"
     assert settings is not None
@@ -59,11 +65,16 @@ def test_row_47_earlier_states_are_read(version: str) -> None:
     entry = found["summary.entry"]
     assert checked(encode_key(own.KEY), own.GENERATION, entry)
     assert decode_body(entry[4:]) == own.SUMMARY
-    manifest = next(Manifest.from_values(parse_state(data, "x"), "x") for path, data in found.items() if path.endswith(".manifest"))
+    manifest = next(
+        Manifest.from_values(parse_state(data, "x"), "x") for path, data in found.items() if path.endswith(".manifest")
+    )
     assert manifest.batch_id == own.BATCH
     disk = SimDisk(Random(1))
     disk.make_directory(ROOT)
     file = disk.create(f"{ROOT}/{manifest.files[0].name}")
     file.write_at(0, [found[f"spool/{manifest.files[0].name}"]])
     file.close()
-    assert [(str(one.topic_partition), one.record_count) for one in read_staged(disk, ROOT, manifest.files[0])] == [("t-0", 2), ("u-3", 1)]
+    assert [(str(one.topic_partition), one.record_count) for one in read_staged(disk, ROOT, manifest.files[0])] == [
+        ("t-0", 2),
+        ("u-3", 1),
+    ]

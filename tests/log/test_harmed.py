@@ -1,6 +1,8 @@
-"""What is damaged behind all that a mark vouches for, when only the process ended: an ``os`` log loses what it may have acknowledged.
+"""What is damaged behind all that a mark vouches for, when only the process ended: an ``os`` log loses what it may
+have acknowledged.
 
-The end of a process leaves the beginning of a write at the log's end, and nothing else. Whoever elects a leader must hear of anything more.
+The end of a process leaves the beginning of a write at the log's end, and nothing else. Whoever elects a leader
+must hear of anything more.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def opened(disk: SimDisk, *, same_boot: bool = True) -> Log:
 
 @pytest.mark.parametrize("number", range(COUNT))
 def test_a_flipped_bit_is_no_torn_write(number: int) -> None:
-    """Of whichever batch: what follows goes too. The log is good up to it, and says that it lacks something, for good."""
+    """Of whichever batch: what follows goes too. The log is good up to it, and says that it lacks something, for
+    good."""
     disk = left()
     (path,) = logs(disk)
     size = size_of(disk, path) // COUNT

@@ -1,4 +1,5 @@
-"""What all logs of a root keep in memory together: indexes of closed segments, and what was appended last. No more than so many bytes."""
+"""What all logs of a root keep in memory together: indexes of closed segments, and what was appended last. No more
+than so many bytes."""
 
 from __future__ import annotations
 
@@ -90,8 +91,8 @@ def test_readers_have_one_of_their_own(place: Place) -> None:
 
 
 def test_tails_share_their_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many partitions are written to, what they keep of it is bounded. Those that were not for longest give way, everything can
-    be read all the same, and a log that ends gives back what it had."""
+    """However many partitions are written to, what they keep of it is bounded. Those that were not for longest give
+    way, everything can be read all the same, and a log that ends gives back what it had."""
     monkeypatch.setattr(root_module, "TAILS_SIZE", 20_000)
     root = LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(1))
     room = root.tail_room
@@ -114,7 +115,8 @@ def test_tails_share_their_room(place: Place, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_who_wants_no_tail_gets_none_of_the_room(place: Place) -> None:
-    """Such a log can be put among those of its root, as one is that was opened again after an append was interrupted."""
+    """Such a log can be put among those of its root, as one is that was opened again after an append was
+    interrupted."""
     root = LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, ID, LogConfig(durability="os"))
     log.set_tail_cache_size(0)

@@ -82,8 +82,8 @@ def test_a_partition_reads_as_listed(name: str, partition: dict[str, Any]) -> No
     ],
 )
 def test_a_killed_folder_reads_as_its_survivor(name: str, other: str) -> None:
-    """Below its checkpointed high watermark a killed, torn or diverged log reads as what Kafka made of it, or as the replica that went
-    on."""
+    """Below its checkpointed high watermark a killed, torn or diverged log reads as what Kafka made of it, or as
+    the replica that went on."""
     checked = 0
     for partition in manifest(name)["partitions"]:
         if is_transactional(partition):
@@ -102,7 +102,8 @@ def test_a_killed_folder_reads_as_its_survivor(name: str, other: str) -> None:
 
 @pytest.mark.parametrize("name", ["crash-4.1.0/killed", "crash-4.1.0/torn"])
 def test_a_crashed_folder_recovers_as_kafka_recovers_it(name: str, tmp_path: Path) -> None:
-    """Opened for writing as the sole replica, ``killed`` and ``torn`` end as they did in Kafka's hands, and again when opened once more."""
+    """Opened for writing as the sole replica, ``killed`` and ``torn`` end as they did in Kafka's hands, and again
+    when opened once more."""
     folder = copy_of(name, tmp_path / "data")
     for attempt in range(2):
         root = LogRoot.open(DISK, str(folder), clock=SystemClock(), random=Random(attempt))
@@ -117,8 +118,11 @@ def test_a_crashed_folder_recovers_as_kafka_recovers_it(name: str, tmp_path: Pat
             ]
             if expected["logStartOffset"] is not None:
                 assert log.start_offset == expected["logStartOffset"]
-            segments = sorted(base for path in Path(log.directory).iterdir() if (base := parse_base_offset(path.name)) is not None)
-            # A checkpoint is no reason to remove what lies below the log start; the mark that we then made is, at the second opening.
+            segments = sorted(
+                base for path in Path(log.directory).iterdir() if (base := parse_base_offset(path.name)) is not None
+            )
+            # A checkpoint is no reason to remove what lies below the log start; the mark that we
+            # then made is, at the second opening.
             assert segments[directory == "start-0" and attempt == 0 :] == expected["segments"], directory
             damage = manifest(name).get("damage", {}).get(directory)
             if attempt == 0 and damage is not None:
@@ -142,7 +146,8 @@ def test_a_crashed_folder_recovers_as_kafka_recovers_it(name: str, tmp_path: Pat
 
 
 def test_recovery_leaves_indexes_as_kafka_rebuilds_them(tmp_path: Path) -> None:
-    """After recovery and a clean close, the index files of ``killed`` are, byte for byte, those of Kafka's own recovery."""
+    """After recovery and a clean close, the index files of ``killed`` are, byte for byte, those of Kafka's own
+    recovery."""
     folder = copy_of("crash-4.1.0/killed", tmp_path / "data")
     for partition in manifest("crash-4.1.0/killed")["partitions"]:
         interval = int(partition.get("topicConfig", {}).get("index.interval.bytes", 4096))
@@ -158,7 +163,8 @@ def test_recovery_leaves_indexes_as_kafka_rebuilds_them(tmp_path: Path) -> None:
 
 
 def test_indexes_are_rebuilt_byte_for_byte() -> None:
-    """The indexes of a scan are those of Kafka's files, for every segment of units that were never restarted or truncated."""
+    """The indexes of a scan are those of Kafka's files, for every segment of units that were never restarted or
+    truncated."""
     compared = 0
     for name in (
         *(one for one in UNITS if one.startswith("clean-")),
@@ -190,7 +196,8 @@ def test_indexes_are_rebuilt_byte_for_byte() -> None:
 
 @pytest.mark.parametrize("name", ["clean-4.1.0", "cluster-4.1.0/n1", "cluster-4.3.1/n2"])
 def test_a_clean_folder_is_taken_over_unchanged(name: str, tmp_path: Path) -> None:
-    """Taking over a cleanly stopped broker's folder changes no byte of a log or of an index, and nothing is called damaged."""
+    """Taking over a cleanly stopped broker's folder changes no byte of a log or of an index, and nothing is called
+    damaged."""
     folder = copy_of(name, tmp_path / "data")
     root = LogRoot.open(DISK, str(folder), clock=SystemClock(), random=Random(1))
     assert not root.damaged
@@ -224,8 +231,8 @@ def test_a_clean_folder_is_taken_over_unchanged(name: str, tmp_path: Path) -> No
 
 
 def test_timestamps_are_found_as_kafka_found_them() -> None:
-    """ListOffsets by time gives Kafka's answers, on every partition whose answers do not come from transaction markers or empty
-    leftovers."""
+    """ListOffsets by time gives Kafka's answers, on every partition whose answers do not come from transaction
+    markers or empty leftovers."""
     checked = 0
     for name in ("clean-4.1.0", "clean-4.3.1", "cluster-4.1.0/n2"):
         for partition in manifest(name)["partitions"]:
@@ -257,8 +264,8 @@ def test_split_points_cut_at_batches() -> None:
 
 
 def test_a_cluster_folder_reads_as_one(tmp_path: Path) -> None:
-    """The roots of three nodes in one folder give each partition once, from a replica with the highest epoch, with the records of the
-    others."""
+    """The roots of three nodes in one folder give each partition once, from a replica with the highest epoch, with
+    the records of the others."""
     folder = unit("cluster-4.3.1/n1").parent
     parent = tmp_path / "roots"
     for number in (1, 2, 3):
@@ -275,7 +282,8 @@ def test_a_cluster_folder_reads_as_one(tmp_path: Path) -> None:
 
 
 def test_a_diverged_replica_does_not_hide_what_is_committed(tmp_path: Path) -> None:
-    """A killed leader's tail that nobody else has is not read, and its old high watermark does not hold back the others'."""
+    """A killed leader's tail that nobody else has is not read, and its old high watermark does not hold back the
+    others'."""
     for name in ("n1-diverged", "n2", "n3"):
         shutil.copytree(unit(f"cluster-4.1.0/{name}") / "data", tmp_path / name)
     readers = open_readers(DISK, str(tmp_path))
@@ -327,8 +335,11 @@ def test_a_brokers_folder_is_written_with_the_durability_that_is_asked_for(tmp_p
 
 
 @pytest.mark.parametrize("topic", ["magic2-none", None])
-def test_the_durability_that_is_asked_for_one_log_is_not_that_of_the_others_in_a_brokers_folder(tmp_path: Path, topic: Any) -> None:
-    """Nobody asked for theirs: what is acknowledged there later is on stable storage. Nor does a refused opening leave one behind."""
+def test_the_durability_that_is_asked_for_one_log_is_not_that_of_the_others_in_a_brokers_folder(
+    tmp_path: Path, topic: Any
+) -> None:
+    """Nobody asked for theirs: what is acknowledged there later is on stable storage. Nor does a refused opening
+    leave one behind."""
     folder = copy_of("old-format-2.8.2", tmp_path / "data")
     if topic is None:
         with pytest.raises(pyreplog.ConfigError, match="holds several topics"):

@@ -46,7 +46,22 @@ def test_partition_folders(name: str, topic: str, partition: int, kind: str) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "t", "-0", "t-", "t-x", "t-1x", "t-01", "t-00", "lost+found", "t-99999999999", "..-0" * 80, "t-0-delete", "t 1-0", "t-\u0663"],
+    [
+        "",
+        "t",
+        "-0",
+        "t-",
+        "t-x",
+        "t-1x",
+        "t-01",
+        "t-00",
+        "lost+found",
+        "t-99999999999",
+        "..-0" * 80,
+        "t-0-delete",
+        "t 1-0",
+        "t-\u0663",
+    ],
 )
 def test_folders_that_are_none(name: str) -> None:
     """Other names are no partitions."""
@@ -58,7 +73,16 @@ def test_segment_names() -> None:
     assert segment_name(42, ".log") == "00000000000000000042.log"
     assert parse_base_offset("00000000000000000042.log") == 42
     assert parse_base_offset("00000000000000000042.index", ".index") == 42
-    for name in ("x.log", ".log", "42.log", "1.log.deleted", "-1.log", "0" * 21 + ".log", "99999999999999999999.log", "replog.mark"):
+    for name in (
+        "x.log",
+        ".log",
+        "42.log",
+        "1.log.deleted",
+        "-1.log",
+        "0" * 21 + ".log",
+        "99999999999999999999.log",
+        "replog.mark",
+    ):
         assert parse_base_offset(name) is None
 
 

@@ -21,7 +21,8 @@ from tests.log.layouts import LAYOUTS, deep, deep_beside, nested
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_all_take_a_layout_for_the_same(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The same logs with the same folders are found by all; a layout that one of them refuses is refused by all, for the same reason."""
+    """The same logs with the same folders are found by all; a layout that one of them refuses is refused by all,
+    for the same reason."""
     layout = LAYOUTS[name]
     path = tmp_path / "data"
     layout.make(path)
@@ -35,7 +36,9 @@ def test_all_take_a_layout_for_the_same(name: str, tmp_path: Path, capfd: pytest
     book = verify(disk, text, deep=False)
     assert book.worst is not Level.DAMAGE, book.findings
     assert any("independent logs" in finding.what for finding in book.findings) is (len(logs) > 1)
-    assert any("no reader takes" in finding.what for finding in book.findings) is bool(layout.refusal and len(logs) == 1)
+    assert any("no reader takes" in finding.what for finding in book.findings) is bool(
+        layout.refusal and len(logs) == 1
+    )
     code = main(["topics", text, "--json"])
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert {row.get("log", ".") for row in rows if "topic" in row} <= set(layout.logs)
@@ -43,7 +46,11 @@ def test_all_take_a_layout_for_the_same(name: str, tmp_path: Path, capfd: pytest
     assert code == int(bool(layout.refusal and len(logs) == 1))
     with FileAccess(text) as access:
         if layout.refusal:
-            for ask in (lambda: open_readers(disk, text), lambda: plan_repair(disk, text), lambda: find_partitions(disk, text)):
+            for ask in (
+                lambda: open_readers(disk, text),
+                lambda: plan_repair(disk, text),
+                lambda: find_partitions(disk, text),
+            ):
                 with pytest.raises(ConfigError, match=layout.refusal):
                     ask()
             with pytest.raises(ConfigError, match=layout.refusal):

@@ -1,4 +1,5 @@
-"""Logs that begin in Kafka's formats before 0.11: read as Kafka's consumer read them, taken over, gone on with, and never rewritten."""
+"""Logs that begin in Kafka's formats before 0.11: read as Kafka's consumer read them, taken over, gone on with, and
+never rewritten."""
 
 from __future__ import annotations
 
@@ -59,15 +60,17 @@ def read(reader: LogReader, start: int, end: int, size_max: int = 1 << 20) -> li
 
 @pytest.mark.parametrize("partition", partitions())
 def test_a_partition_reads_as_listed(partition: dict[str, Any]) -> None:
-    """Every partition reads as its manifest lists: records, timestamps and their type, offsets in both isolations; whole, from anywhere, in
-    pieces of any size."""
+    """Every partition reads as its manifest lists: records, timestamps and their type, offsets in both isolations;
+    whole, from anywhere, in pieces of any size."""
     reader = reader_of(partition)
     start, end = reader.start_offset, reader.end_offset
     assert (start, end) == (partition["logStartOffset"], partition["highWatermark"])
     records = read(reader, start, end)
     assert hash_of(records) == (partition["records"], partition["recordsSha256"])
     assert reader.last_stable_offset == partition["lastStableOffset"]
-    assert [record.leader_epoch for record in records] == [0 if record.offset >= first_v2(partition) else -1 for record in records]
+    assert [record.leader_epoch for record in records] == [
+        0 if record.offset >= first_v2(partition) else -1 for record in records
+    ]
     for begin in range(start, end + 1):
         for size in (1, 300, 1 << 20):
             assert [record.offset for record in read(reader, begin, end, size)] == list(range(begin, end))
@@ -75,8 +78,12 @@ def test_a_partition_reads_as_listed(partition: dict[str, Any]) -> None:
             assert [record.offset for record in read(reader, begin, begin + 1)] == [begin]
     committed = reader.isolated("read_committed")
     assert sum(one.record_count for one in committed.batches(start, end)) == partition["committedRecords"]
-    for timestamp in sorted({record.timestamp + more for record in records if record.timestamp >= 0 for more in (-1, 0, 1)}):
-        expected = next(((record.offset, record.timestamp) for record in records if record.timestamp >= timestamp), None)
+    for timestamp in sorted(
+        {record.timestamp + more for record in records if record.timestamp >= 0 for more in (-1, 0, 1)}
+    ):
+        expected = next(
+            ((record.offset, record.timestamp) for record in records if record.timestamp >= timestamp), None
+        )
         assert reader.find_timestamp(timestamp) == expected, timestamp
     reader.close()
 
@@ -90,7 +97,8 @@ def first_v2(partition: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("partition", partitions())
 def test_arrow_and_iterating(partition: dict[str, Any]) -> None:
-    """``open_log`` iterates the same records, and a scan has them as columns; what has no timestamp is null and of type -1."""
+    """``open_log`` iterates the same records, and a scan has them as columns; what has no timestamp is null and of
+    type -1."""
     with pyreplog.open_log(unit(UNIT) / "data", "r", topic=partition["topic"]) as log:
         records = list(log)
         assert hash_of(records) == (partition["records"], partition["recordsSha256"])
@@ -107,7 +115,8 @@ def test_arrow_and_iterating(partition: dict[str, Any]) -> None:
 
 
 def test_a_taken_over_folder_goes_on(tmp_path: Path) -> None:
-    """A log is appended to, in today's format, behind the old messages, which stay byte for byte; read, killed and reopened, truncated."""
+    """A log is appended to, in today's format, behind the old messages, which stay byte for byte; read, killed and
+    reopened, truncated."""
     folder = copy_of(UNIT, tmp_path / "data")
     before = {path.relative_to(folder): path.read_bytes() for path in folder.glob("magic*/*.log")}
     for attempt in range(3):
@@ -156,7 +165,10 @@ def test_indexes_are_not_needed(tmp_path: Path) -> None:
 def test_damage_is_seen(tmp_path: Path) -> None:
     """Every flipped byte in the old messages is noticed: nothing wrong is read, and what lies before it is."""
     source = unit(UNIT) / "data" / "magic1-none-0"
-    good = [(record.offset, record.key, record.value, record.timestamp) for record in read(reader_of({"topic": "magic1-none"}), 0, 60)]
+    good = [
+        (record.offset, record.key, record.value, record.timestamp)
+        for record in read(reader_of({"topic": "magic1-none"}), 0, 60)
+    ]
     (folder := tmp_path / "magic1-none-0").mkdir()
     for path in source.iterdir():
         shutil.copy(path, folder / path.name)
@@ -180,8 +192,8 @@ def test_damage_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["magic0-none", "magic1-none", "magic1-gzip"])
 def test_damage_after_the_opening_is_seen(tmp_path: Path, name: str) -> None:
-    """Whatever bit flips in a log that is open: a record is what it was, or the error names offsets with it among them. Behind the group of
-    messages that is damaged it goes on, and who looks for a time is told, too."""
+    """Whatever bit flips in a log that is open: a record is what it was, or the error names offsets with it among
+    them. Behind the group of messages that is damaged it goes on, and who looks for a time is told, too."""
     partition = next(one for one in manifest(UNIT)["partitions"] if one["topic"] == name)
     whole = [(record.offset, record.value) for record in read(reader_of(partition), 0, 1 << 40)]
     end = whole[-1][0] + 1
@@ -221,7 +233,8 @@ def test_damage_after_the_opening_is_seen(tmp_path: Path, name: str) -> None:
 
 
 def test_the_first_offset_of_a_segment_is_no_lower_than_its_base(tmp_path: Path) -> None:
-    """No checksum covers an offset: the first message of a segment that claims one below it is damaged, not of another place."""
+    """No checksum covers an offset: the first message of a segment that claims one below it is damaged, not of
+    another place."""
     good = bytearray(b"".join((1000 + number).to_bytes(8, "big") + A13_MAGIC_1[8:] for number in range(5)))
     path = tmp_path / "segment"
     path.write_bytes(good)
@@ -253,7 +266,8 @@ def test_a_prefix_knows_its_end() -> None:
 
 
 def test_an_absurd_length_costs_no_memory(tmp_path: Path) -> None:
-    """A message that says it is as large as its file of 1 GiB (nearly all of it a hole) is not read into memory to find that it is none."""
+    """A message that says it is as large as its file of 1 GiB (nearly all of it a hole) is not read into memory to
+    find that it is none."""
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(bytes(8) + ((1 << 30) - 12).to_bytes(4, "big") + bytes(200))
     with path.open("r+b") as file:
@@ -268,7 +282,8 @@ def test_an_absurd_length_costs_no_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["magic0-none", "magic1-none", "magic1-lz4", "magicmix-none", "magicmix-lz4"])
 def test_an_old_message_that_claims_a_later_offset_hides_none_behind_it(tmp_path: Path, name: str) -> None:
-    """No checksum covers the offset of the last message before newer batches, or before another segment: what is missing is told."""
+    """No checksum covers the offset of the last message before newer batches, or before another segment: what is
+    missing is told."""
     folder = copy_of(UNIT, tmp_path / "data")
     segment = min((folder / f"{name}-0").glob("*.log"))
     data = bytearray(segment.read_bytes())

@@ -90,7 +90,8 @@ def test_compressed_batches_are_checked_and_kept(place: Place, codec: str) -> No
 
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_the_topics_codec_rewrites_batches(place: Place, codec: str) -> None:
-    """With compression.type set, every batch is stored in that codec, with its records and header fields unchanged."""
+    """With compression.type set, every batch is stored in that codec, with its records and header fields
+    unchanged."""
     log = create(place.disk, place.of("t-0"), LogConfig(compression_type=codec))
     for sent in ("none", "zstd", "lz4"):
         log.append_as_leader(batch(4, codec=CODEC_NUMBERS[sent], timestamp=77), 0)
@@ -106,13 +107,16 @@ def test_append_time_replaces_timestamps(place: Place) -> None:
     log = create(place.disk, place.of("t-0"), LogConfig(message_timestamp_type="LogAppendTime"))
     appended = log.append_as_leader(batch(3, timestamp=5), 0, trusted=True)
     assert appended.timestamp == CLOCK.wall_ms()
-    assert {(record.timestamp, record.timestamp_type) for record in contents(log)} == {(CLOCK.wall_ms(), TimestampType.LOG_APPEND_TIME)}
+    assert {(record.timestamp, record.timestamp_type) for record in contents(log)} == {
+        (CLOCK.wall_ms(), TimestampType.LOG_APPEND_TIME)
+    }
     assert log.find_timestamp(CLOCK.wall_ms(), 3) == (0, CLOCK.wall_ms())
     log.close(clean=True)
 
 
 def test_a_leader_refuses_bad_batches(place: Place) -> None:
-    """A flipped bit, bytes behind the batch, a cut one, control records, offsets not from 0: refused, and nothing is appended."""
+    """A flipped bit, bytes behind the batch, a cut one, control records, offsets not from 0: refused, and nothing
+    is appended."""
     log = create(place.disk, place.of("t-0"))
     good = bytes(batch(3))
     for position in range(16, len(good)):
@@ -150,7 +154,8 @@ def test_too_large_is_refused(place: Place) -> None:
 
 @pytest.mark.parametrize("trusted", [False, True])
 def test_the_last_offsets_and_epochs(place: Place, trusted: bool) -> None:
-    """Up to 2^63 - 2 records are taken, and found again; what does not fit below is refused, as is an epoch above 2^31 - 1."""
+    """Up to 2^63 - 2 records are taken, and found again; what does not fit below is refused, as is an epoch above
+    2^31 - 1."""
     log = create(place.disk, place.of("t-0"), SMALL)
     first = 2**63 - 4
     log.truncate_fully(first)
@@ -173,7 +178,8 @@ def test_the_last_offsets_and_epochs(place: Place, trusted: bool) -> None:
 
 
 def test_a_follower_keeps_the_bytes(place: Place) -> None:
-    """What a follower appends is what the leader has, byte for byte, with the same epochs, however it is cut into parts."""
+    """What a follower appends is what the leader has, byte for byte, with the same epochs, however it is cut into
+    parts."""
     leader = create(place.disk, place.of("t-0"), SMALL)
     for number in range(12):
         if number in (4, 9):
@@ -181,7 +187,9 @@ def test_a_follower_keeps_the_bytes(place: Place) -> None:
         leader.append_as_leader(batch(1 + number % 3, size=60, tag=b"%d" % number), leader.epochs.latest)
     random = Random(5)
     for index in range(4):
-        (follower,) = Log.create(place.disk, [NewLog(place.of(f"f-{index}"), TopicPartition("t", 0), leader.topic_id, SMALL)], CLOCK)
+        (follower,) = Log.create(
+            place.disk, [NewLog(place.of(f"f-{index}"), TopicPartition("t", 0), leader.topic_id, SMALL)], CLOCK
+        )
         while follower.end_offset < leader.end_offset:
             cut = leader.read(follower.end_offset, random.randrange(100, 900), leader.end_offset)
             assert follower.append_as_follower(cut.parts()) == follower.end_offset
@@ -200,7 +208,8 @@ class NoMemory:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_a_follower_wrote_counts_although_memory_ended(place: Place, count: int) -> None:
-    """Where there is no memory to note who sent a batch it is in the log all the same, once: given again it is refused."""
+    """Where there is no memory to note who sent a batch it is in the log all the same, once: given again it is
+    refused."""
     log = create(place.disk, place.of("t-0"))
     for number in range(2):
         log.append_as_follower([batch(1, base_offset=number, leader_epoch=0, sequence=number)])
@@ -216,7 +225,10 @@ def test_what_a_follower_wrote_counts_although_memory_ended(place: Place, count:
     log = reopen(place.disk, place.of("t-0"))
     with pytest.raises(CorruptError):
         log.append_as_follower(parts, at_end=True)
-    assert log.append_as_follower([batch(1, base_offset=2 + count, leader_epoch=0, sequence=2 + count)], at_end=True) == 3 + count
+    assert (
+        log.append_as_follower([batch(1, base_offset=2 + count, leader_epoch=0, sequence=2 + count)], at_end=True)
+        == 3 + count
+    )
     assert [record.offset for record in contents(log)] == [*range(3 + count)]
 
 
@@ -253,7 +265,8 @@ def test_what_a_leader_wrote_counts_although_memory_ended(place: Place) -> None:
 
 
 def test_a_follower_refuses_what_does_not_follow(place: Place) -> None:
-    """Offsets below the end, falling epochs, a bad checksum, half a batch: refused as a whole, and nothing of it is appended."""
+    """Offsets below the end, falling epochs, a bad checksum, half a batch: refused as a whole, and nothing of it is
+    appended."""
     log = create(place.disk, place.of("t-0"))
     log.append_as_follower([batch(3, leader_epoch=4)])
     good = batch(2, base_offset=3, leader_epoch=4)
@@ -320,7 +333,8 @@ def test_segments_roll_by_size(place: Place) -> None:
 
 
 def test_segments_roll_by_message_time(place: Place) -> None:
-    """A segment is closed by a batch whose timestamp is more than segment.ms after its first one's, whatever the clock says."""
+    """A segment is closed by a batch whose timestamp is more than segment.ms after its first one's, whatever the
+    clock says."""
     clock = StillClock()
     log = create(place.disk, place.of("t-0"), LogConfig(segment_ms=1000), clock=clock)
     for timestamp in (5000, 6000, 4000, 6001, 6500, 7002):
@@ -341,8 +355,8 @@ def test_a_segment_may_be_kept_for_longer_than_there_are_times(place: Place, seg
 
 
 def test_damage_of_the_batch_with_the_greatest_timestamp_costs_no_more_than_it(place: Place) -> None:
-    """The last entry of the time index names it, and cannot be checked any more: what lies behind it in its segment is found all the
-    same."""
+    """The last entry of the time index names it, and cannot be checked any more: what lies behind it in its segment
+    is found all the same."""
     log = create(place.disk, place.of("t-0"), SMALL)
     for number in range(40):
         log.append_as_leader(batch(1, timestamp=9000 if number == 1 else 1000 + number), 0)
@@ -358,9 +372,12 @@ def test_damage_of_the_batch_with_the_greatest_timestamp_costs_no_more_than_it(p
     log.close(clean=True)
 
 
-@pytest.mark.parametrize(("victim", "epoch", "end"), [(60, 0, 61), (60, 0, 120), (99, 0, 120), (30, 1, 31), (30, 7, 120)])
+@pytest.mark.parametrize(
+    ("victim", "epoch", "end"), [(60, 0, 61), (60, 0, 120), (99, 0, 120), (30, 1, 31), (30, 7, 120)]
+)
 def test_a_wrong_epoch_among_many_small_batches_is_not_served(place: Place, victim: int, epoch: int, end: int) -> None:
-    """A batch of one record after the other: one that bears the epoch before its own, or a later one, is met where it lies."""
+    """A batch of one record after the other: one that bears the epoch before its own, or a later one, is met where
+    it lies."""
     log = create(place.disk, place.of("t-0"))
     for number in range(120):
         log.append_as_leader(batch(1, timestamp=1000), number // 60)
@@ -440,8 +457,8 @@ def test_segments_roll_when_an_index_is_full(place: Place) -> None:
 
 @pytest.mark.parametrize("tail", [0, 500, 4 << 20])
 def test_reads_give_whole_batches_below_the_end(place: Place, tail: int) -> None:
-    """From any offset, up to any end, with any size: whole batches, in order, the first holding the offset, at least one where there is
-    one; none where nothing is asked for."""
+    """From any offset, up to any end, with any size: whole batches, in order, the first holding the offset, at
+    least one where there is one; none where nothing is asked for."""
     log = create(place.disk, place.of("t-0"), SMALL)
     log.set_tail_cache_size(tail)
     for number in range(14):
@@ -460,7 +477,9 @@ def test_reads_give_whole_batches_below_the_end(place: Place, tail: int) -> None
                 assert batches[0].base_offset == start // 3 * 3
                 assert batches[-1].next_offset <= limit
                 assert len(batches) == 1 or cut.size <= size_max
-                assert [one.base_offset for one in batches] == list(range(batches[0].base_offset, batches[-1].next_offset, 3))
+                assert [one.base_offset for one in batches] == list(
+                    range(batches[0].base_offset, batches[-1].next_offset, 3)
+                )
     log.close(clean=True)
 
 
@@ -497,7 +516,8 @@ def test_a_large_batch_is_read_whole(place: Place) -> None:
 
 
 def test_a_slice_is_void_after_a_truncation(place: Place) -> None:
-    """A slice gives the bytes it was cut from, also after appends and close, and none once the log was truncated."""
+    """A slice gives the bytes it was cut from, also after appends and close, and none once the log was
+    truncated."""
     log = filled(place)
     cut = log.read(0, 300, 40)
     expected = b"".join(cut.parts())
@@ -511,12 +531,15 @@ def test_a_slice_is_void_after_a_truncation(place: Place) -> None:
 
 
 def test_timestamps_are_found(place: Place) -> None:
-    """The first record not older than the time asked for, below the end given, whether it is in memory, in a closed segment or nowhere."""
+    """The first record not older than the time asked for, below the end given, whether it is in memory, in a closed
+    segment or nowhere."""
     log = filled(place)
     records = contents(log)
     for timestamp in range(990, 1210):
         for end in (0, 1, 7, 22, 40):
-            expected = next(((r.offset, r.timestamp) for r in records if r.timestamp >= timestamp and r.offset < end), None)
+            expected = next(
+                ((r.offset, r.timestamp) for r in records if r.timestamp >= timestamp and r.offset < end), None
+            )
             assert log.find_timestamp(timestamp, end) == expected, (timestamp, end)
     log.close(clean=True)
 
@@ -526,7 +549,9 @@ def test_timestamps_out_of_order_are_found(place: Place) -> None:
     random = Random(3)
     log = create(place.disk, place.of("t-0"), SMALL)
     for _ in range(40):
-        log.append_as_leader(batch(2, size=40, timestamp=random.choice([-1, 0, 5, random.randrange(1000)])), 0, trusted=True)
+        log.append_as_leader(
+            batch(2, size=40, timestamp=random.choice([-1, 0, 5, random.randrange(1000)])), 0, trusted=True
+        )
     records = contents(log)
     for timestamp in [0, 1, 5, *range(0, 1005, 13)]:
         expected = next(((r.offset, r.timestamp) for r in records if r.timestamp >= timestamp), None)
@@ -535,7 +560,8 @@ def test_timestamps_out_of_order_are_found(place: Place) -> None:
 
 
 def test_a_search_by_time_passes_over_old_segments(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also behind a segment that was searched for nothing, because its newest record was deleted: the indexes say what is too old."""
+    """Also behind a segment that was searched for nothing, because its newest record was deleted: the indexes say
+    what is too old."""
     log = create(place.disk, place.of("t-0"), SMALL)
     for number in range(20):
         log.append_as_leader(batch(2, size=50, timestamp={0: 5000, 19: 6000}.get(number, 1000)), 0)
@@ -558,7 +584,8 @@ def test_a_search_by_time_passes_over_old_segments(place: Place, monkeypatch: py
 
 
 def test_a_search_by_time_goes_on_over_several_segments(place: Place) -> None:
-    """A segment whose only late record was deleted does not end the search, and neither do older segments behind it."""
+    """A segment whose only late record was deleted does not end the search, and neither do older segments behind
+    it."""
     log = create(place.disk, place.of("t-0"), SMALL)
     late = {0: 5000, 25: 6000, 39: 7000}
     for number in range(40):
@@ -568,7 +595,9 @@ def test_a_search_by_time_goes_on_over_several_segments(place: Place) -> None:
     log.delete_records(2)
     first, *between, last = bases(place)
     assert (first, between[0] > 2, last > 51) == (0, True, True)
-    assert sum(base <= 50 for base in between) >= 3, "several segments lie between the deleted record and the one searched for"
+    assert sum(base <= 50 for base in between) >= 3, (
+        "several segments lie between the deleted record and the one searched for"
+    )
     assert log.find_timestamp(4000, log.end_offset) == (50, 6000)
     assert log.find_timestamp(6500, log.end_offset) == (78, 7000)
     assert log.find_timestamp(4000, 50) is None
@@ -603,7 +632,8 @@ def test_the_end_that_counts(place: Place) -> None:
 
 
 def test_a_segment_that_was_half_synced_and_closed_is_synced_once_more(place: Place) -> None:
-    """A sync that began before the segment became full does not cover all of it: the next plan has its files again."""
+    """A sync that began before the segment became full does not cover all of it: the next plan has its files
+    again."""
     log = create(place.disk, place.of("t-0"), LogConfig(durability="os", segment_bytes=1200))
     log.append_as_leader(batch(2, size=50), 0)
     early = log.sync_plan()
@@ -630,7 +660,8 @@ def test_a_segment_that_was_half_synced_and_closed_is_synced_once_more(place: Pl
 
 
 def test_a_segment_that_a_clean_stop_had_left_is_synced_again_after_it_grew(place: Place) -> None:
-    """A clean stop syncs the segment, but not the records that follow later: the segment is in the plan after it is closed."""
+    """A clean stop syncs the segment, but not the records that follow later: the segment is in the plan after it is
+    closed."""
     create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1200)).close(clean=True)
     log = reopen(place.disk, place.of("t-0"), clean=True, config=LogConfig(segment_bytes=1200))
     log.become_leader(1)
@@ -707,7 +738,8 @@ def test_a_closed_segment_asks_for_a_sync(place: Place) -> None:
 
 
 def test_a_truncation_cuts_whole_batches(place: Place) -> None:
-    """Cutting at any offset leaves the whole batches below it, their epochs, and a log that goes on and opens again."""
+    """Cutting at any offset leaves the whole batches below it, their epochs, and a log that goes on and opens
+    again."""
     for offset in range(0, 42, 3):
         log = create(place.disk, place.of(f"t-{offset}"), SMALL)
         for number in range(20):
@@ -736,8 +768,8 @@ def test_a_truncation_cuts_whole_batches(place: Place) -> None:
 
 @pytest.mark.parametrize("interval", [1, 4096])
 def test_a_truncation_does_not_believe_a_damaged_batch(interval: int) -> None:
-    """Whatever byte flips of the last batch that is to stay, or of the first that is to go: cut is at the right place, or with an error
-    before anything is cut."""
+    """Whatever byte flips of the last batch that is to stay, or of the first that is to go: cut is at the right
+    place, or with an error before anything is cut."""
     config = LogConfig(index_interval_bytes=interval)
     for victim in (5, 6):
         for at in range(8, 100):
@@ -803,8 +835,8 @@ def test_a_log_begins_anew(place: Place) -> None:
 
 
 def test_a_beginning_anew_that_is_cut_short_ends_the_log() -> None:
-    """Ctrl-C at any line of it: what is called next is done, or refused with a typed error; the next opening has the log as it was, or
-    empty."""
+    """Ctrl-C at any line of it: what is called next is done, or refused with a typed error; the next opening has
+    the log as it was, or empty."""
     moment = 0
     while True:
         moment += 1
@@ -838,7 +870,9 @@ def test_the_lowered_mark_comes_before_the_cut() -> None:
     kinds = [line.split()[1:3] for line in disk.trace if line.split()[1] in {"write", "sync", "truncate", "remove"}]
     mark_synced = kinds.index(["sync", "data/t-0/replog.mark"])
     assert kinds[mark_synced - 1] == ["write", "data/t-0/replog.mark"]
-    cuts = [index for index, (kind, path) in enumerate(kinds) if kind in {"truncate", "remove"} and path.endswith(".log")]
+    cuts = [
+        index for index, (kind, path) in enumerate(kinds) if kind in {"truncate", "remove"} and path.endswith(".log")
+    ]
     assert min(cuts) > mark_synced
     log.close(clean=True)
 
@@ -847,7 +881,8 @@ def test_the_lowered_mark_comes_before_the_cut() -> None:
 
 
 def test_a_full_disk_refuses_and_goes_on() -> None:
-    """Wherever the disk is full, the append raises ENOSPC, leaves nothing behind, and works again when there is room."""
+    """Wherever the disk is full, the append raises ENOSPC, leaves nothing behind, and works again when there is
+    room."""
     for capacity in range(1200, 9000, 270):
         disk = SimDisk(Random(1), capacity=capacity)
         disk.make_directory("data")
@@ -860,7 +895,9 @@ def test_a_full_disk_refuses_and_goes_on() -> None:
         refused = 0
         for number in range(40):
             try:
-                ones = [(batch(2, size=50 + number % 30 + one, tag=b"%d" % number), True) for one in range(1 + number % 3)]
+                ones = [
+                    (batch(2, size=50 + number % 30 + one, tag=b"%d" % number), True) for one in range(1 + number % 3)
+                ]
                 appended += len(log.append_many_as_leader(ones, 0))
             except StorageError as error:
                 assert error.errno == errno.ENOSPC
@@ -879,7 +916,8 @@ def test_a_full_disk_refuses_and_goes_on() -> None:
 
 
 def test_a_write_error_poisons() -> None:
-    """After an I/O error nothing is appended any more, and what was written before is read as far as it was durable."""
+    """After an I/O error nothing is appended any more, and what was written before is read as far as it was
+    durable."""
     disk = SimDisk(Random(1))
     disk.make_directory("data")
     log = create(disk, "data/t-0")
@@ -902,9 +940,9 @@ def test_a_write_error_poisons() -> None:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("path", ["*.log", "*.index"])
 def test_an_epoch_that_was_not_appended_is_not_in_the_history(path: str, code: int) -> None:
-    """A fetch brings the rest of one epoch and the beginning of the next, and the disk refuses it, or the segment that it takes: the
-    history ends where the log does. (Found by the simulation: the next fetch told the leader of an epoch that the log did not have, and
-    got what could not follow it, again and again.)"""
+    """A fetch brings the rest of one epoch and the beginning of the next, and the disk refuses it, or the segment
+    that it takes: the history ends where the log does. (Found by the simulation: the next fetch told the leader of
+    an epoch that the log did not have, and got what could not follow it, again and again.)"""
     disk = SimDisk(Random(1))
     disk.make_directory("data")
     log = create(disk, "data/t-0", SMALL)
@@ -930,8 +968,8 @@ def test_an_epoch_that_was_not_appended_is_not_in_the_history(path: str, code: i
 
 @pytest.mark.parametrize("size", [10, 400])
 def test_a_full_disk_that_does_not_even_cut(size: int) -> None:
-    """What a refused write left behind is gone before the next batch, or the next segment, is written: a file system that copies on write
-    may have no room to shorten a file."""
+    """What a refused write left behind is gone before the next batch, or the next segment, is written: a file
+    system that copies on write may have no room to shorten a file."""
     disk = SimDisk(Random(1))
     disk.make_directory("data")
     log = create(disk, "data/t-0", SMALL)
@@ -973,7 +1011,8 @@ def test_deleting_needs_no_room_and_no_descriptor(code: int) -> None:
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_what_is_deleted_once_more_after_a_full_disk_stays_so(times: int) -> None:
-    """The mark could not be written, and the deletion failed. Once more it succeeds: then it is durable, as always."""
+    """The mark could not be written, and the deletion failed. Once more it succeeds: then it is durable, as
+    always."""
     disk = SimDisk(Random(1))
     log = create(disk, "t-0")
     disk.sync_directory("")
@@ -992,8 +1031,9 @@ def test_what_is_deleted_once_more_after_a_full_disk_stays_so(times: int) -> Non
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_history_that_could_not_be_written_is_at_the_close(durability: Durability) -> None:
-    """Records were deleted while the disk was full, and the leader epoch history stayed as it was. A close in order leaves one that the
-    mark vouches for: the next start need not scan, and an ``os`` log has everything after a reboot."""
+    """Records were deleted while the disk was full, and the leader epoch history stayed as it was. A close in order
+    leaves one that the mark vouches for: the next start need not scan, and an ``os`` log has everything after a
+    reboot."""
     disk = SimDisk(Random(1))
     log = create(disk, "t-0", LogConfig(durability=durability))
     disk.sync_directory("")
@@ -1013,8 +1053,8 @@ def test_a_history_that_could_not_be_written_is_at_the_close(durability: Durabil
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_full_disk_while_epochs_are_cut(durability: Durability) -> None:
-    """The history could not be written once the log was cut, and the cut is made again: no epoch that is gone comes back to contradict
-    what is appended then."""
+    """The history could not be written once the log was cut, and the cut is made again: no epoch that is gone comes
+    back to contradict what is appended then."""
     disk = SimDisk(Random(1))
     log = create(disk, "t-0", LogConfig(segment_bytes=1024, durability=durability))
     disk.sync_directory("")
@@ -1040,8 +1080,8 @@ def test_a_full_disk_while_epochs_are_cut(durability: Durability) -> None:
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_what_could_not_be_cut_off_again_is_not_called_refused(code: int, count: int) -> None:
-    """A write failed, and the cut of what it left behind too: a whole batch may be there at the next start, so nobody says that it is
-    not. Less than a batch never comes back."""
+    """A write failed, and the cut of what it left behind too: a whole batch may be there at the next start, so
+    nobody says that it is not. Less than a batch never comes back."""
     disk = SimDisk(Random(1))
     disk.make_directory("data")
     log = create(disk, "data/t-0")
@@ -1099,7 +1139,8 @@ def test_a_sync_that_fails_at_the_close_is_told_to_the_next_start(durability: st
 
 
 def test_a_process_that_dies_before_it_notes_a_failed_sync() -> None:
-    """What waited for a sync is written again by the next start on the same boot: the sync may have failed, and nobody could say so."""
+    """What waited for a sync is written again by the next start on the same boot: the sync may have failed, and
+    nobody could say so."""
     disk = SimDisk(Random(4))
     disk.make_directory("/data")
     log = create(disk, "/data/t-0", LogConfig(durability="sync"))
@@ -1136,8 +1177,8 @@ def test_a_mark_that_cannot_be_synced_poisons(call: str) -> None:
 
 
 def test_a_failed_sync_poisons_for_good() -> None:
-    """After a failed sync the log takes nothing, shows only what was durable before, and says so at the next start, which trusts no
-    cache."""
+    """After a failed sync the log takes nothing, shows only what was durable before, and says so at the next start,
+    which trusts no cache."""
     disk = SimDisk(Random(4))
     disk.make_directory("data")
     log = create(disk, "data/t-0", LogConfig(durability="os"))
@@ -1207,7 +1248,8 @@ def test_a_leader_epoch_never_falls(place: Place) -> None:
 
 
 def test_durability_stays(place: Place) -> None:
-    """Opened without settings a log keeps its own; another durability is refused by both names; others are taken over and kept."""
+    """Opened without settings a log keeps its own; another durability is refused by both names; others are taken
+    over and kept."""
     directory = place.of("t-0")
     create(place.disk, directory, LogConfig(durability="os", segment_bytes=2000)).close(clean=True)
     log = reopen(place.disk, directory, clean=True)
@@ -1247,8 +1289,9 @@ def test_incomplete_is_durable_at_once() -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_reported_lasts_as_long_as_nothing_is_lost(durability: str) -> None:
-    """That the controller has heard of an incomplete copy survives what the copy survives: the end of a process, and power loss under
-    ``sync``. After a loss the controller has to hear of it anew, and of a complete copy there is nothing to hear."""
+    """That the controller has heard of an incomplete copy survives what the copy survives: the end of a process,
+    and power loss under ``sync``. After a loss the controller has to hear of it anew, and of a complete copy there
+    is nothing to hear."""
     disk = SimDisk(Random(1))
     disk.make_directory("data")
     disk.sync_directory("/")
@@ -1299,9 +1342,9 @@ def test_batches_of_a_slice_are_shared_not_copied(place: Place) -> None:
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("follows", [False, True])
 def test_a_lack_of_means_refuses_one_append_or_read(code: int, follows: bool) -> None:
-    """Whichever file no descriptor or memory is left for: an append that must roll appends nothing, a read is refused, and the next ones
-    succeed. A sync that fails poisons all the same; one that found no descriptor did not begin, and ends the log where it is, without
-    a word of what the disk may have lost."""
+    """Whichever file no descriptor or memory is left for: an append that must roll appends nothing, a read is
+    refused, and the next ones succeed. A sync that fails poisons all the same; one that found no descriptor did not
+    begin, and ends the log where it is, without a word of what the disk may have lost."""
 
     def append(log: Log, tag: bytes) -> None:
         if follows:
@@ -1339,15 +1382,18 @@ def test_a_lack_of_means_refuses_one_append_or_read(code: int, follows: bool) ->
             assert log.failure is None, (kind, nth)
             while log.end_offset < 6:
                 append(log, b"%d" % log.end_offset)
-            assert [bytes(record.value or b"")[:1] for record in contents(log)] == [b"%d" % number for number in range(6)]
+            assert [bytes(record.value or b"")[:1] for record in contents(log)] == [
+                b"%d" % number for number in range(6)
+            ]
             log.close(clean=True)
         else:
             raise AssertionError("there is an end to the calls")
 
 
 def test_what_lies_before_a_flipped_leader_epoch_is_read(place: Place) -> None:
-    """The epoch is outside the checksum. A batch that has another than the history says is damage: what lies before it is given, then it is
-    raised with its offsets. The batches behind it confirm each other's offsets, and are read."""
+    """The epoch is outside the checksum. A batch that has another than the history says is damage: what lies before
+    it is given, then it is raised with its offsets. The batches behind it confirm each other's offsets, and are
+    read."""
     log = create(place.disk, place.of("t-0"))
     log.set_tail_cache_size(0)
     for number in range(10):

@@ -54,17 +54,32 @@ class LogMachine(RuleBasedStateMachine):
         self.batches.append(data)
         self.count += 1
 
-    @rule(records=st.integers(1, 4), size=st.integers(10, 150), codec=CODECS, timestamp=st.integers(0, 50), trusted=st.booleans())
+    @rule(
+        records=st.integers(1, 4),
+        size=st.integers(10, 150),
+        codec=CODECS,
+        timestamp=st.integers(0, 50),
+        trusted=st.booleans(),
+    )
     def append_as_leader(self, records: int, size: int, codec: int, timestamp: int, trusted: bool) -> None:
         one = batch(records, size=size, codec=codec, timestamp=timestamp, tag=b"%d:" % self.count)
         end = self.log.end_offset
-        appended = self.log.append_as_leader(one, self.log.epochs.latest if self.log.epochs.latest >= 0 else 0, trusted=trusted)
+        appended = self.log.append_as_leader(
+            one, self.log.epochs.latest if self.log.epochs.latest >= 0 else 0, trusted=trusted
+        )
         assert (appended.base_offset, appended.last_offset) == (end, end + records - 1)
         self._add(bytes(one))
 
-    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=6), size=st.integers(10, 300), timestamp=st.integers(0, 50))
+    @rule(
+        counts=st.lists(st.integers(1, 3), min_size=1, max_size=6),
+        size=st.integers(10, 300),
+        timestamp=st.integers(0, 50),
+    )
     def append_many_as_leader(self, counts: list[int], size: int, timestamp: int) -> None:
-        ones = [(batch(count, size=size, timestamp=timestamp, tag=b"%d-%d:" % (self.count, i)), False) for i, count in enumerate(counts)]
+        ones = [
+            (batch(count, size=size, timestamp=timestamp, tag=b"%d-%d:" % (self.count, i)), False)
+            for i, count in enumerate(counts)
+        ]
         waiting = list(ones)
         while waiting:
             end = self.log.end_offset
@@ -84,7 +99,9 @@ class LogMachine(RuleBasedStateMachine):
         end = self.log.end_offset
         epoch = max(self.log.epochs.latest, 0) + rise
         for number in counts:
-            parts.append(bytes(batch(number, base_offset=end, leader_epoch=epoch, timestamp=20, tag=b"%d/" % self.count)))
+            parts.append(
+                bytes(batch(number, base_offset=end, leader_epoch=epoch, timestamp=20, tag=b"%d/" % self.count))
+            )
             end += number
         assert self.log.append_as_follower([b"".join(parts)] if joined else parts) == end
         for part in parts:
@@ -161,7 +178,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule(timestamp=st.integers(-1, 60))
     def find_timestamp(self, timestamp: int) -> None:
         end = self.log.end_offset
-        expected = next(((record.offset, record.timestamp) for record in contents(self.log) if record.timestamp >= timestamp), None)
+        expected = next(
+            ((record.offset, record.timestamp) for record in contents(self.log) if record.timestamp >= timestamp), None
+        )
         assert self.log.find_timestamp(timestamp, end) == expected
 
     def teardown(self) -> None:
@@ -183,7 +202,8 @@ class RealLogMachine(LogMachine):
 
 
 class CrashingLogMachine(LogMachine):
-    """The same, and the power fails now and then: what was synced is there, and what is there is a beginning of what was written."""
+    """The same, and the power fails now and then: what was synced is there, and what is there is a beginning of
+    what was written."""
 
     @rule(seed=st.integers(0, 2**32))
     def lose_power(self, seed: int) -> None:
@@ -194,7 +214,10 @@ class CrashingLogMachine(LogMachine):
         found = [bytes(one.data) for one in split(raw(self.log))]
         kept = len(found)
         assert self.log.end_offset >= self.synced
-        if self.log.end_offset <= (RecordBatch(self.batches[-1]).next_offset if self.batches else 0) and found == self.batches[:kept]:
+        if (
+            self.log.end_offset <= (RecordBatch(self.batches[-1]).next_offset if self.batches else 0)
+            and found == self.batches[:kept]
+        ):
             self.batches = self.batches[:kept]
         else:
             # A truncation that was not synced may come undone, above what was synced.

@@ -10,7 +10,16 @@ import pytest
 
 from pyreplog.errors import StorageError
 from pyreplog.log import random_uuid
-from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, MarkFile, MarkState, find_mark, parse_mark, parse_slot, read_mark
+from pyreplog.log.mark import (
+    SLOT_POSITIONS,
+    SLOT_SIZE,
+    MarkFile,
+    MarkState,
+    find_mark,
+    parse_mark,
+    parse_slot,
+    read_mark,
+)
 from pyreplog.testing.disk import SimDisk
 from tests.log.conftest import Place
 from tests.log.support import interrupted
@@ -102,8 +111,9 @@ def test_unchanged_values_are_not_written(place: Place) -> None:
 
 
 def test_a_state_that_was_not_written_is_forgotten() -> None:
-    """The disk refuses a state, or Ctrl-C strikes at any line before it is written: what the mark holds is still what was written last, so
-    that the next writing of what was wanted is not taken for a repetition, and what it promises on the disk is known."""
+    """The disk refuses a state, or Ctrl-C strikes at any line before it is written: what the mark holds is still
+    what was written last, so that the next writing of what was wanted is not taken for a repetition, and what it
+    promises on the disk is known."""
     disk = SimDisk(Random(1))
     disk.make_directory("d")
     mark = MarkFile.create(disk, "d", STATE)
@@ -130,8 +140,8 @@ def test_a_state_that_was_not_written_is_forgotten() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_power_loss_never_loses_what_was_synced(seed: int) -> None:
-    """After power loss at any time the mark is that of the last sync or a later one; after a kill within a write, that write or the one
-    before."""
+    """After power loss at any time the mark is that of the last sync or a later one; after a kill within a write,
+    that write or the one before."""
     random = Random(seed)
     disk = SimDisk(Random(seed))
     disk.make_directory("d")
@@ -200,7 +210,8 @@ def test_a_sealed_mark_has_no_slot_that_power_loss_tore(place: Place, torn: int)
 
 
 def test_a_sealed_mark_says_the_same_without_any_one_slot(place: Place) -> None:
-    """After a life that ended in order no damage to one slot, nor a lost end, brings an older mark back. No write, no seal."""
+    """After a life that ended in order no damage to one slot, nor a lost end, brings an older mark back. No write,
+    no seal."""
     mark = make(place)
     mark.write(20, 20, 3)
     mark.write_redundantly()

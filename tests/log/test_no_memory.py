@@ -1,4 +1,5 @@
-"""What is left of a log where one step of an append finds no memory: all of it agrees, or the log goes no further."""
+"""What is left of a log where one step of an append finds no memory: all of it agrees, or the log goes no
+further."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ def test_a_history_is_changed_as_a_whole(change: str) -> None:
     """The epochs and where they begin: both, or none."""
     failed = 0
     for number in range(40):
-        history = EpochCache([(epoch, 300 + 100 * epoch) for epoch in range(30)])  # more than the interpreter keeps at hand
+        history = EpochCache(
+            [(epoch, 300 + 100 * epoch) for epoch in range(30)]
+        )  # more than the interpreter keeps at hand
         before = history.entries
         ended = False
         testcapi.set_nomemory(number, number + 1)
@@ -113,12 +116,14 @@ def ways(log: Log) -> dict[str, Callable[[], object]]:
     }
 
 
-# Which thread's allocation fails is chance: it may be that of a thread that syncs, which then does not begin.
+# Which thread's allocation fails is chance: it may be that of a thread that syncs, which then does
+# not begin.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.usefixtures("failing_allocations")
 @pytest.mark.parametrize("way", ["own", "client's", "producer's", "group", "follower", "new epoch"])
 def test_whichever_allocation_fails(tmp_path: Path, way: str) -> None:
-    """End, bytes, history and producers agree; or the log goes no further, and the next opening makes them agree."""
+    """End, bytes, history and producers agree; or the log goes no further, and the next opening makes them
+    agree."""
     config = LogConfig(durability="os", index_interval_bytes=0)
     failed = number = idle = 0
     while idle < PATIENCE:
@@ -143,7 +148,9 @@ def test_whichever_allocation_fails(tmp_path: Path, way: str) -> None:
         if log.failure is None:
             known = log.producers.table.get(7)
             written = [one for one in split(raw(log)) if one.producer_id == 7]
-            assert [one.last_sequence for one in written] == ([] if known is None else [one.last_sequence for one in known.batches])
+            assert [one.last_sequence for one in written] == (
+                [] if known is None else [one.last_sequence for one in known.batches]
+            )
             log.append_as_leader(batch(1, tag=b"next"), log.epochs.latest)
             end += 1
             assert [record.offset for record in contents(log)] == [*range(end)]

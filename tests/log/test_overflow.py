@@ -1,4 +1,5 @@
-"""Segments whose offsets reach further than an index entry can say, as brokers before KAFKA-5413 left them: read whole, and split."""
+"""Segments whose offsets reach further than an index entry can say, as brokers before KAFKA-5413 left them: read
+whole, and split."""
 
 from __future__ import annotations
 
@@ -42,8 +43,12 @@ REPLAY: Final = ".venv/bin/python -m pytest tests/log/test_overflow.py"
 
 
 def stretched() -> list[bytes]:
-    """Batches of one file that fit three segments at least: two in the first, three in the second, one in the third."""
-    return [bytes(batch(2, base_offset=at, leader_epoch=0, timestamp=1000 + 10 * n, tag=b"%d:" % at)) for n, at in enumerate(OFFSETS)]
+    """Batches of one file that fit three segments at least: two in the first, three in the second, one in the
+    third."""
+    return [
+        bytes(batch(2, base_offset=at, leader_epoch=0, timestamp=1000 + 10 * n, tag=b"%d:" % at))
+        for n, at in enumerate(OFFSETS)
+    ]
 
 
 THREE: Final = {0: b"".join(stretched()[:2]), FAR: b"".join(stretched()[2:5]), FARTHER: stretched()[5]}
@@ -56,11 +61,15 @@ def put(place: Place, batches: list[bytes]) -> None:
     place.write(LOG, b"".join(batches))
 
 
-def opened(disk: Disk, directory: str, durability: str = "sync", recovery_point: int = 0, high_watermark: int = 0) -> Log:
+def opened(
+    disk: Disk, directory: str, durability: str = "sync", recovery_point: int = 0, high_watermark: int = 0
+) -> Log:
     """The folder opened for writing, as its only replica."""
     same_boot = not isinstance(disk, SimDisk) or disk.boot_id("") == FIRST_BOOT
     config = LogConfig(durability=durability)  # type: ignore[arg-type]
-    origin = RecoveryContext(clean=False, same_boot=same_boot, recovery_point=recovery_point, high_watermark=high_watermark)
+    origin = RecoveryContext(
+        clean=False, same_boot=same_boot, recovery_point=recovery_point, high_watermark=high_watermark
+    )
     return Log.open(disk, directory, TopicPartition("old", 0), config, CLOCK, None, origin)
 
 
@@ -87,7 +96,8 @@ def leftovers(place: Place) -> list[str]:
 
 
 def test_it_is_split_when_opened_for_writing(place: Place) -> None:
-    """A new segment begins at each batch that no longer fits; every byte is there, nothing is cut, and the log goes on."""
+    """A new segment begins at each batch that no longer fits; every byte is there, nothing is cut, and the log goes
+    on."""
     batches = stretched()
     put(place, batches)
     log = opened(place.disk, place.of(T))
@@ -119,7 +129,8 @@ def test_it_is_split_when_opened_for_writing(place: Place) -> None:
 
 @pytest.mark.parametrize("recovery_point", [0, FARTHER + 2])
 def test_the_first_batch_may_be_too_far_already(place: Place, recovery_point: int) -> None:
-    """Of compacted segments the first may have become empty. What is made of it then has a first part without any batch."""
+    """Of compacted segments the first may have become empty. What is made of it then has a first part without any
+    batch."""
     batches = [bytes(batch(2, base_offset=at, leader_epoch=0, tag=b"%d:" % at)) for at in (FAR, FAR + 2, FARTHER)]
     put(place, batches)
     for _ in range(2):
@@ -143,7 +154,8 @@ def test_what_was_split_survives_a_kill(place: Place, durability: str) -> None:
 
 
 def test_readers_see_all_of_it(place: Place) -> None:
-    """Without a writer nothing is changed, and everything is there: by offset, by time, in pieces, and after another look."""
+    """Without a writer nothing is changed, and everything is there: by offset, by time, in pieces, and after
+    another look."""
     batches = stretched()
     put(place, batches)
     before = {name: place.read(f"{T}/{name}") for name in place.disk.list(place.of(T))}
@@ -165,7 +177,8 @@ def test_readers_see_all_of_it(place: Place) -> None:
 
 
 def test_a_checkpoint_is_reached(place: Place) -> None:
-    """With a watermark and a recovery point at the end, readers do not end before, and a writer does not call it rot."""
+    """With a watermark and a recovery point at the end, readers do not end before, and a writer does not call it
+    rot."""
     batches = stretched()
     put(place, batches)
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
@@ -208,7 +221,8 @@ def test_a_torn_tail_behind_it_is_cut_alone(place: Place) -> None:
 
 
 def test_damage_in_a_later_part_is_damage(place: Place) -> None:
-    """A flipped bit behind the first overflow, below a watermark: readers get what lies before it, then the error says where."""
+    """A flipped bit behind the first overflow, below a watermark: readers get what lies before it, then the error
+    says where."""
     batches = stretched()
     batches[3] = batches[3][:70] + bytes([batches[3][70] ^ 1]) + batches[3][71:]
     put(place, batches)
@@ -225,7 +239,8 @@ def test_damage_in_a_later_part_is_damage(place: Place) -> None:
 
 
 def test_an_offset_that_later_ones_contradict_is_none(place: Place) -> None:
-    """The checksum does not cover the offset: one high bit flipped is damage, not an overflow, and nothing is split for it."""
+    """The checksum does not cover the offset: one high bit flipped is damage, not an overflow, and nothing is split
+    for it."""
     batches = [bytes(batch(2, base_offset=at, leader_epoch=0)) for at in (0, 2, 4, 6)]
     batches[1] = (2 | 1 << 40).to_bytes(8, "big") + batches[1][8:]
     put(place, batches)
@@ -253,7 +268,8 @@ def test_a_mark_says_that_there_is_none(place: Place) -> None:
 
 
 def test_messages_of_the_old_formats(place: Place) -> None:
-    """They are what such brokers wrote: magic 1, compressed too, split where they no longer fit and at their first record."""
+    """They are what such brokers wrote: magic 1, compressed too, split where they no longer fit and at their first
+    record."""
     parts = [message(1, 0, 1000, b"k0", b"a"), message(1, FAR, 1001, b"k1", b"b")]
     parts.append(wrapper(1, 1, [Old(FARTHER + n, 1002 + n, b"k%d" % n, b"c%d" % n) for n in range(3)]))
     put(place, parts)
@@ -268,16 +284,22 @@ def test_messages_of_the_old_formats(place: Place) -> None:
 
 
 def test_what_goes_with_the_segment_goes_with_its_parts(place: Place) -> None:
-    """Aborted transactions stay beside the batches of their markers, and the producers' snapshot where the segment begins; of a damaged
-    index each part's says that it is."""
+    """Aborted transactions stay beside the batches of their markers, and the producers' snapshot where the segment
+    begins; of a damaged index each part's says that it is."""
     batches = stretched()
     put(place, batches)
-    entries = [AbortedRange(7, 0, 3, 4), AbortedRange(7, FAR, FAR + 3, FAR + 4), AbortedRange(7, FARTHER, FARTHER + 1, 0)]
+    entries = [
+        AbortedRange(7, 0, 3, 4),
+        AbortedRange(7, FAR, FAR + 3, FAR + 4),
+        AbortedRange(7, FARTHER, FARTHER + 1, 0),
+    ]
     index = f"{T}/{0:020d}.txnindex"
     place.write(index, format_aborted(entries))
     place.write(f"{T}/{0:020d}.snapshot", b"as it was")
     parts = find_parts(place.disk.open(place.of(LOG)), len(b"".join(batches)), 0, None)
-    assert [(part.base_offset, part.end - part.start) for part in parts] == [(base, len(content)) for base, content in THREE.items()]
+    assert [(part.base_offset, part.end - part.start) for part in parts] == [
+        (base, len(content)) for base, content in THREE.items()
+    ]
     split_segment(place.disk, place.of(T), 0, parts)
     for base, entry in zip(THREE, entries, strict=True):
         path = f"{T}/{base:020d}.txnindex.swap"
@@ -323,7 +345,8 @@ def life(disk: SimDisk, facts: list[int], *, durability: str) -> None:
 
 
 def check(disk: SimDisk, facts: list[int], *, durability: str) -> None:
-    """Readers see all of it before anybody repairs it, and the writer finds all of it; nothing is cut, and nothing lies about."""
+    """Readers see all of it before anybody repairs it, and the writer finds all of it; nothing is cut, and nothing
+    lies about."""
     whole = b"".join(stretched())
     place = Place(disk, "data")
     reader = reader_of(place)
@@ -342,14 +365,20 @@ def check(disk: SimDisk, facts: list[int], *, durability: str) -> None:
 def test_no_end_loses_any_of_it(durability: str) -> None:
     """Power loss or a kill at any call, and again while it is mended: the old segment or the new ones, whole."""
     report = crash_points(
-        partial(life, durability=durability), partial(check, durability=durability), seed=SEED, damages=8, thorough=0.01,
-        disk=prepared, replay=REPLAY,
-    )  # fmt: skip
+        partial(life, durability=durability),
+        partial(check, durability=durability),
+        seed=SEED,
+        damages=8,
+        thorough=0.01,
+        disk=prepared,
+        replay=REPLAY,
+    )
     assert report.states > 150
 
 
 def test_power_loss_after_a_kill_takes_nothing_back() -> None:
-    """A kill amid the last renaming leaves names that are seen and not yet durable. The old segment must not go before they are."""
+    """A kill amid the last renaming leaves names that are seen and not yet durable. The old segment must not go
+    before they are."""
     machine = prepared(Random(SEED))
     seen: list[SimDisk] = []
     machine.observer = lambda call: seen.append(machine.snapshot(call)) if call.kind == "sync_directory" else None
@@ -371,7 +400,12 @@ def test_power_loss_after_a_kill_takes_nothing_back() -> None:
 def test_no_refused_call_loses_any_of_it() -> None:
     """Whichever call the disk refuses: an error of this library, and everything is there afterwards."""
     report = error_points(
-        partial(life, durability="sync"), partial(check, durability="sync"), seed=SEED, damages=1, disk=prepared, replay=REPLAY
+        partial(life, durability="sync"),
+        partial(check, durability="sync"),
+        seed=SEED,
+        damages=1,
+        disk=prepared,
+        replay=REPLAY,
     )
     assert report.errors > 50
 
@@ -431,8 +465,19 @@ def test_verification_says_what_it_is(place: Place) -> None:
 def test_repair_saves_all_of_it(place: Place) -> None:
     """Into a new log, whose segments fit."""
     put(place, stretched())
-    apply_repair(place.disk, place.path, place.path + "-saved", plan_repair(place.disk, place.path), clock=CLOCK, random=Random(1))
+    apply_repair(
+        place.disk,
+        place.path,
+        place.path + "-saved",
+        plan_repair(place.disk, place.path),
+        clock=CLOCK,
+        random=Random(1),
+    )
     (reader,) = open_readers(place.disk, place.path + "-saved").values()
-    seen = [record.offset for one in reader.batches(reader.start_offset, reader.end_offset) for record in records_of(one)]
-    assert seen == [at for one in stretched() for at in (int.from_bytes(one[:8], "big"), int.from_bytes(one[:8], "big") + 1)]
+    seen = [
+        record.offset for one in reader.batches(reader.start_offset, reader.end_offset) for record in records_of(one)
+    ]
+    assert seen == [
+        at for one in stretched() for at in (int.from_bytes(one[:8], "big"), int.from_bytes(one[:8], "big") + 1)
+    ]
     reader.close()

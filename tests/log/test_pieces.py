@@ -1,4 +1,5 @@
-"""Large writes that a sync follows: in pieces, so that the disk is at work with each while the next is being written."""
+"""Large writes that a sync follows: in pieces, so that the disk is at work with each while the next is being
+written."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def put(segment: Segment, parts: list[Any]) -> None:
 
 
 def test_pieces_end_where_pages_do() -> None:
-    """However large pages are. Each piece but the last is begun when it is written, before the next, and no page is in two of them."""
+    """However large pages are. Each piece but the last is begun when it is written, before the next, and no page is
+    in two of them."""
     file = Notes()
     segment = made(file, 5000)
     data = Random(1).randbytes(3 * PIECE_SIZE)

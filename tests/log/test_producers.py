@@ -40,7 +40,8 @@ SNAPSHOT_A7 = bytes.fromhex(
 
 
 def test_duplicate_of_the_last_five_batches(place: Place) -> None:
-    """Edge 77: each of a producer's last five batches, sent again, gets its first offsets and appends nothing; so does the sixth."""
+    """Edge 77: each of a producer's last five batches, sent again, gets its first offsets and appends nothing; so
+    does the sixth."""
     log = create(place.disk, place.of("t-0"))
     for number in range(6):
         assert send(log, 3 * number, 3) == (3 * number, 3 * number + 2, False)
@@ -71,7 +72,8 @@ def test_a_duplicate_keeps_the_append_time(place: Place) -> None:
 
 
 def test_several_producers_in_one_append(place: Place) -> None:
-    """Edge 78: batches of several producers in one append are told apart, and one sent twice is a duplicate for its own alone."""
+    """Edge 78: batches of several producers in one append are told apart, and one sent twice is a duplicate for its
+    own alone."""
     log = create(place.disk, place.of("t-0"))
     parts = b"".join(bytes(produced(0, 2, producer=p, base=2 * i, leader=0)) for i, p in enumerate((1, 2, 3)))
     assert log.append_as_follower([parts]) == 6
@@ -82,7 +84,8 @@ def test_several_producers_in_one_append(place: Place) -> None:
 
 
 def test_epochs(place: Place) -> None:
-    """Edge 79: an older producer epoch is refused on the leader and taken by a follower; a new one begins at 0, its batches unknown."""
+    """Edge 79: an older producer epoch is refused on the leader and taken by a follower; a new one begins at 0, its
+    batches unknown."""
     log = create(place.disk, place.of("t-0"))
     send(log, 0, producer=9, epoch=2)
     with pytest.raises(InvalidProducerEpochError):
@@ -100,7 +103,8 @@ def test_epochs(place: Place) -> None:
 
 
 def test_unknown_producer(place: Place) -> None:
-    """Edge 80: an unknown producer begins at 0, one whose state was dropped for age goes on; anywhere, where the folder was taken over."""
+    """Edge 80: an unknown producer begins at 0, one whose state was dropped for age goes on; anywhere, where the
+    folder was taken over."""
     log = create(place.disk, place.of("t-0"))
     with pytest.raises(UnknownProducerIdError):
         send(log, 5)
@@ -116,8 +120,8 @@ def test_unknown_producer(place: Place) -> None:
 
 
 def test_what_is_known_of_a_producer_that_expired(place: Place) -> None:
-    """It goes on where it was. Were the second of two batches taken when the first was refused, the first would pass for one that is in the
-    log. What was cut off is known no more."""
+    """It goes on where it was. Were the second of two batches taken when the first was refused, the first would
+    pass for one that is in the log. What was cut off is known no more."""
     log = create(place.disk, place.of("t-0"))
     assert [send(log, number)[0] for number in range(3)] == [0, 1, 2]
     table = log.producers.table
@@ -151,7 +155,8 @@ def test_a_producer_that_is_heard_of_does_not_expire(place: Place) -> None:
 
 @pytest.mark.parametrize("days", [-3, 3])
 def test_no_clock_that_jumps_makes_a_producer_expire(place: Place, days: int) -> None:
-    """Age is time that went by: what was sent just before the wall clock was set is known afterwards, from the next snapshot too."""
+    """Age is time that went by: what was sent just before the wall clock was set is known afterwards, from the next
+    snapshot too."""
     clock = SimClock()
     log = create(place.disk, place.of("t-0"), clock=clock)
 
@@ -231,7 +236,8 @@ def test_no_plain_batch_within_a_transaction(place: Place) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("snapshots", [True, False])
 def test_known_after_a_restart(place: Place, clean: bool, snapshots: bool) -> None:
-    """Planted bug 23: after a restart, clean or not, with snapshots or without, what was sent before is a duplicate, and order holds."""
+    """Planted bug 23: after a restart, clean or not, with snapshots or without, what was sent before is a
+    duplicate, and order holds."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     for number in range(40):
         if number < 3:
@@ -257,7 +263,8 @@ def test_known_after_a_restart(place: Place, clean: bool, snapshots: bool) -> No
 
 @pytest.mark.parametrize("way", ["restart", "truncation"])
 def test_known_after_deleted_records(place: Place, way: str) -> None:
-    """Whose records were all deleted is known for as long as their segment is there: what it sends again is not appended a second time."""
+    """Whose records were all deleted is known for as long as their segment is there: what it sends again is not
+    appended a second time."""
     log = create(place.disk, place.of("t-0"))
     for number in range(7):
         send(log, number)
@@ -279,7 +286,8 @@ def test_known_after_deleted_records(place: Place, way: str) -> None:
 
 
 def test_known_after_its_records_were_deleted_and_the_process_killed(place: Place) -> None:
-    """Nothing of an ``os`` log was synced when records were deleted and the process was killed: who wrote them is known all the same."""
+    """Nothing of an ``os`` log was synced when records were deleted and the process was killed: who wrote them is
+    known all the same."""
     log = create(place.disk, place.of("t-0"), LogConfig(durability="os", segment_bytes=1024))
     assert send(log, 0, 3) == (0, 2, False)
     while len(log.segments()) < 2:
@@ -338,7 +346,8 @@ def test_a_transaction_whose_end_is_damaged_in_deleted_records_is_not_open_for_e
 
 
 def test_bad_snapshots_are_replaced(place: Place) -> None:
-    """Edge 100: a damaged snapshot is passed over for an older one and replaced; one beyond the end and stray ones go."""
+    """Edge 100: a damaged snapshot is passed over for an older one and replaced; one beyond the end and stray ones
+    go."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     for number in range(40):
         send(log, number)
@@ -363,7 +372,8 @@ def test_bad_snapshots_are_replaced(place: Place) -> None:
 
 
 def test_truncation_forgets(place: Place) -> None:
-    """After a truncation what was cut is not a duplicate any more, and what is left still is; later snapshots are gone."""
+    """After a truncation what was cut is not a duplicate any more, and what is left still is; later snapshots are
+    gone."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     for number in range(40):
         send(log, number)
@@ -371,7 +381,9 @@ def test_truncation_forgets(place: Place) -> None:
             send(log, number, producer=8)
     log.truncate_to(25)
     assert log.end_offset == 25
-    assert not [n for n in place.disk.list(place.of("t-0")) if n.endswith(".snapshot") and int(n.partition(".")[0]) > 25]
+    assert not [
+        n for n in place.disk.list(place.of("t-0")) if n.endswith(".snapshot") and int(n.partition(".")[0]) > 25
+    ]
     entry = log.producers.table.get(7)
     assert entry is not None
     last = entry.last_sequence
@@ -391,8 +403,8 @@ def test_truncation_forgets(place: Place) -> None:
 
 
 def test_truncation_twice_behind_a_recovery(place: Place) -> None:
-    """Recovery noted where the first batch of a producer lies in the last segment. That was cut, others are there by now, and none of them
-    bears a producer: the second cut looks for producers from where a batch begins."""
+    """Recovery noted where the first batch of a producer lies in the last segment. That was cut, others are there
+    by now, and none of them bears a producer: the second cut looks for producers from where a batch begins."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     log.append_as_leader(batch(1, size=900, sequence=0), 0)
     log.append_as_leader(batch(1, size=50), 0)
@@ -412,7 +424,8 @@ def test_truncation_twice_behind_a_recovery(place: Place) -> None:
 
 
 def test_rot_that_a_truncation_meets_ends_the_log(place: Place) -> None:
-    """The producers cannot be made out any more: the cut is half done, and no close calls what is known of them whole."""
+    """The producers cannot be made out any more: the cut is half done, and no close calls what is known of them
+    whole."""
     log = create(place.disk, place.of("t-0"))
     for number in range(6):
         log.append_as_leader(batch(1, size=50, sequence=number), 0)
@@ -449,7 +462,8 @@ def test_snapshot_bytes() -> None:
 
 
 def _oracle(sent: list[tuple[int, int, int, int]], producer: int, epoch: int, first: int, count: int) -> object:
-    """The rules said plainly, over everything that was appended: (producer, epoch, first sequence, count), whose index is its place."""
+    """The rules said plainly, over everything that was appended: (producer, epoch, first sequence, count), whose
+    index is its place."""
     mine = [(place, entry) for place, entry in enumerate(sent) if entry[0] == producer]
     if not mine:
         return UnknownProducerIdError if first else "append"
@@ -474,12 +488,19 @@ def _oracle(sent: list[tuple[int, int, int, int]], producer: int, epoch: int, fi
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(1, 2), st.integers(0, 2), st.one_of(st.just(-1), st.integers(0, 6)), st.integers(1, 2), st.booleans()),
+        st.tuples(
+            st.integers(1, 2),
+            st.integers(0, 2),
+            st.one_of(st.just(-1), st.integers(0, 6)),
+            st.integers(1, 2),
+            st.booleans(),
+        ),
         max_size=60,
     )
 )
 def test_rules_against_the_oracle(steps: list[tuple[int, int, int, int, bool]]) -> None:
-    """Whatever is sent: the table says what the plain rules over the whole history say, also after it went through a snapshot."""
+    """Whatever is sent: the table says what the plain rules over the whole history say, also after it went through
+    a snapshot."""
     table = ProducerTable()
     sent: list[tuple[int, int, int, int]] = []
     bases: list[int] = []
@@ -510,11 +531,16 @@ def test_rules_against_the_oracle(steps: list[tuple[int, int, int, int, bool]]) 
             for entry in again:
                 known = table.get(entry.producer_id)
                 assert known is not None
-                assert (entry.epoch, entry.last_sequence, entry.last_timestamp) == (known.epoch, known.last_sequence, known.last_timestamp)
+                assert (entry.epoch, entry.last_sequence, entry.last_timestamp) == (
+                    known.epoch,
+                    known.last_sequence,
+                    known.last_timestamp,
+                )
 
 
 def test_as_follower_and_leader_agree(place: Place) -> None:
-    """A follower that took the leader's bytes knows of each producer what the leader knows, and answers alike when it leads."""
+    """A follower that took the leader's bytes knows of each producer what the leader knows, and answers alike when
+    it leads."""
     leader = create(place.disk, place.of("t-0"))
     for number in range(12):
         send(leader, number // 2, producer=number % 2 + 1)
@@ -530,11 +556,15 @@ def test_as_follower_and_leader_agree(place: Place) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), st.integers(-1, 4), st.integers(1, 3), st.booleans()), min_size=1, max_size=25)
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 1), st.integers(-1, 4), st.integers(1, 3), st.booleans()),
+        min_size=1,
+        max_size=25,
+    )
 )
 def test_together_is_as_one_by_one(steps: list[tuple[int, int, int, int, bool]]) -> None:
-    """Batches appended as many at a time as the log takes lie where they would lie one by one, and the same are duplicates, refused, or
-    damaged."""
+    """Batches appended as many at a time as the log takes lie where they would lie one by one, and the same are
+    duplicates, refused, or damaged."""
     disk = SimDisk(Random(0))
     disk.make_directory("data")
     config = LogConfig(segment_bytes=1500, index_interval_bytes=100)
@@ -575,7 +605,8 @@ def test_together_is_as_one_by_one(steps: list[tuple[int, int, int, int, bool]])
 
 
 def test_rot_that_the_rebuilding_of_the_producers_finds_is_located() -> None:
-    """A batch of a closed segment is none any more, and who sent what has to be read again: the error says which offsets are damaged."""
+    """A batch of a closed segment is none any more, and who sent what has to be read again: the error says which
+    offsets are damaged."""
     disk = SimDisk(Random(1))
     log = create(disk, "t-0", LogConfig(segment_bytes=1024))
     for number in range(40):

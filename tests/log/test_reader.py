@@ -51,7 +51,9 @@ def begin(place: Place, name: str = "root", config: LogConfig = SMALL, seed: int
 
 def open_root(place: Place, name: str, seed: int) -> LogRoot:
     node_id = int(name.rpartition("-")[2]) if "-" in name else None
-    return LogRoot.open(place.disk, place.of(name), clock=CLOCK, random=Random(seed), node_id=node_id, cluster_id=CLUSTER)
+    return LogRoot.open(
+        place.disk, place.of(name), clock=CLOCK, random=Random(seed), node_id=node_id, cluster_id=CLUSTER
+    )
 
 
 def ended(place: Place, count: int, config: LogConfig, *, size: int = 50) -> None:
@@ -76,7 +78,8 @@ def offsets(reader: LogReader, start: int | None = None, end: int | None = None)
 
 
 def test_a_reader_follows_a_live_writer(place: Place) -> None:
-    """A reader sees up to the high watermark as of its last refresh, over rolls, without a lock, and writes nothing."""
+    """A reader sees up to the high watermark as of its last refresh, over rolls, without a lock, and writes
+    nothing."""
     root, log = begin(place)
     reader = only(open_readers(place.disk, place.of("root")))
     assert (reader.topic, reader.partition, reader.topic_id) == ("events", 0, ID)
@@ -112,8 +115,8 @@ def test_a_reader_follows_a_live_writer(place: Place) -> None:
 
 @pytest.mark.parametrize("shown", [1, 9])
 def test_a_reader_sees_what_took_the_place_of_a_tail_that_was_cut(place: Place, shown: int) -> None:
-    """A follower's tail goes and others' records come, in files of the same size: searches by time and reads find these. So they do where
-    an unclean election took what the reader had been shown."""
+    """A follower's tail goes and others' records come, in files of the same size: searches by time and reads find
+    these. So they do where an unclean election took what the reader had been shown."""
     root, log = begin(place, config=LogConfig(durability="os", segment_bytes=1024))
     for number in range(9):  # two in a segment, which first have no timestamps
         log.append_as_leader(batch(1, size=300, timestamp=-1 if number < 4 else 1000 + number, tag=b"old"), 0)
@@ -142,7 +145,8 @@ def test_a_reader_sees_what_took_the_place_of_a_tail_that_was_cut(place: Place, 
 
 
 def test_a_reader_loads_an_index_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot have changed is not looked at anew with each refresh: what is committed, and, without a mark, a file nobody touched."""
+    """What cannot have changed is not looked at anew with each refresh: what is committed, and, without a mark, a
+    file nobody touched."""
     root, log = begin(place)
     for number in range(40):
         log.append_as_leader(batch(2, size=50, timestamp=1000 + number), 0)
@@ -180,7 +184,8 @@ def test_a_reader_loads_an_index_once(place: Place, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_look_at_a_log_that_grew_is_not_one_at_each_segment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever follows a log looks after every commit: where no file came or went, only those are asked for that may be other ones."""
+    """Whoever follows a log looks after every commit: where no file came or went, only those are asked for that may
+    be other ones."""
     root, log = begin(place)
     reader = only(open_readers(place.disk, place.of("root")))
     asked: list[str] = []
@@ -211,8 +216,9 @@ def test_a_look_at_a_log_that_grew_is_not_one_at_each_segment(place: Place, monk
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_what_went_on_from_a_backup_is_another_file_under_the_same_name(tmp_path: Path, is_open: bool) -> None:
-    """A backup is put back and written to, until its segments have the names, the sizes, the times and the history of those that were
-    there. A reader finds none of the rows that are gone, whether it has their files open or not."""
+    """A backup is put back and written to, until its segments have the names, the sizes, the times and the history
+    of those that were there. A reader finds none of the rows that are gone, whether it has their files open or
+    not."""
     disk = SystemDisk()
     place = Place(disk, str(tmp_path))
     for name, tag, count in (("root", b"old", 29), ("other", b"new", 30)):
@@ -239,8 +245,8 @@ def test_what_went_on_from_a_backup_is_another_file_under_the_same_name(tmp_path
 
 @pytest.mark.parametrize("which", ["*", "*01.log"])
 def test_a_copy_in_the_place_of_a_file_is_read(tmp_path: Path, which: str) -> None:
-    """A backup was put back, times and all, or one file exchanged for a copy: who had given up its descriptors finds other files by the
-    names that they had, and reads those."""
+    """A backup was put back, times and all, or one file exchanged for a copy: who had given up its descriptors
+    finds other files by the names that they had, and reads those."""
     disk = SystemDisk()
     place = Place(disk, str(tmp_path))
     root, log = begin(place)
@@ -260,7 +266,8 @@ def test_a_copy_in_the_place_of_a_file_is_read(tmp_path: Path, which: str) -> No
 
 
 def test_a_mark_with_the_number_of_the_one_before_may_say_something_else(place: Place) -> None:
-    """A log that went on from a backup numbers its marks on from there, and may have come to the number that a reader knows."""
+    """A log that went on from a backup numbers its marks on from there, and may have come to the number that a
+    reader knows."""
     for name, count in (("root", 1), ("other", 2)):
         root, log = begin(place, name)
         log.append_as_leader(batch(count), 0)
@@ -343,7 +350,8 @@ def test_after_power_loss_only_what_was_synced_is_shown() -> None:
 
 @pytest.mark.parametrize("harm", ["cut", "flipped", "removed"])
 def test_after_a_kill_what_was_promised_is_there_or_missed(place: Place, harm: str) -> None:
-    """The page cache of an os log outlives the process: what is damaged of it is no end, and what lies behind it is still read."""
+    """The page cache of an os log outlives the process: what is damaged of it is no end, and what lies behind it is
+    still read."""
     _, log = begin(place, config=LogConfig(durability="os", index_interval_bytes=0))
     for _ in range(6):
         log.append_as_leader(batch(2, size=50), 0)
@@ -372,7 +380,8 @@ def test_after_a_kill_what_was_promised_is_there_or_missed(place: Place, harm: s
 
 @pytest.mark.parametrize("harm", ["swapped", "misdirected", "length", "ahead", "beyond", "below"])
 def test_no_damage_hides_a_record_where_offsets_may_have_gaps(place: Place, harm: str) -> None:
-    """What is passed over in a folder without a mark is named: what lies in a segment before the one it belongs to is no gap."""
+    """What is passed over in a folder without a mark is named: what lies in a segment before the one it belongs to
+    is no gap."""
     ended(place, 24, LogConfig(segment_bytes=1200))
     place.disk.remove(place.of(f"root/events-0/{MARK_NAME}"))
     first, second = (f"root/events-0/{base:020}.log" for base in (12, 36))
@@ -431,7 +440,8 @@ def test_a_search_by_time_ends_where_the_log_does(place: Place, rest: int, inter
 
 
 def test_rot_is_reported_with_its_offsets(place: Place) -> None:
-    """A damaged batch is never handed out: reading it raises with where the damage begins; what lies before is read."""
+    """A damaged batch is never handed out: reading it raises with where the damage begins; what lies before is
+    read."""
     ended(place, 6, LogConfig())
     path = "root/events-0/00000000000000000000.log"
     content = bytearray(place.read(path))
@@ -451,7 +461,8 @@ def test_rot_is_reported_with_its_offsets(place: Place) -> None:
 
 @pytest.mark.parametrize(("harm", "span"), [("cut-first", (6, 8)), ("cut-last", (22, 24)), ("removed", (8, 16))])
 def test_the_offsets_of_damage_are_all_that_cannot_be_read(place: Place, harm: str, span: tuple[int, int]) -> None:
-    """Where no batch says how far the damage goes, it goes up to where reading can go on: everything outside the range can be read."""
+    """Where no batch says how far the damage goes, it goes up to where reading can go on: everything outside the
+    range can be read."""
     ended(place, 12, LogConfig(segment_bytes=1024), size=75)
     bases = [f"root/events-0/{base:020}.log" for base in (0, 8, 16)]
     assert [place.disk.stat(place.of(path)) is not None for path in bases] == [True] * 3
@@ -470,8 +481,8 @@ def test_the_offsets_of_damage_are_all_that_cannot_be_read(place: Place, harm: s
 
 @pytest.mark.parametrize("position", [7, 15, 26])
 def test_the_offsets_of_damage_hold_the_one_that_was_asked_for(place: Place, position: int) -> None:
-    """Base offset, leader epoch or count of a batch are damaged, and one behind it is asked for, whose place nobody can be sure of then:
-    the error is about that one, and who goes on where the range ends comes to the end."""
+    """Base offset, leader epoch or count of a batch are damaged, and one behind it is asked for, whose place nobody
+    can be sure of then: the error is about that one, and who goes on where the range ends comes to the end."""
     ended(place, 12, LogConfig(index_interval_bytes=1 << 20), size=75)
     path = f"root/events-0/{0:020}.log"
     content = bytearray(place.read(path))
@@ -520,8 +531,8 @@ def test_batches_end_where_the_log_was_cut_meanwhile(place: Place, monkeypatch: 
 
 
 def test_a_topic_that_is_made_anew_is_another_one(place: Place) -> None:
-    """A topic is deleted, and one of its name is made and written alike, so that both marks were written as often: a reader that looks
-    again is told, as often as it does, and one that is opened has what is there now."""
+    """A topic is deleted, and one of its name is made and written alike, so that both marks were written as often:
+    a reader that looks again is told, as often as it does, and one that is opened has what is there now."""
     root, log = begin(place)
     key = TopicPartition("events", 0)
     for tag in (b"old", b"new"):
@@ -539,7 +550,9 @@ def test_a_topic_that_is_made_anew_is_another_one(place: Place) -> None:
             assert offsets(reader) == list(range(30))
             continue
         for _ in range(2):
-            with pytest.raises(TopicRecreatedError, match="another log of its name is in .*events-0 now. Open it again"):
+            with pytest.raises(
+                TopicRecreatedError, match="another log of its name is in .*events-0 now. Open it again"
+            ):
                 reader.refresh()
             with pytest.raises(TopicRecreatedError):
                 reader.read(0, 1 << 20)
@@ -551,8 +564,11 @@ def test_a_topic_that_is_made_anew_is_another_one(place: Place) -> None:
     root.close()
 
 
-def test_a_look_that_lasts_over_two_writes_of_the_mark_is_made_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both slots that take turns are half-written then, and the third says only what was synced long ago: no reader goes back to that."""
+def test_a_look_that_lasts_over_two_writes_of_the_mark_is_made_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both slots that take turns are half-written then, and the third says only what was synced long ago: no reader
+    goes back to that."""
     root, log = begin(place)
     for _ in range(4):
         log.append_as_leader(batch(2), 0)
@@ -604,14 +620,15 @@ def test_a_log_whose_files_are_all_gone_is_not_an_empty_one(place: Place) -> Non
 
 
 def test_a_clusters_folder_reads_the_replica_that_is_ahead(place: Place) -> None:
-    """Of several replicas the one with the highest epoch is read, up to the highest watermark; refresh looks again."""
+    """Of several replicas the one with the highest epoch is read, up to the highest watermark; refresh looks
+    again."""
     nodes = [begin(place, f"node-{number}", seed=number) for number in (1, 2, 3)]
     logs = [log for _, log in nodes]
     first = [batch(2, base_offset=2 * number, leader_epoch=0, tag=b"a%d" % number) for number in range(5)]
     for log in logs:
         log.append_as_follower([bytes(one) for one in first])
-    # Node 1 led in epoch 0, and has a tail that nobody else got; node 2 leads in epoch 3, node 3 follows it and is behind with its
-    # watermark.
+    # Node 1 led in epoch 0, and has a tail that nobody else got; node 2 leads in epoch 3, node 3
+    # follows it and is behind with its watermark.
     logs[0].append_as_follower([bytes(batch(2, base_offset=10, leader_epoch=0, tag=b"lost"))])
     logs[0].advance_high_watermark(10)
     for log in logs[1:]:
@@ -639,8 +656,8 @@ def test_a_clusters_folder_reads_the_replica_that_is_ahead(place: Place) -> None
 
 
 def test_replicas_that_are_made_later_or_moved_away(place: Place) -> None:
-    """A node that was down when a topic was made has its copy later; a copy that is damaged is moved away. Whoever follows the log goes on
-    with those that are there."""
+    """A node that was down when a topic was made has its copy later; a copy that is damaged is moved away. Whoever
+    follows the log goes on with those that are there."""
     (one_root, one), (two_root, two) = begin(place, "node-1", seed=1), begin(place, "node-2", seed=2)
     late_root = open_root(place, "node-3", seed=3)
     for log in (one, two):
@@ -736,10 +753,12 @@ def test_a_bare_folder_needs_no_mark(place: Place) -> None:
     assert {name: place.read(f"t-0/{name}") for name in place.disk.list(place.of("t-0"))} == before
 
 
-@pytest.mark.parametrize("harm", ["a bit of its last batch", "a bit of the one before", "its last batch", "all of its last segment"])
+@pytest.mark.parametrize(
+    "harm", ["a bit of its last batch", "a bit of the one before", "its last batch", "all of its last segment"]
+)
 def test_what_a_broker_flushed_is_there_or_missed(place: Place, harm: str) -> None:
-    """Without a mark the root's checkpoints say how far a partition goes and what of it was flushed: damage to that is an error where it is
-    read, with its offsets, and never an early end. What is in front of it is read."""
+    """Without a mark the root's checkpoints say how far a partition goes and what of it was flushed: damage to that
+    is an error where it is read, with its offsets, and never an early end. What is in front of it is read."""
     root, log = begin(place)
     for number in range(12):
         log.append_as_leader(batch(2, size=50, timestamp=number), 0)
@@ -775,8 +794,8 @@ def test_what_a_broker_flushed_is_there_or_missed(place: Place, harm: str) -> No
 
 
 def test_damage_to_the_replica_that_is_ahead_is_not_an_end(place: Place) -> None:
-    """Where the only copy that had the newest committed records is damaged, reading goes as far as the others do, and says so there; where
-    another has them, nobody notices."""
+    """Where the only copy that had the newest committed records is damaged, reading goes as far as the others do,
+    and says so there; where another has them, nobody notices."""
     config = LogConfig(durability="os")
     (one_root, one), (two_root, two) = begin(place, "node-1", config, seed=1), begin(place, "node-2", config, seed=2)
     for number in range(6):
@@ -822,7 +841,10 @@ def test_no_damage_makes_a_reader_fail_otherwise(place: Place) -> None:
     log.advance_high_watermark(26)
     root.close()
     names = [f"root/events-0/{name}" for name in place.disk.list(place.of("root/events-0"))]
-    names += [f"root/{name}" for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint", "replog.incarnation")]
+    names += [
+        f"root/{name}"
+        for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint", "replog.incarnation")
+    ]
     files = {name: place.read(name) for name in names}
     random = Random(2)
     read = 0

@@ -1,7 +1,8 @@
-"""A reader beside a writer that does something between any two of the reader's own calls: it sees what counts, and nothing else.
+"""A reader beside a writer that does something between any two of the reader's own calls: it sees what counts, and
+nothing else.
 
-Every single turn of the writer at every call of a look is tried; of two turns a share is drawn by seed (``REPLOG_CRASH_SEED``), all of
-them with ``-m soak``.
+Every single turn of the writer at every call of a look is tried; of two turns a share is drawn by seed
+(``REPLOG_CRASH_SEED``), all of them with ``-m soak``.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def seek(reader: LogReader, offset: int, told: dict[int, Record]) -> None:
 
 
 def run(plan: Plan, copies: int, *, known: bool) -> int:
-    """One look with the writer's turns before the reader's calls of these numbers, and a quiet one after it; the calls of the first.
-    ``known``: the reader has looked before; else it is opened in the first one."""
+    """One look with the writer's turns before the reader's calls of these numbers, and a quiet one after it; the
+    calls of the first. ``known``: the reader has looked before; else it is opened in the first one."""
     disk = SimDisk(Random(1))
     writers = Writers(disk, copies)
     racing: Any = RacingDisk(disk)
@@ -107,7 +108,8 @@ def pairs(copies: int, known: bool) -> list[Plan]:
 @pytest.mark.parametrize("copies", COPIES)
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
 def test_one_turn_of_the_writer(copies: int, known: bool) -> None:
-    """Whatever the writer does in one moment of a look, the reader shows each committed record once, in order, as it was committed."""
+    """Whatever the writer does in one moment of a look, the reader shows each committed record once, in order, as
+    it was committed."""
     calls = run([], copies, known=known)
     assert calls >= 20 * copies
     try_all(([(moment, turn)] for moment in range(calls + 10) for turn in turns(copies)), copies, known)
@@ -126,7 +128,8 @@ def test_two_turns_of_the_writer(copies: int, known: bool) -> None:
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
 @pytest.mark.parametrize("step", [3, 4, 5, 7, 11])
 def test_a_writer_that_never_rests(copies: int, known: bool, step: int) -> None:
-    """Where segments come and go as fast as the reader looks at them, it still shows what is there, or says where the log begins."""
+    """Where segments come and go as fast as the reader looks at them, it still shows what is there, or says where
+    the log begins."""
     moments = range(0, 600, step)
     try_all([[(moment, turn) for moment in moments for turn in (Writers.roll, Writers.delete)]], copies, known)
 

@@ -1,4 +1,5 @@
-"""Opening a log after a crash: torn tails are cut and kept, rot is reported and never cut, indexes and histories are made anew."""
+"""Opening a log after a crash: torn tails are cut and kept, rot is reported and never cut, indexes and histories
+are made anew."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ T = "t-0"
 
 
 def written(place: Place, count: int = 20, *, synced: int = 0, config: LogConfig = SMALL) -> bytes:
-    """A log of ``count`` batches of two records, the first ``synced`` of them synced, left as by a kill. Its bytes."""
+    """A log of ``count`` batches of two records, the first ``synced`` of them synced, left as by a kill. Its
+    bytes."""
     log = create(place.disk, place.of(T), config)
     for number in range(count):
         if number == count // 2:
@@ -79,7 +81,8 @@ def test_a_kill_loses_nothing(place: Place) -> None:
 
 
 def test_a_tail_torn_anywhere_is_cut_and_kept(place: Place) -> None:
-    """The last file cut or garbled at any byte: the whole batches before are there, the rest is beside the log, and counted."""
+    """The last file cut or garbled at any byte: the whole batches before are there, the rest is beside the log, and
+    counted."""
     whole = written(place, 8, config=LogConfig())
     sizes = [one.size for one in split(whole)]
     name = logs(place)[-1]
@@ -120,7 +123,8 @@ def test_zeros_at_the_end_are_cut_and_not_kept(place: Place) -> None:
 
 
 def test_a_torn_place_ends_the_log_in_the_middle(place: Place) -> None:
-    """Above the mark, a flipped bit in an earlier segment ends the log there: later segments are kept beside it, under another name."""
+    """Above the mark, a flipped bit in an earlier segment ends the log there: later segments are kept beside it,
+    under another name."""
     whole = written(place)
     names = logs(place)
     assert len(names) > 2
@@ -140,7 +144,8 @@ def test_a_torn_place_ends_the_log_in_the_middle(place: Place) -> None:
 
 
 def test_a_lost_segment_ends_the_log(place: Place) -> None:
-    """Above the mark, a segment that is gone or too short ends the log: what lies behind the gap must not be seen."""
+    """Above the mark, a segment that is gone or too short ends the log: what lies behind the gap must not be
+    seen."""
     written(place)
     names = logs(place)
     place.write(names[1], place.read(names[1])[:-1])
@@ -156,7 +161,8 @@ def test_a_lost_segment_ends_the_log(place: Place) -> None:
 
 @pytest.mark.parametrize("same_boot", [False, True])
 def test_rot_below_the_mark_is_reported_and_not_cut(place: Place, same_boot: bool) -> None:
-    """Any flipped byte of a batch below the durable mark: CorruptLogError with the range of the batch, and no file is touched."""
+    """Any flipped byte of a batch below the durable mark: CorruptLogError with the range of the batch, and no file
+    is touched."""
     whole = written(place, 6, synced=5, config=LogConfig())
     batches = split(whole)
     name = logs(place)[0]
@@ -168,7 +174,8 @@ def test_rot_below_the_mark_is_reported_and_not_cut(place: Place, same_boot: boo
             rotten[position + at] ^= 0x40
             place.write(name, bytes(rotten))
             if at == 12:
-                # The leader epoch is outside of the checksum: a rise is only told by the mark's history.
+                # The leader epoch is outside of the checksum: a rise is only told by the mark's
+                # history.
                 continue
             with pytest.raises(CorruptLogError) as caught:
                 reopen(place.disk, place.of(T), same_boot=same_boot)
@@ -184,8 +191,8 @@ def test_rot_below_the_mark_is_reported_and_not_cut(place: Place, same_boot: boo
 
 
 def test_rot_that_was_found_is_found_again_after_power_loss() -> None:
-    """What a start found by a mark that was only in the page cache is not forgotten with it: a flipped epoch, which no checksum covers,
-    would be taken for a tail."""
+    """What a start found by a mark that was only in the page cache is not forgotten with it: a flipped epoch, which
+    no checksum covers, would be taken for a tail."""
     disk = SimDisk()
     directory = f"data/{T}"
     disk.make_directory("data")
@@ -205,8 +212,8 @@ def test_rot_that_was_found_is_found_again_after_power_loss() -> None:
 
 
 def test_what_was_stopped_in_order_is_so_after_power_loss() -> None:
-    """All of it was on the disk before anybody called it clean, the history too: else an ``os`` copy would count as one that lost
-    something."""
+    """All of it was on the disk before anybody called it clean, the history too: else an ``os`` copy would count as
+    one that lost something."""
     disk = SimDisk()
     disk.make_directory("data")
     disk.sync_directory("")
@@ -226,8 +233,9 @@ def test_what_was_stopped_in_order_is_so_after_power_loss() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_power_loss_while_what_lies_below_the_start_goes(seed: int) -> None:
-    """All was deleted and the process died as it began a new segment: the recovery removes what lies below the start. Power lost then
-    leaves a log that opens: the new segment's name is durable before the old one's files go."""
+    """All was deleted and the process died as it began a new segment: the recovery removes what lies below the
+    start. Power lost then leaves a log that opens: the new segment's name is durable before the old one's files
+    go."""
     disk = SimDisk(Random(seed))
     disk.make_directory(T)
     disk.sync_directory("")
@@ -272,7 +280,8 @@ def with_a_gap(place: Place) -> Log:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_missing_beginning_is_rot_where_there_are_gaps_too(place: Place, clean: bool) -> None:
-    """A log whose offsets have gaps lost its first segment: the mark says where it begins, and nothing in between is a gap."""
+    """A log whose offsets have gaps lost its first segment: the mark says where it begins, and nothing in between
+    is a gap."""
     log = with_a_gap(place)
     end = log.end_offset
     log.advance_high_watermark(end)
@@ -307,7 +316,8 @@ def test_missing_data_below_the_mark_is_rot(place: Place) -> None:
 
 @pytest.mark.parametrize("same_boot", [True, False])
 def test_a_synced_segment_is_not_cut_for_what_lies_before_it(place: Place, same_boot: bool) -> None:
-    """The last two segments were swapped: that the one before seems to reach up to the end makes nothing torn of what was synced."""
+    """The last two segments were swapped: that the one before seems to reach up to the end makes nothing torn of
+    what was synced."""
     written(place, synced=20)
     one, two = logs(place)[-2:]
     contents_of = place.read(one), place.read(two)
@@ -323,8 +333,8 @@ def test_a_synced_segment_is_not_cut_for_what_lies_before_it(place: Place, same_
 
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_batch_that_claims_a_later_offset_makes_no_tail_of_what_was_synced(place: Place, marked: bool) -> None:
-    """A log whose offsets have gaps: no checksum covers where a batch begins, and that one seems to reach beyond all that was synced cuts
-    nothing behind it."""
+    """A log whose offsets have gaps: no checksum covers where a batch begins, and that one seems to reach beyond
+    all that was synced cuts nothing behind it."""
     log = with_a_gap(place)
     end = log.end_offset
     log.close(clean=False)
@@ -373,8 +383,9 @@ def test_after_a_kill_the_mark_is_exact() -> None:
 @pytest.mark.parametrize("durability", ["sync", "os"])
 @pytest.mark.parametrize("bit", [0, 1, 7, 8, 21, 30, 31])
 def test_a_flipped_epoch_of_the_last_batch_is_no_epoch(durability: str, bit: int) -> None:
-    """The checksum of a batch does not cover its leader epoch. Where only the process died, an epoch that was never written down is damage:
-    above what the mark promises the batch is cut, and the history stays what it was; below it is rot."""
+    """The checksum of a batch does not cover its leader epoch. Where only the process died, an epoch that was never
+    written down is damage: above what the mark promises the batch is cut, and the history stays what it was; below
+    it is rot."""
     disk = SimDisk(Random(1))
     disk.make_directory("data")
     place = Place(disk, "data")
@@ -434,7 +445,9 @@ def test_without_a_mark_everything_is_scanned_and_the_replica_is_incomplete(plac
 def test_another_partitions_mark_does_not_count(place: Place) -> None:
     """A mark that was swapped in from elsewhere is as none."""
     written(place, 3)
-    (other,) = Log.create(place.disk, [NewLog(place.of("t-1"), TopicPartition("t", 1), "ZbCdEfGhIjKlMnOpQrStUw", LogConfig())], CLOCK)
+    (other,) = Log.create(
+        place.disk, [NewLog(place.of("t-1"), TopicPartition("t", 1), "ZbCdEfGhIjKlMnOpQrStUw", LogConfig())], CLOCK
+    )
     other.close(clean=True)
     place.write(f"{T}/replog.mark", place.read("t-1/replog.mark"))
     log = reopen(place.disk, place.of(T))
@@ -444,7 +457,8 @@ def test_another_partitions_mark_does_not_count(place: Place) -> None:
 
 
 def test_wrong_indexes_only_cost_time(place: Place) -> None:
-    """Indexes cut, flipped, swapped, emptied or gone, of any segment, after a clean stop: every answer stays the same."""
+    """Indexes cut, flipped, swapped, emptied or gone, of any segment, after a clean stop: every answer stays the
+    same."""
     log = create(place.disk, place.of(T), LogConfig(segment_bytes=1500, index_interval_bytes=60))
     for number in range(30):
         log.append_as_leader(batch(2, size=40, timestamp=1000 + 7 * (number % 11), tag=b"%d:" % number), 0)
@@ -482,7 +496,8 @@ def test_wrong_indexes_only_cost_time(place: Place) -> None:
 
 
 def test_an_index_entry_beyond_the_end_hinders_no_append(place: Place) -> None:
-    """Any bit of the last entry of an index flipped after a clean stop: what is appended then goes in, and is found."""
+    """Any bit of the last entry of an index flipped after a clean stop: what is appended then goes in, and is
+    found."""
     log = create(place.disk, place.of(T), LogConfig(index_interval_bytes=1))
     for number in range(3):
         log.append_as_leader(batch(timestamp=1000 + number), 0)
@@ -505,7 +520,8 @@ def test_an_index_entry_beyond_the_end_hinders_no_append(place: Place) -> None:
 
 
 def test_reading_what_is_damaged_forgets_nothing_behind_it(place: Place) -> None:
-    """The index leads behind a batch whose length is damaged, and no walk does: it is as useful after somebody has met that one."""
+    """The index leads behind a batch whose length is damaged, and no walk does: it is as useful after somebody has
+    met that one."""
     log = create(place.disk, place.of(T), LogConfig(index_interval_bytes=0))
     for number in range(6):
         log.append_as_leader(batch(2, timestamp=1000 + number), 0)
@@ -528,7 +544,8 @@ def test_reading_what_is_damaged_forgets_nothing_behind_it(place: Place) -> None
 
 @pytest.mark.parametrize("claimed", [9, 10, 1000])
 def test_a_batch_that_claims_to_lie_elsewhere_does_not_end_the_log(place: Place, claimed: int) -> None:
-    """It gets into an index that is made anew, and yet what is appended is taken, what the index names is read, and the log is closed."""
+    """It gets into an index that is made anew, and yet what is appended is taken, what the index names is read, and
+    the log is closed."""
     log = create(place.disk, place.of(T), LogConfig(index_interval_bytes=0))
     for number in range(6):
         log.append_as_leader(batch(2, timestamp=2000 - 100 * abs(number - 3)), 0)
@@ -585,9 +602,12 @@ def test_where_damage_ends_is_found_without_reading_everything_again_and_again(h
 
 @pytest.mark.parametrize("cut", [0, 12, 24])
 @pytest.mark.parametrize("truncates", [False, True])
-def test_a_cut_time_index_hides_nothing_from_what_is_appended_behind_it(place: Place, cut: int, truncates: bool) -> None:
-    """The time index of the last segment lost its end after a clean stop, and with it the greatest timestamp. What is appended then adds
-    entries behind the loss: every search finds the same, while the segment is written and once it is closed, and it is as new."""
+def test_a_cut_time_index_hides_nothing_from_what_is_appended_behind_it(
+    place: Place, cut: int, truncates: bool
+) -> None:
+    """The time index of the last segment lost its end after a clean stop, and with it the greatest timestamp. What
+    is appended then adds entries behind the loss: every search finds the same, while the segment is written and
+    once it is closed, and it is as new."""
     log = create(place.disk, place.of(T), LogConfig(segment_bytes=4000, index_interval_bytes=60))
     for number in range(10):
         log.append_as_leader(batch(2, size=50, timestamp=5000 if number == 3 else 1000 + number), 0)
@@ -614,7 +634,8 @@ def test_a_cut_time_index_hides_nothing_from_what_is_appended_behind_it(place: P
 
 
 def test_a_wrong_epoch_history_is_made_anew(place: Place) -> None:
-    """Any flipped bit in the epoch file, any cut, none at all, or an old copy: the history is that of the batches."""
+    """Any flipped bit in the epoch file, any cut, none at all, or an old copy: the history is that of the
+    batches."""
     written(place, 10)
     path = f"{T}/leader-epoch-checkpoint"
     good = place.read(path)
@@ -679,7 +700,8 @@ def test_a_checkpoint_behind_the_end_wipes_nothing(place: Place) -> None:
 
 
 def test_unfinished_replacements_are_finished(place: Place) -> None:
-    """Kafka's cleaned, swap and deleted files: unfinished ones are dropped, finished ones win, in every state between."""
+    """Kafka's cleaned, swap and deleted files: unfinished ones are dropped, finished ones win, in every state
+    between."""
     whole = written(place, 20)
     names = [name.partition("/")[2] for name in logs(place)]
     log = reopen(place.disk, place.of(T))
@@ -712,10 +734,12 @@ def test_unfinished_replacements_are_finished(place: Place) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize(
-    "state", ["log final, indexes swap", "log final, both indexes", "all swap, an original gone", "half cleaned, half swap"]
+    "state",
+    ["log final, indexes swap", "log final, both indexes", "all swap, an original gone", "half cleaned, half swap"],
 )
 def test_a_replacement_in_each_of_its_states(place: Place, state: str, clean: bool) -> None:
-    """Two segments replaced by one, wherever that ended: every byte is there, each offset is found, and nothing is left over."""
+    """Two segments replaced by one, wherever that ended: every byte is there, each offset is found, and nothing is
+    left over."""
     whole = written(place, 40)
     reopen(place.disk, place.of(T)).close(clean=True)
     first, second = (f"{T}/{name[:-4]}" for name in [name.partition("/")[2] for name in logs(place)][:2])
@@ -738,7 +762,9 @@ def test_a_replacement_in_each_of_its_states(place: Place, state: str, clean: bo
     log = reopen(place.disk, place.of(T), clean=clean)
     assert raw(log) == whole
     log.set_tail_cache_size(0)
-    assert [contents(log, offset, log.end_offset)[0].offset for offset in range(log.end_offset)] == list(range(log.end_offset))
+    assert [contents(log, offset, log.end_offset)[0].offset for offset in range(log.end_offset)] == list(
+        range(log.end_offset)
+    )
     assert not log.recovery.kept
     assert not [name for name in place.disk.list(place.of(T)) if name.endswith((".swap", ".cleaned"))]
     log.close(clean=True)
@@ -746,8 +772,8 @@ def test_a_replacement_in_each_of_its_states(place: Place, state: str, clean: bo
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_power_loss_while_a_replacement_is_finished(ready: bool) -> None:
-    """Two segments replaced by two others, finished (``ready``) or dropped: whatever of the changes power loss keeps, no record is twice
-    there or gone."""
+    """Two segments replaced by two others, finished (``ready``) or dropped: whatever of the changes power loss
+    keeps, no record is twice there or gone."""
     random = Random(4)
 
     def prepared(_: Random) -> SimDisk:
@@ -780,7 +806,8 @@ def test_power_loss_while_a_replacement_is_finished(ready: bool) -> None:
 
 
 def test_files_on_their_way_out_cost_a_look_little() -> None:
-    """A reader looks whenever something was appended: of thousands that wait for their removal none is held against every other."""
+    """A reader looks whenever something was appended: of thousands that wait for their removal none is held against
+    every other."""
     compared = 0
 
     class Name(str):
@@ -828,7 +855,8 @@ def test_a_folder_of_another_topic_is_refused(place: Place) -> None:
 
 
 def test_a_flipped_topic_id_does_not_outvote_the_mark(place: Place) -> None:
-    """Every bit of partition.metadata flipped: the log opens whole, as the same topic's, its mark believed and the file mended."""
+    """Every bit of partition.metadata flipped: the log opens whole, as the same topic's, its mark believed and the
+    file mended."""
     written(place, 2)
     content = place.read(f"{T}/partition.metadata")
     for position in range(len(content)):
@@ -879,7 +907,8 @@ def test_segments_are_scanned_side_by_side(place: Place, monkeypatch: pytest.Mon
 
 
 def test_what_was_written_again_is_read_from_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failed sync the reopened log is read past the system's memory; a disk that has something else is told of, not believed."""
+    """After a failed sync the reopened log is read past the system's memory; a disk that has something else is told
+    of, not believed."""
     for lies in (False, True):
         disk = SimDisk(Random(5))
         disk.make_directory("d")
@@ -914,7 +943,8 @@ def test_the_tail_is_bounded_in_entries_too() -> None:
 
 
 def test_no_file_of_a_log_can_make_it_fail_otherwise(place: Place) -> None:
-    """Random damage to any file of the folder: it opens, or raises an error of ours that names a file; never anything else."""
+    """Random damage to any file of the folder: it opens, or raises an error of ours that names a file; never
+    anything else."""
     written(place, 12, synced=6)
     files = {entry: place.read(f"{T}/{entry}") for entry in place.disk.list(place.of(T))}
     random = Random(8)
@@ -950,9 +980,9 @@ def test_no_file_of_a_log_can_make_it_fail_otherwise(place: Place) -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("noted", "same_boot"), [(True, True), (False, True), (False, None)])
 def test_after_a_failed_sync_the_data_is_written_again(seed: int, noted: bool, same_boot: bool | None) -> None:
-    """What a failed sync covered is shown and never becomes durable by itself: a log that opens after it and says that all is flushed has
-    written it once more, so that power loss takes nothing. Also where the process ended before it could note that, unless the machine is
-    known to have restarted since."""
+    """What a failed sync covered is shown and never becomes durable by itself: a log that opens after it and says
+    that all is flushed has written it once more, so that power loss takes nothing. Also where the process ended
+    before it could note that, unless the machine is known to have restarted since."""
     disk = SimDisk(Random(seed), manual=True)
     disk.make_directory("logs")
     disk.sync_directory(".")
@@ -983,9 +1013,12 @@ def test_after_a_failed_sync_the_data_is_written_again(seed: int, noted: bool, s
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("durability", ["sync", "os"])
-def test_after_a_failed_sync_of_its_folder_a_segment_gets_its_name_again(durability: Durability, noted: bool, seed: int) -> None:
-    """The name of a segment that a failed sync was to make durable is shown, and no later sync makes it so by itself: what is flushed in
-    that segment once the log was opened again survives power loss. Also where the process ended before it could note the failure."""
+def test_after_a_failed_sync_of_its_folder_a_segment_gets_its_name_again(
+    durability: Durability, noted: bool, seed: int
+) -> None:
+    """The name of a segment that a failed sync was to make durable is shown, and no later sync makes it so by
+    itself: what is flushed in that segment once the log was opened again survives power loss. Also where the
+    process ended before it could note the failure."""
     disk = SimDisk(Random(seed))
     disk.make_directory("logs")
     disk.sync_directory(".")
@@ -1013,8 +1046,9 @@ def test_after_a_failed_sync_of_its_folder_a_segment_gets_its_name_again(durabil
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("who", ["follower", "recovery"])
 def test_after_a_failed_sync_of_its_folder_a_segment_is_removed_again(who: str, seed: int) -> None:
-    """The removal of a segment that a failed sync was to make durable is shown, and no later sync makes it so by itself: what is flushed
-    where it was, once the log was opened again, survives power loss, and the old segment does not come back beside it."""
+    """The removal of a segment that a failed sync was to make durable is shown, and no later sync makes it so by
+    itself: what is flushed where it was, once the log was opened again, survives power loss, and the old segment
+    does not come back beside it."""
     disk = SimDisk(Random(seed))
     disk.make_directory("logs")
     disk.sync_directory(".")

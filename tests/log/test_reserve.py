@@ -19,8 +19,8 @@ def used(path: Path) -> int:
 
 
 def test_reserved_room_is_given_back(tmp_path: Path) -> None:
-    """A segment that grows reserves ahead without getting longer; when it is closed it takes what it holds, and after a kill so does the
-    next writer's close."""
+    """A segment that grows reserves ahead without getting longer; when it is closed it takes what it holds, and
+    after a kill so does the next writer's close."""
     value = [bytes(1000)] * 500
     path = tmp_path / SEGMENT
     with pyreplog.open_log(tmp_path / "events", durability="os") as log:
@@ -51,7 +51,9 @@ def test_small_logs_reserve_nothing(tmp_path: Path) -> None:
         assert used(tmp_path / SEGMENT) <= 64 << 10
 
 
-def test_a_log_that_is_synced_with_each_append_reserves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_synced_with_each_append_reserves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Under ``sync`` no room is asked for ahead, not after a start either: each sync of such room costs more."""
     asked: list[tuple[int, int]] = []
     reserve = SystemFile.reserve

@@ -1,4 +1,5 @@
-"""The life of a log's segments: how they are closed, and when they may go. Numbers are those of the specification's edge cases."""
+"""The life of a log's segments: how they are closed, and when they may go. Numbers are those of the specification's
+edge cases."""
 
 from __future__ import annotations
 
@@ -34,13 +35,17 @@ class Life:
         self.clock = StillClock()
         self.disk = disk
         self.directory = directory
-        config = LogConfig(**{"durability": durability, "segment_bytes": max(2 * SIZE, 1024), "index_interval_bytes": 100, **settings})
+        config = LogConfig(
+            **{"durability": durability, "segment_bytes": max(2 * SIZE, 1024), "index_interval_bytes": 100, **settings}
+        )
         self.log = Log.create(disk, [NewLog(directory, TopicPartition("t", 0), ID, config)], self.clock)[0]  # type: ignore[arg-type]
         self.log.become_leader(0)
 
     def append(self, count: int = 1, timestamp: int | None = None, *, size: int = 400) -> None:
         for _ in range(count):
-            self.log.append_as_leader(batch(1, size=size, timestamp=self.clock.now_ms if timestamp is None else timestamp), 0)
+            self.log.append_as_leader(
+                batch(1, size=size, timestamp=self.clock.now_ms if timestamp is None else timestamp), 0
+            )
         if self.log.durability == "os":
             self.log.advance_high_watermark(self.log.end_offset)
 
@@ -127,7 +132,8 @@ def test_records_without_timestamps_go_by_their_file() -> None:
 
 
 def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> None:
-    """What only a jump of the wall clock makes old goes one segment a run, until somebody says that the clock is right."""
+    """What only a jump of the wall clock makes old goes one segment a run, until somebody says that the clock is
+    right."""
 
     life = begin(place, retention_ms=10 * JUMP_MS)
     clock = JumpingClock(life.clock.now_ms)
@@ -148,7 +154,8 @@ def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> N
 
 
 def test_files_stay_a_while_under_another_name(place: Place) -> None:
-    """Removed segments are ``.deleted`` first, gone after file.delete.delay.ms, and gone in any case when the log is opened again."""
+    """Removed segments are ``.deleted`` first, gone after file.delete.delay.ms, and gone in any case when the log
+    is opened again."""
     life = begin(place, retention_bytes=0, file_delete_delay_ms=500)
     life.append(4)
     sync(place.disk, life.log)
@@ -205,7 +212,8 @@ def test_each_of_many_goes_as_fast_as_each_of_few() -> None:
 
 
 def test_each_has_its_own_time_under_the_other_name(place: Place) -> None:
-    """A log that begins anew may remove a segment of the same name while the files of the one before are still there."""
+    """A log that begins anew may remove a segment of the same name while the files of the one before are still
+    there."""
     life = begin(place, retention_bytes=0, file_delete_delay_ms=500)
     life.append(4)
     life.log.apply_retention()
@@ -225,7 +233,8 @@ def test_each_has_its_own_time_under_the_other_name(place: Place) -> None:
 
 
 def test_the_start_is_durable_before_a_file_goes() -> None:
-    """Power loss at any point of the removal leaves a log that opens, begins at the old start or the new one, and has all from there."""
+    """Power loss at any point of the removal leaves a log that opens, begins at the old start or the new one, and
+    has all from there."""
     disk = SimDisk(Random(3))
     disk.make_directory("d")
     life = Life(disk, "d/t-0", retention_bytes=0, durability="sync")
@@ -247,14 +256,23 @@ def test_the_start_is_durable_before_a_file_goes() -> None:
     disk.observer = None
     assert len(states) > 200
     for state in states:
-        log = Log.open(state, "d/t-0", TopicPartition("t", 0), None, life.clock, None, RecoveryContext(clean=False, same_boot=False))
+        log = Log.open(
+            state,
+            "d/t-0",
+            TopicPartition("t", 0),
+            None,
+            life.clock,
+            None,
+            RecoveryContext(clean=False, same_boot=False),
+        )
         assert log.start_offset in {0, 6}
         assert log.end_offset == 6
         assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
 
 
 def test_a_removal_finished_by_recovery_does_not_outrun_the_mark() -> None:
-    """A start that only the page cache knows is made durable before recovery removes what lies below: power loss may strike again."""
+    """A start that only the page cache knows is made durable before recovery removes what lies below: power loss
+    may strike again."""
     disk = SimDisk(Random(3))
     disk.make_directory("d")
     life = Life(disk, "d/t-0", durability="sync")
@@ -273,19 +291,30 @@ def test_a_removal_finished_by_recovery_does_not_outrun_the_mark() -> None:
         killed.observer = look
 
     killed.observer = look
-    log = Log.open(killed, "d/t-0", TopicPartition("t", 0), None, life.clock, None, RecoveryContext(clean=False, same_boot=True))
+    log = Log.open(
+        killed, "d/t-0", TopicPartition("t", 0), None, life.clock, None, RecoveryContext(clean=False, same_boot=True)
+    )
     killed.observer = None
     assert log.start_offset == 4
     assert sorted(name for name in killed.list("d/t-0") if name.endswith(".log")) == ["00000000000000000004.log"]
     assert len(states) > 100
     for state in states:
-        log = Log.open(state, "d/t-0", TopicPartition("t", 0), None, life.clock, None, RecoveryContext(clean=False, same_boot=False))
+        log = Log.open(
+            state,
+            "d/t-0",
+            TopicPartition("t", 0),
+            None,
+            life.clock,
+            None,
+            RecoveryContext(clean=False, same_boot=False),
+        )
         assert log.start_offset in {0, 4}
         assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
 
 
 def test_segments_go_on_a_full_disk_too() -> None:
-    """There is no room to cut the history: the mark says all the same where the log begins now, and it opens after a kill."""
+    """There is no room to cut the history: the mark says all the same where the log begins now, and it opens after
+    a kill."""
     disk = SimDisk(Random(3))
     disk.make_directory("d")
     life = Life(disk, "d/t-0", retention_bytes=0, file_delete_delay_ms=0)
@@ -300,7 +329,8 @@ def test_segments_go_on_a_full_disk_too() -> None:
 
 
 def test_a_removal_that_is_refused_is_tried_again() -> None:
-    """A file that cannot be renamed or removed does not hurt the log; it goes the next time, or when the log is opened."""
+    """A file that cannot be renamed or removed does not hurt the log; it goes the next time, or when the log is
+    opened."""
     disk = SimDisk(Random(3))
     disk.make_directory("d")
     life = Life(disk, "d/t-0", retention_bytes=0, file_delete_delay_ms=0)
@@ -339,7 +369,8 @@ def test_a_file_that_stays_does_not_keep_the_others() -> None:
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 def test_what_kept_its_name_is_not_taken_for_what_follows(suffix: str) -> None:
-    """A file that could not be renamed and waits to be removed is not in the way of a log that begins anew there, nor takes its files."""
+    """A file that could not be renamed and waits to be removed is not in the way of a log that begins anew there,
+    nor takes its files."""
     disk = SimDisk(Random(3))
     disk.make_directory("d")
     life = Life(disk, "d/t-0", retention_bytes=0, file_delete_delay_ms=5000)
@@ -373,10 +404,13 @@ def test_a_failed_sync_of_the_mark_removes_nothing() -> None:
 
 
 def test_readers_beside_look_again(place: Place) -> None:
-    """A reader without a lock that comes too late for a segment hears that its offset is out of range, and reads on from the start."""
+    """A reader without a lock that comes too late for a segment hears that its offset is out of range, and reads on
+    from the start."""
     clock = StillClock()
     root = LogRoot.open(place.disk, place.of("root"), clock=clock, random=Random(1))
-    log = root.create_log("t", 0, ID, LogConfig(durability="os", segment_bytes=1024, retention_bytes=1, file_delete_delay_ms=0))
+    log = root.create_log(
+        "t", 0, ID, LogConfig(durability="os", segment_bytes=1024, retention_bytes=1, file_delete_delay_ms=0)
+    )
     log.become_leader(0)
     for _ in range(8):
         log.append_as_leader(batch(1, size=400, timestamp=clock.now_ms), 0)
@@ -419,7 +453,8 @@ def test_a_root_applies_it_to_all_its_logs(place: Place) -> None:
 
 
 def test_records_are_deleted_up_to_an_offset(place: Place) -> None:
-    """delete_records hides what lies below at once and for good, also within a batch; -1 means the high watermark, above it is refused."""
+    """delete_records hides what lies below at once and for good, also within a batch; -1 means the high watermark,
+    above it is refused."""
     life = begin(place, durability="sync")
     life.log.append_as_leader(batch(4, size=20), 0)
     life.append(3)
@@ -442,7 +477,8 @@ def test_records_are_deleted_up_to_an_offset(place: Place) -> None:
 
 
 def test_a_segment_reserves_its_room_and_gives_it_back() -> None:
-    """31: with preallocate a segment's room is reserved at once, its length stays what was written, and closing trims it."""
+    """31: with preallocate a segment's room is reserved at once, its length stays what was written, and closing
+    trims it."""
     disk = SimDisk(Random(1), capacity=1 << 20)
     disk.make_directory("d")
     life = Life(disk, "d/t-0", preallocate=True, segment_bytes=100_000)
@@ -460,7 +496,8 @@ def test_a_segment_reserves_its_room_and_gives_it_back() -> None:
 
 
 def test_jitter_only_brings_a_roll_forward(place: Place) -> None:
-    """70: with segment.jitter.ms a segment is closed earlier than segment.ms says, differently from segment to segment, never later."""
+    """70: with segment.jitter.ms a segment is closed earlier than segment.ms says, differently from segment to
+    segment, never later."""
     spans = []
     life = begin(place, segment_ms=1000, segment_jitter_ms=900, segment_bytes=1 << 20)
     timestamp = first = 10**6
@@ -494,8 +531,8 @@ def test_an_empty_append_never_rolls(place: Place) -> None:
 
 @pytest.mark.parametrize("codec", [0, 4])
 def test_timestamps_out_of_bounds_are_refused(place: Place, codec: int) -> None:
-    """76: a record too far back or ahead refuses its batch; the bounds themselves are inside; without timestamp, or with the log's own, any
-    goes."""
+    """76: a record too far back or ahead refuses its batch; the bounds themselves are inside; without timestamp, or
+    with the log's own, any goes."""
     life = begin(place, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     now = life.clock.now_ms
     for timestamp in (now - 1000, now + 499, now):
@@ -509,7 +546,9 @@ def test_timestamps_out_of_bounds_are_refused(place: Place, codec: int) -> None:
             life.log.append_as_leader(batch(2, timestamp=timestamp), 0, trusted=True)
     assert life.log.end_offset == end
     life.log.append_as_follower([batch(2, timestamp=1, base_offset=end, leader_epoch=0)])
-    life.log.update_config(LogConfig(durability="os", message_timestamp_type="LogAppendTime", message_timestamp_after_max_ms=1))
+    life.log.update_config(
+        LogConfig(durability="os", message_timestamp_type="LogAppendTime", message_timestamp_after_max_ms=1)
+    )
     life.log.append_as_leader(batch(2, timestamp=1), 0)
     assert contents(life.log)[-1].timestamp == now
     life.log.close(clean=True)
@@ -530,7 +569,12 @@ def test_the_settings_have_limits_and_survive_as_text() -> None:
     assert config.preallocate is True
     assert config.to_mapping()["preallocate"] == "true"
     assert LogConfig.from_mapping(config.to_mapping()) == config
-    for key, value in (("retention.ms", -2), ("retention.bytes", -2), ("preallocate", "yes"), ("file.delete.delay.ms", -1)):
+    for key, value in (
+        ("retention.ms", -2),
+        ("retention.bytes", -2),
+        ("preallocate", "yes"),
+        ("file.delete.delay.ms", -1),
+    ):
         with pytest.raises(ConfigError, match=key):
             LogConfig.from_mapping({key: value})
 
@@ -545,8 +589,11 @@ def test_the_settings_have_limits_and_survive_as_text() -> None:
     start=st.integers(0, 20),
     compressed=st.booleans(),
 )
-def test_times_are_found_in_any_order(timestamps: list[list[int]], targets: list[int], start: int, compressed: bool) -> None:
-    """The first record at or after a time is found, however the timestamps jump, over segments, rolls and a reopening."""
+def test_times_are_found_in_any_order(
+    timestamps: list[list[int]], targets: list[int], start: int, compressed: bool
+) -> None:
+    """The first record at or after a time is found, however the timestamps jump, over segments, rolls and a
+    reopening."""
     from pyreplog.record import BatchBuilder  # noqa: PLC0415  (only here)
 
     disk = SimDisk(Random(1))

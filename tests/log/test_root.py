@@ -26,11 +26,18 @@ ID = "AbCdEfGhIjKlMnOpQrStUw"
 
 
 def open_root(place: Place, **options: object) -> LogRoot:
-    return LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(len(place.disk.list(place.path))), **options)  # type: ignore[arg-type]
+    return LogRoot.open(
+        place.disk,
+        place.of("root"),
+        clock=CLOCK,
+        random=Random(len(place.disk.list(place.path))),
+        **options,  # type: ignore[arg-type]
+    )
 
 
 def test_a_new_root_is_kafkas(place: Place) -> None:
-    """A new root has meta.properties in Kafka's form, the incarnation and the lock; closed in order, checkpoints and the marker."""
+    """A new root has meta.properties in Kafka's form, the incarnation and the lock; closed in order, checkpoints
+    and the marker."""
     root = open_root(place, node_id=3, cluster_id="cluster-id-of-22-chars")
     log = root.create_log("events", 0, ID, LogConfig())
     log.become_leader(0)
@@ -60,7 +67,8 @@ def test_a_new_root_is_kafkas(place: Place) -> None:
 
 
 def test_one_writer_at_a_time(place: Place) -> None:
-    """A second open is refused while the first lives, also after the logs were used, and works once it is closed."""
+    """A second open is refused while the first lives, also after the logs were used, and works once it is
+    closed."""
     root = open_root(place)
     with pytest.raises(LockedError, match="already open"):
         open_root(place)
@@ -111,7 +119,8 @@ def test_an_unclean_end_is_told_from_a_clean_one(place: Place) -> None:
 
 
 def test_a_start_that_never_ended_keeps_the_earlier_boot_in_mind() -> None:
-    """A process killed while it recovers from power loss must not make the next start believe that the page cache survived.
+    """A process killed while it recovers from power loss must not make the next start believe that the page cache
+    survived.
 
     Left out, an os replica that had lost acknowledged records counted as complete, and led.
     """
@@ -140,7 +149,8 @@ def test_a_start_that_never_ended_keeps_the_earlier_boot_in_mind() -> None:
 
 
 def test_a_marker_of_another_life_is_not_clean(place: Place) -> None:
-    """A marker that names an earlier incarnation is not a clean end; one that names none is a broker's, and voids our marks."""
+    """A marker that names an earlier incarnation is not a clean end; one that names none is a broker's, and voids
+    our marks."""
     root = open_root(place)
     log = root.create_log("events", 0, ID, LogConfig())
     log.become_leader(0)
@@ -166,11 +176,19 @@ def test_a_marker_of_another_life_is_not_clean(place: Place) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"garbage", b"[1]", b"\xff", b"[" * 200_000, b'{"a":' * 20_000, b'{"version":0,"brokerEpoch":146}' + b" " * (1 << 20)],
+    [
+        b"garbage",
+        b"[1]",
+        b"\xff",
+        b"[" * 200_000,
+        b'{"a":' * 20_000,
+        b'{"version":0,"brokerEpoch":146}' + b" " * (1 << 20),
+    ],
     ids=["text", "list", "no text", "deep list", "deep object", "too large"],
 )
 def test_what_is_no_marker_vouches_for_nothing(place: Place, content: bytes) -> None:
-    """A damaged clean shutdown marker counts as none: not as the end of a broker, and not as a clean one where nobody else can tell."""
+    """A damaged clean shutdown marker counts as none: not as the end of a broker, and not as a clean one where
+    nobody else can tell."""
     root = open_root(place)
     log = root.create_log("events", 0, ID, LogConfig())
     log.become_leader(0)
@@ -194,7 +212,8 @@ def test_what_is_no_marker_vouches_for_nothing(place: Place, content: bytes) -> 
 
 
 def test_checkpoints_name_every_partition(place: Place) -> None:
-    """Each of the three files is written for all partitions at a time, and the start only where it is not that of the first segment."""
+    """Each of the three files is written for all partitions at a time, and the start only where it is not that of
+    the first segment."""
     root = open_root(place)
     for number in range(3):
         log = root.create_log("events", number, ID, LogConfig())
@@ -207,8 +226,12 @@ def test_checkpoints_name_every_partition(place: Place) -> None:
     root.checkpoint_high_watermarks()
     root.checkpoint_log_starts()
     keys = [TopicPartition("events", number) for number in range(3)]
-    assert read_offsets(place.disk, place.of("root/recovery-point-offset-checkpoint")) == dict(zip(keys, (2, 3, 4), strict=True))
-    assert read_offsets(place.disk, place.of("root/replication-offset-checkpoint")) == dict(zip(keys, (1, 2, 3), strict=True))
+    assert read_offsets(place.disk, place.of("root/recovery-point-offset-checkpoint")) == dict(
+        zip(keys, (2, 3, 4), strict=True)
+    )
+    assert read_offsets(place.disk, place.of("root/replication-offset-checkpoint")) == dict(
+        zip(keys, (1, 2, 3), strict=True)
+    )
     assert read_offsets(place.disk, place.of("root/log-start-offset-checkpoint")) == {keys[2]: 1}
     root.close(clean=False)
     # They serve where a mark is missing.
@@ -230,7 +253,12 @@ def test_damaged_checkpoints_are_not_believed(place: Place) -> None:
     log.advance_high_watermark(3)
     whole = raw(log)
     root.close()
-    names = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint", "replog.incarnation")
+    names = (
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "replog.incarnation",
+    )
     for name in names:
         for content in (b"", b"garbage", b"\0" * 30, b"0\n1\nevents 0 999999\n"):
             place.write(f"root/{name}", content)
@@ -242,7 +270,8 @@ def test_damaged_checkpoints_are_not_believed(place: Place) -> None:
 
 
 def test_a_damaged_partition_does_not_stop_the_others(place: Place) -> None:
-    """A rotten partition is listed with its error, its checkpoint entries stay, no marker is written, and it is not made anew."""
+    """A rotten partition is listed with its error, its checkpoint entries stay, no marker is written, and it is not
+    made anew."""
     root = open_root(place)
     for number in range(2):
         log = root.create_log("events", number, ID, LogConfig())
@@ -272,7 +301,8 @@ def test_a_damaged_partition_does_not_stop_the_others(place: Place) -> None:
 
 
 def test_partitions_come_and_go(place: Place) -> None:
-    """A removed partition is gone with its folder; a second making of one that is there is refused; what is half deleted is finished."""
+    """A removed partition is gone with its folder; a second making of one that is there is refused; what is half
+    deleted is finished."""
     root = open_root(place)
     root.create_log("events", 0, ID, LogConfig())
     with pytest.raises(StorageError, match="there already"):
@@ -293,7 +323,8 @@ def test_partitions_come_and_go(place: Place) -> None:
 
 
 def test_what_cannot_be_removed_is_in_nobodys_way(place: Place) -> None:
-    """A folder that somebody made in one of a partition that is to go: it stays, is told of, and the others are opened."""
+    """A folder that somebody made in one of a partition that is to go: it stays, is told of, and the others are
+    opened."""
     root = open_root(place)
     root.create_log("events", 0, root.new_topic_id(), LogConfig()).append_as_leader(batch(2), 0)
     root.close(clean=True)
@@ -316,7 +347,9 @@ def test_a_half_made_partition_counts_as_never_made(place: Place) -> None:
     place.disk.make_directory(place.of("root/events-0"))
     place.write("root/events-0/partition.metadata", b"version: 0")
     place.write("root/events-0/00000000000000000000.log", b"")
-    place.write("root/events-0/00000000000000000000.log.tmp", b"")  # its name was made once more, while there was a mark
+    place.write(
+        "root/events-0/00000000000000000000.log.tmp", b""
+    )  # its name was made once more, while there was a mark
     root = open_root(place)
     assert not root.logs
     assert not root.damaged
@@ -332,7 +365,9 @@ def begun(place: Place, base: int = 0) -> None:
     place.write(f"root/events-0/{base:020d}.log", b"")
 
 
-@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"])
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
+)
 def test_an_empty_partition_that_a_checkpoint_names_is_kept(place: Place, name: str) -> None:
     """It was there, whatever became of its mark: it goes on, and where records are missing it is damaged."""
     for base, offset in ((0, 0), (500, 500), (0, 500)):
@@ -402,8 +437,8 @@ def test_an_empty_partition_of_others_is_kept(place: Place, whose: str) -> None:
 
 
 def test_an_old_brokers_empty_partition_keeps_its_offsets(place: Place) -> None:
-    """A partition of Kafka 2.8 in an old message format has no epochs and no id; with all its records deleted it has nothing but its name
-    and the offset at which it goes on."""
+    """A partition of Kafka 2.8 in an old message format has no epochs and no id; with all its records deleted it
+    has nothing but its name and the offset at which it goes on."""
     root, folder = place.of("root"), place.of("root/events-0")
     place.disk.make_directory(root)
     place.disk.make_directory(folder)
@@ -425,7 +460,8 @@ def test_an_old_brokers_empty_partition_keeps_its_offsets(place: Place) -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["in one life", "in the next"])
 def test_a_partition_made_again_is_not_taken_for_the_one_before(again: bool) -> None:
-    """Where the making of a partition is interrupted whose name an earlier one had, it counts as never made: no checkpoint tells of it."""
+    """Where the making of a partition is interrupted whose name an earlier one had, it counts as never made: no
+    checkpoint tells of it."""
     for number in range(1, 1000):
         disk = SimDisk(Random(number))
         root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(1))
@@ -475,7 +511,8 @@ def test_a_poisoned_log_reopens_verified() -> None:
 
 
 def test_a_log_that_ended_without_a_segment_hinders_no_checkpoint() -> None:
-    """Where the disk refuses a follower that begins anew after its old segments went, the root goes on, and closes."""
+    """Where the disk refuses a follower that begins anew after its old segments went, the root goes on, and
+    closes."""
     disk = SimDisk(Random(3))
     disk.make_directory("data")
     root = open_root(Place(disk, "data"))
@@ -495,8 +532,8 @@ def test_a_log_that_ended_without_a_segment_hinders_no_checkpoint() -> None:
 
 
 def test_a_root_whose_name_could_not_be_made_durable_is_not_there() -> None:
-    """The name of a new folder that a failed sync was to make durable is shown, and no later sync makes it so by itself: it is taken back,
-    so that what is kept at the next try survives power loss."""
+    """The name of a new folder that a failed sync was to make durable is shown, and no later sync makes it so by
+    itself: it is taken back, so that what is kept at the next try survives power loss."""
     for seed in range(8):
         disk = SimDisk(Random(seed))
         disk.make_directory("data")
@@ -556,7 +593,8 @@ def test_a_failing_close_releases_the_lock() -> None:
 
 
 def test_many_partitions_cost_the_root_few_syncs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions that come, or go, together share the syncs of their root's folder; each is there with its own settings, and opens."""
+    """Partitions that come, or go, together share the syncs of their root's folder; each is there with its own
+    settings, and opens."""
     root = open_root(place)
     synced: list[str] = []
     sync_directory = place.disk.sync_directory
@@ -567,7 +605,12 @@ def test_many_partitions_cost_the_root_few_syncs(place: Place, monkeypatch: pyte
 
     monkeypatch.setattr(place.disk, "sync_directory", sync)
     keys = [TopicPartition("events", number) for number in range(150)]
-    root.create_logs([root.new_log(key, ID, LogConfig(segment_bytes=2000 + key.partition), incomplete=key.partition == 7) for key in keys])
+    root.create_logs(
+        [
+            root.new_log(key, ID, LogConfig(segment_bytes=2000 + key.partition), incomplete=key.partition == 7)
+            for key in keys
+        ]
+    )
     assert 1 <= synced.count(root.path) <= 3
     assert list(root.logs) == keys
     root.close()
@@ -584,7 +627,8 @@ def test_many_partitions_cost_the_root_few_syncs(place: Place, monkeypatch: pyte
 
 
 def test_many_logs_are_closed_side_by_side(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is several syncs: one after another, a thousand partitions that were written to would take half a minute to close."""
+    """Each is several syncs: one after another, a thousand partitions that were written to would take half a minute
+    to close."""
     root = open_root(place)
     for number in range(40):
         log = root.create_log("events", number, ID, LogConfig())
@@ -631,8 +675,8 @@ def test_partitions_made_together_are_there_or_not() -> None:
 
 
 def test_the_recovery_point_is_the_flushed_end(place: Place) -> None:
-    """The recovery point checkpoint names the end of the records on stable storage, not the log end: the rest is verified at the next
-    start."""
+    """The recovery point checkpoint names the end of the records on stable storage, not the log end: the rest is
+    verified at the next start."""
     root = open_root(place)
     log = root.create_log("events", 0, ID, LogConfig())
     log.become_leader(0)
@@ -648,7 +692,8 @@ def test_the_recovery_point_is_the_flushed_end(place: Place) -> None:
 @pytest.mark.parametrize("name", [".Trash-1000", "photos-7", "report-2026", "events-1", f"photos-7.{'0' * 32}-delete"])
 @pytest.mark.parametrize("content", ["a.jpg", ""])
 def test_foreign_folders_are_left_alone(place: Place, name: str, content: str) -> None:
-    """A folder without a partition's files keeps its name and its content, and is no topic, whatever it is called."""
+    """A folder without a partition's files keeps its name and its content, and is no topic, whatever it is
+    called."""
     open_root(place).close()
     place.disk.make_directory(place.of(f"root/{name}"))
     if content:
@@ -665,7 +710,8 @@ def test_foreign_folders_are_left_alone(place: Place, name: str, content: str) -
 
 
 def test_an_empty_folder_is_used_when_its_partition_is_created(place: Place) -> None:
-    """An empty TOPIC-N is taken for that partition, which may be a mount point; one with foreign files is refused and kept."""
+    """An empty TOPIC-N is taken for that partition, which may be a mount point; one with foreign files is refused
+    and kept."""
     place.disk.make_directory(place.of("root"))
     place.disk.make_directory(place.of("root/events-0"))
     place.disk.make_directory(place.of("root/photos-7"))

@@ -1,5 +1,6 @@
-"""The whole life of a root, drawn by seeds: many partitions that are made, written, cut, emptied and removed, closed and killed, opened
-asleep or not, and whose small files get lost in between. Held against a model that keeps every record in a list."""
+"""The whole life of a root, drawn by seeds: many partitions that are made, written, cut, emptied and removed,
+closed and killed, opened asleep or not, and whose small files get lost in between. Held against a model that keeps
+every record in a list."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ class Life:
 
     def open(self) -> LogRoot:
         """Open what is there: everything that was left is there, asleep or not."""
-        root = LogRoot.open(self.disk, ROOT, clock=self.clock, random=Random(self.random.random()), lazy=self.random.random() < 0.85)
+        root = LogRoot.open(
+            self.disk, ROOT, clock=self.clock, random=Random(self.random.random()), lazy=self.random.random() < 0.85
+        )
         assert not root.damaged
         assert sorted(root.logs) == sorted(self.models)
         for key, model in self.models.items():
@@ -125,7 +128,8 @@ class Life:
         }
 
     def close(self, key: TopicPartition) -> None:
-        """An end in order; the folder is whole; and sometimes a file that can be made again is gone when it is opened."""
+        """An end in order; the folder is whole; and sometimes a file that can be made again is gone when it is
+        opened."""
         self.root.close()
         worst = [finding for finding in verify(self.disk, ROOT).findings if finding.level is Level.DAMAGE]
         assert not worst
@@ -256,7 +260,10 @@ class Life:
         assert found == rows
         times = [*(row[1] for row in rows), 0, self.clock.now_ms]
         for _ in range(3):
-            wanted, end = max(random.choice(times) + random.choice([-1, 0, 1]), 0), random.randint(model.start, model.end)
+            wanted, end = (
+                max(random.choice(times) + random.choice([-1, 0, 1]), 0),
+                random.randint(model.start, model.end),
+            )
             first = next(((row[0], row[1]) for row in rows if row[1] >= wanted and row[0] < end), None)
             assert log.find_timestamp(wanted, end) == first
         for row in random.sample(rows, min(3, len(rows))):

@@ -54,7 +54,8 @@ def test_offsets_are_read_leniently(content: bytes) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"1\n0\n", b"\n", b"x\n0\n", b"0\nx\n", b"0\n-1\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 5\nt 1 5\n", b"0\n1\nt 0\n", b"0\n1\nt 0 5 6\n",
+        b"1\n0\n", b"\n", b"x\n0\n", b"0\nx\n", b"0\n-1\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 5\nt 1 5\n", b"0\n1\nt 0\n",
+        b"0\n1\nt 0 5 6\n",
         b"0\n1\nt x 5\n",
         b"0\n1\nt 0 x\n", b"0\n1\nt -1 5\n", b"0\n1\nt 0 -2\n", b"0\n1\nt 0 9223372036854775808\n", b"0\n1\nt 0 1e5\n",
         b"0\n1\nt 0 \xd9\xa3\n", b"\xff\n0\n",
@@ -142,10 +143,13 @@ def test_an_interrupted_replacement_is_no_obstacle(place: Place) -> None:
 
 
 def test_settings_that_contradict_the_mark(place: Place) -> None:
-    """Of a log whose two files name different durabilities, opened by who asks for none, the error names both, and what to do."""
+    """Of a log whose two files name different durabilities, opened by who asks for none, the error names both, and
+    what to do."""
     create(place.disk, place.of("t-0"), LogConfig(durability="sync")).close(clean=True)
     write_config(place.disk, place.of("t-0"), LogConfig(durability="os"))
-    with pytest.raises(ConfigError, match=r"replog.config says durability='os', and replog.mark 'sync': put .* back .*, or remove it"):
+    with pytest.raises(
+        ConfigError, match=r"replog.config says durability='os', and replog.mark 'sync': put .* back .*, or remove it"
+    ):
         reopen(place.disk, place.of("t-0"), clean=True)
     place.disk.remove(place.of("t-0/replog.config"))
     log = reopen(place.disk, place.of("t-0"), clean=True)
@@ -154,7 +158,8 @@ def test_settings_that_contradict_the_mark(place: Place) -> None:
 
 
 def test_settings_are_kept(place: Place) -> None:
-    """Settings come back as they were; damaged ones are as if there were none; those of a later version are refused."""
+    """Settings come back as they were; damaged ones are as if there were none; those of a later version are
+    refused."""
     assert read_config(place.disk, place.path) is None
     config = LogConfig(durability="os", segment_bytes=4096, compression_type="lz4", flush_ms=5)
     write_config(place.disk, place.path, config)

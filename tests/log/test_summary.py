@@ -1,4 +1,5 @@
-"""The summary of a root's partitions: there at once after a clean stop, opened on first use, and never believed where it is not whole."""
+"""The summary of a root's partitions: there at once after a clean stop, opened on first use, and never believed
+where it is not whole."""
 
 from __future__ import annotations
 
@@ -53,7 +54,11 @@ def check(root: LogRoot) -> None:
     assert list(root.logs) == sorted(KEYS, key=str)
     for key in KEYS:
         log = root.logs[key]
-        assert (log.start_offset, log.end_offset, log.high_watermark) == (key.partition // 4, key.partition, key.partition)
+        assert (log.start_offset, log.end_offset, log.high_watermark) == (
+            key.partition // 4,
+            key.partition,
+            key.partition,
+        )
         assert [record.offset for record in contents(log)] == list(range(key.partition // 4, key.partition))
     assert not root.damaged
 
@@ -63,7 +68,8 @@ def opened(root: LogRoot) -> int:
 
 
 def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> None:
-    """What only a jump of the wall clock makes old goes one segment a run also of logs that were asleep when it jumped."""
+    """What only a jump of the wall clock makes old goes one segment a run also of logs that were asleep when it
+    jumped."""
 
     clock = JumpingClock()
 
@@ -88,8 +94,8 @@ def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> N
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_a_log_that_cannot_wake_for_lack_of_means_sleeps_on(code: int) -> None:
-    """Whichever file of it no descriptor is left for: nothing is wrong with it, and the next trial opens it as it was, in the epoch that
-    it was given while it slept."""
+    """Whichever file of it no descriptor is left for: nothing is wrong with it, and the next trial opens it as it
+    was, in the epoch that it was given while it slept."""
     disk = SimDisk(Random(1))
     fill(Place(disk, ""))
     for kind in ("open", "create", "read"):
@@ -157,7 +163,8 @@ def test_a_log_of_which_everything_was_deleted_wakes(place: Place) -> None:
 
 @pytest.mark.parametrize("harm", ["gone", "empty", "garbled"])
 def test_a_log_whose_mark_was_lost_wakes(place: Place, harm: str) -> None:
-    """What the mark said the summary says, too: the log opens as it was left, what was deleted stays so, and so it is after a kill."""
+    """What the mark said the summary says, too: the log opens as it was left, what was deleted stays so, and so it
+    is after a kill."""
     fill(place)
     path = place.of(f"root/{KEYS[7]}/{MARK_NAME}")
     if harm == "gone":
@@ -179,7 +186,8 @@ def test_a_log_whose_mark_was_lost_wakes(place: Place, harm: str) -> None:
 
 
 def test_a_log_whose_mark_was_lost_with_its_end_is_damaged(place: Place) -> None:
-    """Records are missing that were there at the clean end: it is refused, now and later, and no new mark calls that whole."""
+    """Records are missing that were there at the clean end: it is refused, now and later, and no new mark calls
+    that whole."""
     fill(place)
     place.disk.remove(place.of(f"root/{KEYS[7]}/{MARK_NAME}"))
     last = max(name for name in place.disk.list(place.of(f"root/{KEYS[7]}")) if name.endswith(".log"))
@@ -197,7 +205,8 @@ def test_a_log_whose_mark_was_lost_with_its_end_is_damaged(place: Place) -> None
 
 
 def test_who_was_not_opened_is_remembered_on(place: Place) -> None:
-    """Several lives, each of which touches one partition: nothing is forgotten, checkpoints included, and changes are seen."""
+    """Several lives, each of which touches one partition: nothing is forgotten, checkpoints included, and changes
+    are seen."""
     fill(place)
     for life in range(4):
         root = open_root(place, 10 + life)
@@ -269,7 +278,9 @@ def spoil_foreign_marked(place: Place) -> None:
     assert farewell.store is not None
     content = place.read(f"root/{SUMMARIES_NAME}")
     marker = place.read(f"root/{CLEAN_SHUTDOWN_NAME}").decode()
-    marker = marker.replace(str(farewell.store[0]), str(len(content))).replace(str(farewell.store[1]), str(crc32c(content)))
+    marker = marker.replace(str(farewell.store[0]), str(len(content))).replace(
+        str(farewell.store[1]), str(crc32c(content))
+    )
     write(place, marker.encode(), CLEAN_SHUTDOWN_NAME)
 
 
@@ -306,7 +317,8 @@ def write(place: Place, content: bytes, name: str = SUMMARIES_NAME) -> None:
     ],
 )
 def test_a_bad_store_costs_time_and_no_data(place: Place, spoil: Callable[[Place], None]) -> None:
-    """A store that is missing, foreign, stale or damaged is not believed: the folders are read, and the next stop leaves a good one."""
+    """A store that is missing, foreign, stale or damaged is not believed: the folders are read, and the next stop
+    leaves a good one."""
     fill(place)
     spoil(place)
     root = open_root(place, 6)
@@ -323,7 +335,8 @@ def test_a_bad_store_costs_time_and_no_data(place: Place, spoil: Callable[[Place
 
 
 def test_no_flipped_bit_is_believed(place: Place) -> None:
-    """One flipped bit anywhere in the store's file: it is not even opened as one. (LMDB would trust it, and may crash.)"""
+    """One flipped bit anywhere in the store's file: it is not even opened as one. (LMDB would trust it, and may
+    crash.)"""
     fill(place)
     marker = place.read(f"root/{CLEAN_SHUTDOWN_NAME}")
     content = place.read(f"root/{SUMMARIES_NAME}")
@@ -372,7 +385,8 @@ def test_folders_that_came_and_went_are_noticed(place: Place) -> None:
 
 
 def test_one_that_turns_out_damaged_is_told_when_asked_for(place: Place) -> None:
-    """Asking for a partition whose files are damaged finds nothing; the reason is kept, no clean stop is signed, its checkpoints stay."""
+    """Asking for a partition whose files are damaged finds nothing; the reason is kept, no clean stop is signed,
+    its checkpoints stay."""
     fill(place)
     names = [name for name in place.disk.list(place.of("root/t-9")) if name.endswith(".log")]
     file = place.disk.open(place.of(f"root/t-9/{names[-1]}"), write=True)
@@ -391,7 +405,8 @@ def test_one_that_turns_out_damaged_is_told_when_asked_for(place: Place) -> None
 
 
 def test_who_goes_on_with_one_that_turned_out_damaged_hears_why(place: Place) -> None:
-    """Whoever held on to it while it slept: each use says that it could not be opened, or is closed, and nothing else."""
+    """Whoever held on to it while it slept: each use says that it could not be opened, or is closed, and nothing
+    else."""
     fill(place)
     place.disk.remove(place.of(f"root/t-9/{MARK_NAME}"))
     place.disk.remove(place.of("root/t-9/partition.metadata"))
@@ -431,7 +446,9 @@ def test_retention_opens_only_where_it_has_something_to_do(place: Place) -> None
     clock = StillClock()
     root = LogRoot.open(place.disk, place.of("root"), clock=clock, random=Random(1))
     for key in KEYS:
-        retention = {3: {"retention_ms": 1000}, 4: {"retention_ms": 10**9}, 5: {"retention_bytes": 1}}.get(key.partition, {})
+        retention = {3: {"retention_ms": 1000}, 4: {"retention_ms": 10**9}, 5: {"retention_bytes": 1}}.get(
+            key.partition, {}
+        )
         log = root.create_log(*key, ID, LogConfig(durability="os", segment_bytes=1024, **retention))  # type: ignore[arg-type]
         log.become_leader(0)
         for _ in range(10):
@@ -516,7 +533,8 @@ def test_small_roots_do_without(place: Place) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("count", "limit"), [(100, 100), pytest.param(10_000, 256, marks=pytest.mark.soak)])
 def test_many_partitions_share_few_descriptors(tmp_path: Path, count: int, limit: int) -> None:
-    """Every partition of a large root opened, read and written once: no more descriptors are held than the limit and what is unsynced."""
+    """Every partition of a large root opened, read and written once: no more descriptors are held than the limit
+    and what is unsynced."""
     script = """
 import os, resource, sys
 from random import Random
@@ -541,7 +559,10 @@ for life in range(3):
     most = 0
     for number in range(COUNT):
         key = TopicPartition("t", number)
-        log = root.create_log("t", number, "AbCdEfGhIjKlMnOpQrStUw", LogConfig(durability="os")) if life == 0 else root.logs[key]
+        if life == 0:
+            log = root.create_log("t", number, "AbCdEfGhIjKlMnOpQrStUw", LogConfig(durability="os"))
+        else:
+            log = root.logs[key]
         assert log.end_offset == life
         log.append_as_leader(one(), life)
         log.advance_high_watermark(log.end_offset)

@@ -1,5 +1,6 @@
-"""Rot of the summary's store, and kills of who writes it, each met by a process of its own: LMDB maps the file, and may end a process with
-a signal where it is not what it was. None may, for the file is checked before it is mapped."""
+"""Rot of the summary's store, and kills of who writes it, each met by a process of its own: LMDB maps the file, and
+may end a process with a signal where it is not what it was. None may, for the file is checked before it is
+mapped."""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def run(folder: Path, rounds: int, planted: str = "", timeout_s: int = 120) -> d
 
 
 def test_no_rot_and_no_kill_ends_a_process(place: Path) -> None:
-    """Flipped bits and cuts of the store, kills at any call of a clean stop: the next start has all, and no process dies of a signal."""
+    """Flipped bits and cuts of the store, kills at any call of a clean stop: the next start has all, and no process
+    dies of a signal."""
     tell()
     counts = run(place, 45)
     assert counts["flips"] == 30

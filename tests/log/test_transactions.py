@@ -1,4 +1,5 @@
-"""Transactions as followers and readers see them: stable offsets, aborted ranges, both isolations, on Kafka's folders and on ours."""
+"""Transactions as followers and readers see them: stable offsets, aborted ranges, both isolations, on Kafka's
+folders and on ours."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def listed(name: str, partition: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 @pytest.mark.parametrize("name", UNITS)
 def test_both_isolations_of_every_partition(name: str) -> None:
-    """Every partition of every unit reads as its manifest lists in both isolations, and is stable up to where the broker said."""
+    """Every partition of every unit reads as its manifest lists in both isolations, and is stable up to where the
+    broker said."""
     readers = readers_of(name)
     seen = 0
     for partition in manifest(name)["partitions"]:
@@ -77,12 +79,16 @@ def test_both_isolations_of_every_partition(name: str) -> None:
         assert len(found) == partition["committedRecords"], partition["dir"]
         lines = listed(name, partition)
         if lines is not None:
-            assert [record.offset for record in found] == [line["offset"] for line in lines if line.get("committed", True)]
+            assert [record.offset for record in found] == [
+                line["offset"] for line in lines if line.get("committed", True)
+            ]
         if is_transactional(partition):
             seen += 1
             for begin in range(start, committed.end_offset, 7):  # from anywhere, and in pieces
                 expected = [record.offset for record in found if begin <= record.offset < begin + 9]
-                assert [record.offset for record in read(committed, begin, min(begin + 9, committed.end_offset))] == expected
+                assert [
+                    record.offset for record in read(committed, begin, min(begin + 9, committed.end_offset))
+                ] == expected
     assert seen or not any(is_transactional(partition) for partition in manifest(name)["partitions"]) or name in KILLED
     for reader in readers.values():
         reader.close()
@@ -97,8 +103,8 @@ def test_both_isolations_of_every_partition(name: str) -> None:
     ],
 )
 def test_a_killed_folder_reads_as_its_survivor_in_both_isolations(name: str, other: str) -> None:
-    """Below its checkpointed high watermark a killed, torn or diverged log reads, in both isolations, as what Kafka made of it, or as the
-    replica that went on."""
+    """Below its checkpointed high watermark a killed, torn or diverged log reads, in both isolations, as what Kafka
+    made of it, or as the replica that went on."""
     left, right = readers_of(name), readers_of(other)
     seen = 0
     for key, reader in left.items():
@@ -116,7 +122,8 @@ def test_a_killed_folder_reads_as_its_survivor_in_both_isolations(name: str, oth
 
 @pytest.mark.parametrize("name", ["crash-4.1.0/killed", "crash-4.1.0/torn"])
 def test_recovered_as_stable_as_in_kafkas_hands(name: str, tmp_path: Path) -> None:
-    """Opened as the sole replica, ``killed`` and ``torn`` end up as stable as a broker found them, and again from their snapshots."""
+    """Opened as the sole replica, ``killed`` and ``torn`` end up as stable as a broker found them, and again from
+    their snapshots."""
     folder = copy_of(name, tmp_path / "data")
     for attempt in range(2):
         root = LogRoot.open(DISK, str(folder), clock=SystemClock(), random=Random(attempt))
@@ -133,20 +140,32 @@ def segments_of(folder: Path) -> list[Segment]:
     """The segments of a partition folder, for reading."""
     bases = sorted(base for path in folder.iterdir() if (base := parse_base_offset(path.name)) is not None)
     return [
-        Segment(DISK, str(folder), base, size=(folder / segment_name(base, LOG_SUFFIX)).stat().st_size, index_interval=4096, writable=False)
+        Segment(
+            DISK,
+            str(folder),
+            base,
+            size=(folder / segment_name(base, LOG_SUFFIX)).stat().st_size,
+            index_interval=4096,
+            writable=False,
+        )
         for base in bases
     ]
 
 
 @pytest.mark.parametrize("name", [name for name in UNITS if name not in KILLED])
 def test_indexes_and_snapshots_are_had_again_from_the_batches(name: str) -> None:
-    """Transaction indexes and producer snapshots computed from the batches are those that Kafka wrote, compacted topics excepted."""
+    """Transaction indexes and producer snapshots computed from the batches are those that Kafka wrote, compacted
+    topics excepted."""
     checked = 0
     for partition in manifest(name)["partitions"]:
         folder = unit(name) / "data" / partition["dir"]
-        if partition.get("topicConfig", {}).get("cleanup.policy", "").startswith("compact") or partition["topic"].startswith("__"):
+        if partition.get("topicConfig", {}).get("cleanup.policy", "").startswith("compact") or partition[
+            "topic"
+        ].startswith("__"):
             continue
-        snapshots = sorted(base for path in folder.iterdir() if (base := parse_base_offset(path.name, SNAPSHOT_SUFFIX)) is not None)
+        snapshots = sorted(
+            base for path in folder.iterdir() if (base := parse_base_offset(path.name, SNAPSHOT_SUFFIX)) is not None
+        )
         if partition.get("logStartOffset") or not snapshots:
             continue  # what was before the first batch is gone
         segments = segments_of(folder)
@@ -160,7 +179,10 @@ def test_indexes_and_snapshots_are_had_again_from_the_batches(name: str) -> None
                 written = {entry.producer_id: entry for entry in parse_producers(path.read_bytes(), str(path))}
                 for entry in table:
                     if entry.producer_id not in written:
-                        assert (folder.parent.parent.name, path.name) == ("n1", f"{37:020d}.snapshot")  # expired: see the README
+                        assert (folder.parent.parent.name, path.name) == (
+                            "n1",
+                            f"{37:020d}.snapshot",
+                        )  # expired: see the README
                         continue
                     assert format_producers([entry]) == format_producers([written[entry.producer_id]]), path
                 assert written.keys() <= {entry.producer_id for entry in table}
@@ -185,7 +207,8 @@ def test_indexes_and_snapshots_are_had_again_from_the_batches(name: str) -> None
 
 
 def played(actions: list[tuple[str, int]], count: int = 2) -> tuple[SimDisk, Log, Play]:
-    """A log after ``actions`` of producers, all of it committed; ``count`` records in each batch of a transaction."""
+    """A log after ``actions`` of producers, all of it committed; ``count`` records in each batch of a
+    transaction."""
     disk = SimDisk(Random(1))
     disk.make_directory("data")
     log = create(disk, "data/t-0", LogConfig(segment_bytes=1024))
@@ -207,8 +230,8 @@ ACTIONS = st.lists(st.tuples(st.sampled_from("dddcao"), st.integers(1, 3)), max_
 @settings(max_examples=60, deadline=None)
 @given(ACTIONS, st.integers(0, 60))
 def test_any_start(actions: list[tuple[str, int]], low: int) -> None:
-    """Records were deleted, up to the middle of a batch or of a transaction: of the rest committed readers see what they saw before, and a
-    reader that was there before, too."""
+    """Records were deleted, up to the middle of a batch or of a transaction: of the rest committed readers see what
+    they saw before, and a reader that was there before, too."""
     _, log, play = played(actions, 3)
     reader = Live(log)
     before = CommittedSource(reader)
@@ -217,15 +240,20 @@ def test_any_start(actions: list[tuple[str, int]], low: int) -> None:
     log.increment_start_offset(low)
     reader.start_offset = low
     left = [offset for offset in play.visible(play.stable) if offset >= low]
-    assert offsets_of(CommittedSource(Live(log))) == offsets_of(CommittedSource(Live(log)), 100) == offsets_of(before) == left
+    assert (
+        offsets_of(CommittedSource(Live(log)))
+        == offsets_of(CommittedSource(Live(log)), 100)
+        == offsets_of(before)
+        == left
+    )
     log.close(clean=True)
 
 
 @settings(max_examples=60, deadline=None)
 @given(ACTIONS, st.integers(0, 60))
 def test_any_interleaving(actions: list[tuple[str, int]], low: int) -> None:
-    """Whatever producers do: stable offset and committed records are those of the plain rules; from the log, from its files, after a
-    restart; and the index names exactly the aborted transactions."""
+    """Whatever producers do: stable offset and committed records are those of the plain rules; from the log, from
+    its files, after a restart; and the index names exactly the aborted transactions."""
     disk, log, play = played(actions)
     assert log.last_stable_offset == play.stable
     source = CommittedSource(Live(log))
@@ -254,7 +282,8 @@ def test_any_interleaving(actions: list[tuple[str, int]], low: int) -> None:
 
 
 def test_nothing_is_stable_below_the_start(place: Place) -> None:
-    """Records were deleted up to within a batch of a transaction that is open, and the high watermark lies in it, too."""
+    """Records were deleted up to within a batch of a transaction that is open, and the high watermark lies in it,
+    too."""
     log = create(place.disk, place.of("t-0"))
     log.append_as_follower([produced(0, 5, leader=0, transactional=True)])
     sync(place.disk, log)
@@ -269,7 +298,8 @@ def test_nothing_is_stable_below_the_start(place: Place) -> None:
 
 
 def test_truncation_takes_back_the_end_of_a_transaction(place: Place) -> None:
-    """What was ended above a cut is open again below it: table, index, stable offset; and it may end differently then."""
+    """What was ended above a cut is open again below it: table, index, stable offset; and it may end differently
+    then."""
     log = create(place.disk, place.of("t-0"))
     play = Play(log)
     play.data(1)
@@ -289,8 +319,8 @@ def test_truncation_takes_back_the_end_of_a_transaction(place: Place) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_lying_transaction_index(place: Place, clean: bool) -> None:
-    """Readers never believe the index: with every bit of it flipped in turn they give the same records; a log opened after a crash has it
-    anew."""
+    """Readers never believe the index: with every bit of it flipped in turn they give the same records; a log
+    opened after a crash has it anew."""
     log = create(place.disk, place.of("t-0"))
     play = Play(log)
     play.data(1)
@@ -323,14 +353,25 @@ def test_a_lying_transaction_index(place: Place, clean: bool) -> None:
 
 
 def test_empty_and_unknown_control_batches(place: Place) -> None:
-    """A control batch that compaction emptied ends nothing; control records of unknown type are passed over and shown to nobody."""
+    """A control batch that compaction emptied ends nothing; control records of unknown type are passed over and
+    shown to nobody."""
     log = create(place.disk, place.of("t-0"))
     play = Play(log)
     play.data(1)
     builder = BatchBuilder()
     assert builder.append(bytes(6), b"\x00\x00\x00\x63", (), 1)
     log.append_as_follower(
-        [builder.finish(base_offset=2, leader_epoch=0, producer_id=1, producer_epoch=0, base_sequence=-1, transactional=True, control=True)]
+        [
+            builder.finish(
+                base_offset=2,
+                leader_epoch=0,
+                producer_id=1,
+                producer_epoch=0,
+                base_sequence=-1,
+                transactional=True,
+                control=True,
+            )
+        ]
     )
     log.set_high_watermark(3)
     assert log.last_stable_offset == 0
@@ -353,7 +394,8 @@ def test_index_entries_are_kafkas() -> None:
 
 
 def test_a_transaction_index_is_what_recovery_found_and_is_synced_open_or_not(place: Place) -> None:
-    """Where nothing was aborted no entry is left to come back; and files may have been closed since they were written."""
+    """Where nothing was aborted no entry is left to come back; and files may have been closed since they were
+    written."""
     index = TransactionIndex(place.disk, place.path, 100)
     index.append(AbortedRange(1, 100, 110, 100))
     index.write()
@@ -365,8 +407,8 @@ def test_a_transaction_index_is_what_recovery_found_and_is_synced_open_or_not(pl
 
 
 def test_index_file(place: Place) -> None:
-    """Edges 48, 49, 51, 52, 53: made with its first entry; last offsets rise, also after it is opened again; cut and gone on with;
-    absent is fine; an entry below its segment is corrupt."""
+    """Edges 48, 49, 51, 52, 53: made with its first entry; last offsets rise, also after it is opened again; cut
+    and gone on with; absent is fine; an entry below its segment is corrupt."""
     index = TransactionIndex(place.disk, place.path, 100)
     index.write()
     index.truncate(0)
@@ -407,14 +449,16 @@ def test_an_unknown_isolation_is_named(place: Place) -> None:
 @pytest.mark.parametrize("name", ["clean-4.1.0", "clean-3.9.1", "clean-4.3.1"])
 @pytest.mark.parametrize(("topic", "partition"), [("txn", 0), ("txn", 1), ("txn-lz4", 0)])
 def test_open_log_and_scan_read_committed(name: str, topic: str, partition: int) -> None:
-    """``open_log(isolation="read_committed")`` iterates, reads, follows and scans to Arrow what a read_committed consumer got, and stops
-    where that one stopped; the default gives everything."""
+    """``open_log(isolation="read_committed")`` iterates, reads, follows and scans to Arrow what a read_committed
+    consumer got, and stops where that one stopped; the default gives everything."""
     one = next(p for p in manifest(name)["partitions"] if (p["topic"], p["partition"]) == (topic, partition))
     lines = listed(name, one)
     assert lines is not None
     expected = [line["offset"] for line in lines if line.get("committed", True)]
     assert expected != [line["offset"] for line in lines]
-    with pyreplog.open_log(unit(name) / "data", "r", topic=topic, partition=partition, isolation="read_committed") as log:
+    with pyreplog.open_log(
+        unit(name) / "data", "r", topic=topic, partition=partition, isolation="read_committed"
+    ) as log:
         assert log.last_stable_offset == log.high_watermark == one["lastStableOffset"]
         assert [record.offset for record in log] == expected
         assert log.position == one["lastStableOffset"]
@@ -432,12 +476,22 @@ def test_open_log_and_scan_read_committed(name: str, topic: str, partition: int)
 
 
 def test_cat_isolation(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """``replog cat --isolation read_committed`` prints what a read_committed consumer got, without it everything."""
+    """``replog cat --isolation read_committed`` prints what a read_committed consumer got, without it
+    everything."""
     one = next(p for p in manifest("clean-4.1.0")["partitions"] if p["dir"] == "txn-0")
     lines = listed("clean-4.1.0", one)
     assert lines is not None
     for isolation in ("read_committed", "read_uncommitted"):
-        arguments = ["cat", str(unit("clean-4.1.0") / "data"), "--topic", "txn", "--partition", "0", "--isolation", isolation]
+        arguments = [
+            "cat",
+            str(unit("clean-4.1.0") / "data"),
+            "--topic",
+            "txn",
+            "--partition",
+            "0",
+            "--isolation",
+            isolation,
+        ]
         assert main(arguments) == 0
         found = [json.loads(line)["offset"] for line in capsysbinary.readouterr().out.splitlines()]
         assert found == [line["offset"] for line in lines if isolation == "read_uncommitted" or line["committed"]]

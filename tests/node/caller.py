@@ -58,8 +58,11 @@ def batch(*values: bytes) -> bytearray:
 
 
 def loose(world: World, *numbers: str) -> World:
-    """The same world without the checkers of what a test does on purpose, and of histories: they know only the world's own clients."""
-    world.watch_with([one for one in world.checkers if not any(number in ("history", "S13", *numbers) for number in one.numbers)])
+    """The same world without the checkers of what a test does on purpose, and of histories: they know only the
+    world's own clients."""
+    world.watch_with(
+        [one for one in world.checkers if not any(number in ("history", "S13", *numbers) for number in one.numbers)]
+    )
     return world
 
 

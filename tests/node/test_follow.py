@@ -110,7 +110,8 @@ def test_nothing_is_asked_while_nothing_is_wanted() -> None:
 
 
 def test_a_new_wish_does_not_wait_for_the_open_request() -> None:
-    """While one request waits at the leader, another partition's wish goes out at once; both requests get their answers."""
+    """While one request waits at the leader, another partition's wish goes out at once; both requests get their
+    answers."""
     desk = Follower()
     desk.want(desk.host(0), 0)
     first, _ = desk.one()
@@ -156,7 +157,8 @@ def test_an_answer_to_an_older_wish_is_dropped() -> None:
 
 
 def test_without_an_answer_a_new_session_begins_with_everything() -> None:
-    """When an answer stays away, all that was wanted goes into a new session; a late answer to the old one changes nothing."""
+    """When an answer stays away, all that was wanted goes into a new session; a late answer to the old one changes
+    nothing."""
     desk = Follower()
     for number in range(2):
         desk.want(desk.host(number), number)
@@ -206,7 +208,8 @@ def test_a_peer_that_is_gone_is_tried_again_after_a_pause() -> None:
 
 
 def test_partitions_leave_a_session() -> None:
-    """A partition that goes to another leader, or wants nothing more, is named as forgotten; the last one ends the session."""
+    """A partition that goes to another leader, or wants nothing more, is named as forgotten; the last one ends the
+    session."""
     desk = Follower()
     for number in range(2):
         desk.want(desk.host(number), number)
@@ -246,7 +249,8 @@ def test_a_leader_nobody_knows_is_tried_again() -> None:
 
 
 def test_a_session_that_has_used_up_its_epochs_begins_anew() -> None:
-    """What has waited since before is wanted in the next one: its answer would be taken for one to an older question."""
+    """What has waited since before is wanted in the next one: its answer would be taken for one to an older
+    question."""
     desk = Follower()
     desk.want(desk.host(0), 4)
     desk.want(desk.host(1), 6)

@@ -1,5 +1,5 @@
-"""What one client's request meets that nobody had foreseen: that client hears of it, the node and everybody else go on. In calm simulated
-clusters."""
+"""What one client's request meets that nobody had foreseen: that client hears of it, the node and everybody else go
+on. In calm simulated clusters."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def codes(found: Any) -> list[tuple[int, str]]:
     if isinstance(found, (list, tuple)):
         return [code for one in found for code in codes(one)]
     fields = [
-        getattr(found, name) for name in ("topics", "responses", "results", "partitions", "partition_responses") if hasattr(found, name)
+        getattr(found, name)
+        for name in ("topics", "responses", "results", "partitions", "partition_responses")
+        if hasattr(found, name)
     ]
     inner = [code for one in fields for code in codes(one)]
     return inner or [(found.error_code, getattr(found, "error_message", None) or "")]
@@ -90,9 +92,12 @@ def epoch_end(name: str) -> OffsetForLeaderEpochRequest:
 
 
 def requests(topic_id: str) -> dict[str, RequestBody]:
-    """One of each kind, about a topic that breaks the tables, and where there is room for it about one that does not."""
+    """One of each kind, about a topic that breaks the tables, and where there is room for it about one that does
+    not."""
     return {
-        "produce": ProduceRequest(-1, 1000, [TopicProduceData(one, [PartitionProduceData(0, batch(b"never"))]) for one in (topic_id, ODD)]),
+        "produce": ProduceRequest(
+            -1, 1000, [TopicProduceData(one, [PartitionProduceData(0, batch(b"never"))]) for one in (topic_id, ODD)]
+        ),
         "fetch": fetch(topic_id, ODD, max_wait_ms=1000),
         "list offsets": list_offsets(ODD, EARLIEST_TIMESTAMP),
         "end of an epoch": epoch_end(ODD),
@@ -105,8 +110,8 @@ def requests(topic_id: str) -> dict[str, RequestBody]:
 
 @pytest.mark.parametrize("kind", requests(""))
 def test_a_request_that_breaks_is_answered_and_nothing_else_ends(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Looked up, it raises. Its parts all say UNKNOWN_SERVER_ERROR, nothing of it is done or waits, the log has the traceback, and the
-    next request is served."""
+    """Looked up, it raises. Its parts all say UNKNOWN_SERVER_ERROR, nothing of it is done or waits, the log has the
+    traceback, and the next request is served."""
     world, caller, leader = led()
     topic_id = key_of(world)[0]
     node = node_of(world, leader)
@@ -157,7 +162,8 @@ def test_a_question_that_breaks_in_the_replica(kind: str, monkeypatch: pytest.Mo
 
 
 def test_a_fetch_of_several_that_breaks_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waited, and is asked again when one of its partitions has something: what that meets is the fetch's, not the append's."""
+    """It waited, and is asked again when one of its partitions has something: what that meets is the fetch's, not
+    the append's."""
     options = TopicOptions("t", partitions=4, replication_factor=1, min_insync_replicas=1, durability="os")
     world, caller, _ = led(options)
     topic_id = key_of(world)[0]
@@ -192,7 +198,8 @@ def test_a_fetch_of_several_that_breaks_later(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_batch_that_cannot_be_looked_at(together: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """It is no buffer at all. Nothing was written for it, so it alone is refused, also where others came in the same turn."""
+    """It is no buffer at all. Nothing was written for it, so it alone is refused, also where others came in the
+    same turn."""
     world, caller, leader = led()
     topic_id = key_of(world)[0]
     node = node_of(world, leader)
@@ -216,7 +223,8 @@ def test_a_batch_that_cannot_be_looked_at(together: bool, caplog: pytest.LogCapt
 
 
 def test_an_answer_that_cannot_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The append is done, and stays: its client hears that nobody can say. What else the replica asked for is carried out."""
+    """The append is done, and stays: its client hears that nobody can say. What else the replica asked for is
+    carried out."""
     send = SimTransport.send
     broken = False
 
@@ -250,7 +258,8 @@ def test_an_answer_that_cannot_be_given(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_replica_that_breaks_half_way_ends_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch is in the log, and what belongs to it is not done: nobody knows what this node's memory is worth, its files are."""
+    """The batch is in the log, and what belongs to it is not done: nobody knows what this node's memory is worth,
+    its files are."""
     world, caller, leader = led()
 
     def broken(self: Log) -> None:

@@ -28,5 +28,9 @@ def test_topics_of_one_partition_are_not_quadratic() -> None:
     runs = [_run_of_partitions(records, index) for index in range(1, len(records), 2)]
     assert [[key for key, _ in run] for run in runs] == [[(f"id{number}", 0)] for number in range(1000)]
     assert records.looks < 10 * len(records)
-    broken = [(5, PartitionRecord(0, "a", [1], [1])), (6, PartitionRecord(1, "a", [1], [1])), (8, PartitionRecord(2, "a", [1], [1]))]
+    broken = [
+        (5, PartitionRecord(0, "a", [1], [1])),
+        (6, PartitionRecord(1, "a", [1], [1])),
+        (8, PartitionRecord(2, "a", [1], [1])),
+    ]
     assert [key for key, _ in _run_of_partitions(broken, 0)] == [("a", 0), ("a", 1)]

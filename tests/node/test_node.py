@@ -1,4 +1,5 @@
-"""Nodes as others meet them: requests answered, disks that fail, shutdowns, checkpoints, the lease. In calm simulated clusters."""
+"""Nodes as others meet them: requests answered, disks that fail, shutdowns, checkpoints, the lease. In calm
+simulated clusters."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ from tests.sim.cluster import NAME, QUICK, acknowledged, calm, finish, in_sync, 
 
 
 def test_appending_and_reading_many_partitions() -> None:
-    """A request of several partitions has one answer, each partition's outcome in it; a fetch of several brings all there is."""
+    """A request of several partitions has one answer, each partition's outcome in it; a fetch of several brings all
+    there is."""
     world, caller = quiet(TopicOptions("t", partitions=3, replication_factor=1, min_insync_replicas=1, durability="os"))
     topic_id = key_of(world)[0]
     leaders = {number: one.leader for number, one in world.image.topics[topic_id].partitions.items()}
@@ -68,7 +70,10 @@ def test_appending_and_reading_many_partitions() -> None:
         records: Any = parts[number].records
         assert sum(one.record_count for one in split(records)) == 4
         assert parts[number].high_watermark == 4
-    assert caller.ask(1, produce("no such id", 0)).responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (
+        caller.ask(1, produce("no such id", 0)).responses[0].partition_responses[0].error_code
+        == ErrorCode.UNKNOWN_TOPIC_ID
+    )
     assert caller.ask(1, ProduceRequest(-1, 100, [])).responses == []
     assert caller.ask(1, produce(topic_id, 0, 1, acks=0), within_ms=500) is None, "acks=0 is never answered"
 
@@ -110,7 +115,9 @@ def test_offsets_and_epochs() -> None:
     asked = ListOffsetsRequest([ListOffsetsTopic("t", [ListOffsetsPartition(0, -1), ListOffsetsPartition(7, -1)])])
     codes = [part.error_code for part in caller.ask(other, asked).topics[0].partitions]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    epochs = OffsetForLeaderEpochRequest([OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, 0), OffsetForLeaderPartition(7, 0)])])
+    epochs = OffsetForLeaderEpochRequest(
+        [OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, 0), OffsetForLeaderPartition(7, 0)])]
+    )
     found = caller.ask(leader, epochs).topics[0].partitions
     assert [(one.error_code, one.leader_epoch, one.end_offset) for one in found] == [
         (0, 0, 2),
@@ -130,7 +137,9 @@ def test_descriptions_from_a_node() -> None:
     settings = caller.ask(2, DescribeConfigsRequest([DescribeConfigsResource(RESOURCE_TOPIC, "t")]))
     assert {one.name: one.value for one in settings.results[0].configs}["durability"] == "os"
     assert caller.ask(2, CreateTopicsRequest([CreatableTopic("x")])).topics[0].error_code == ErrorCode.NOT_CONTROLLER
-    assert caller.ask(2, DeleteTopicsRequest([DeleteTopicState("t")])).responses[0].error_code == ErrorCode.NOT_CONTROLLER
+    assert (
+        caller.ask(2, DeleteTopicsRequest([DeleteTopicState("t")])).responses[0].error_code == ErrorCode.NOT_CONTROLLER
+    )
 
 
 def test_deleting_a_topic_removes_its_folders() -> None:
@@ -142,11 +151,14 @@ def test_deleting_a_topic_removes_its_folders() -> None:
     for machine in world.machines.values():
         assert not [name for name in machine.disk.list(machine.address) if name.startswith("t-0")]
         assert not node_of(world, machine.node_id).hosted
-    assert caller.ask(1, produce(topic_id, 0)).responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (
+        caller.ask(1, produce(topic_id, 0)).responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    )
 
 
 def test_a_failed_sync_takes_the_node_out() -> None:
-    """After a failed sync the leader's node leaves the cluster, the others lead on, and nothing acknowledged is lost."""
+    """After a failed sync the leader's node leaves the cluster, the others lead on, and nothing acknowledged is
+    lost."""
     world = calm(SYNC)
     until(world, lambda: acknowledged(world) > 40, "records")
     victim = partition(world).leader
@@ -166,7 +178,8 @@ def test_a_failed_sync_takes_the_node_out() -> None:
 
 
 def test_a_sync_for_which_there_is_no_descriptor_is_begun_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of very many partitions take all that there are: the node stays, and what was appended is acknowledged when it is synced."""
+    """Those of very many partitions take all that there are: the node stays, and what was appended is acknowledged
+    when it is synced."""
     world = calm(SYNC)
     until(world, lambda: acknowledged(world) > 10, "records")
     begin, left = SimDisk.submit_sync, [30]
@@ -231,14 +244,16 @@ def test_a_copy_that_finds_no_room_is_tried_once_a_second() -> None:
             world.start(one)
             world.run_for(3_000)
     tries: list[str] = []
-    disk.observer = lambda call: tries.append(call.path) if "u-0/partition.metadata" in call.path and call.kind == "write" else None
+    disk.observer = lambda call: (
+        tries.append(call.path) if "u-0/partition.metadata" in call.path and call.kind == "write" else None
+    )
     world.run_for(10_000)
     assert 9 <= len(tries) <= 11
 
 
 def test_the_last_copy_outlives_a_full_disk() -> None:
-    """Who is elected on a full disk leads and refuses; and a copy that has to be opened again for lack of room lost nothing, so that it
-    leads again, however little the others have."""
+    """Who is elected on a full disk leads and refuses; and a copy that has to be opened again for lack of room lost
+    nothing, so that it leads again, however little the others have."""
     world, caller = quiet()
     loose(world, "S11")
     leader, *others = (partition(world).leader, *(one for one in world.machines if one != partition(world).leader))
@@ -259,7 +274,12 @@ def test_the_last_copy_outlives_a_full_disk() -> None:
     assert log_of(world, leader).epochs.latest < partition(world).leader_epoch
     machine.disk.clear_faults()
     machine.disk.capacity = None
-    until(world, lambda: log_of(world, leader).epochs.latest == partition(world).leader_epoch, "its epoch is recorded", within_ms=600)
+    until(
+        world,
+        lambda: log_of(world, leader).epochs.latest == partition(world).leader_epoch,
+        "its epoch is recorded",
+        within_ms=600,
+    )
     assert caller.ask(leader, produce(key_of(world)[0], 0, acks=1)).responses[0].partition_responses[0].base_offset == 2
     # A roll that ends half-way is beyond going on: the node leaves, and is opened again.
     log_of(world, leader).give_up(StorageError(28, "No space left on device"))
@@ -297,7 +317,8 @@ def test_a_mark_that_cannot_be_synced_takes_the_node_out() -> None:
 
 
 def test_controlled_shutdown_loses_nothing_and_refuses_little() -> None:
-    """F72: nodes that stop in order, one after the other, hand over first; no outcome is unknown, and the ISR stays at two or more."""
+    """F72: nodes that stop in order, one after the other, hand over first; no outcome is unknown, and the ISR stays
+    at two or more."""
     world = calm(OS)
     until(world, lambda: acknowledged(world) > 40, "records")
     for node_id in (1, 2, 3):
@@ -395,7 +416,8 @@ def test_a_root_of_another_cluster_cannot_join() -> None:
 
 
 def test_a_damaged_copy_is_set_aside_and_fetched_anew() -> None:
-    """Rot below the durable mark of one copy: it is kept beside, never served, and the partition comes back from another node."""
+    """Rot below the durable mark of one copy: it is kept beside, never served, and the partition comes back from
+    another node."""
     world = calm(SYNC)
     until(world, lambda: acknowledged(world) > 60 and in_sync(world, 1, 2, 3)(), "records")
     world.run_for(200)

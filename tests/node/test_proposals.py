@@ -43,7 +43,9 @@ class Proposing(Desk):
 
     def answer(self, request: Request, *numbers: int) -> None:
         """The controller decides about these partitions."""
-        body = AlterPartitionResponse(topics=[AlterPartitionTopicResult("id", [AlterPartitionResult(one) for one in numbers])])
+        body = AlterPartitionResponse(
+            topics=[AlterPartitionTopicResult("id", [AlterPartitionResult(one) for one in numbers])]
+        )
         self.proposals.answered(Response("controller", request.correlation_id, body), body)
 
     def told(self, number: int) -> list[tuple[int, int]]:
@@ -54,7 +56,8 @@ class Proposing(Desk):
 
 
 def test_one_request_at_a_time() -> None:
-    """A broker has at most one AlterPartition request in flight: later proposals, of other partitions too, go with the next request."""
+    """A broker has at most one AlterPartition request in flight: later proposals, of other partitions too, go with
+    the next request."""
     broker = Proposing()
     broker.propose(0, 1)
     ((first, numbers),) = broker.sent()
@@ -71,7 +74,8 @@ def test_one_request_at_a_time() -> None:
 
 
 def test_a_request_without_an_answer_is_given_up() -> None:
-    """After a second without an answer each proposal of the request fails, the next request leaves, and a late answer changes nothing."""
+    """After a second without an answer each proposal of the request fails, the next request leaves, and a late
+    answer changes nothing."""
     broker = Proposing()
     broker.propose(0, 1)
     ((late, _),) = broker.sent()

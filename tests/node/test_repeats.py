@@ -1,4 +1,5 @@
-"""Requests that the network doubles: the first copy is carried out, the second is nothing. In calm simulated clusters."""
+"""Requests that the network doubles: the first copy is carried out, the second is nothing. In calm simulated
+clusters."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def numbered(topic_id: str, sequence: int) -> ProduceRequest:
 @pytest.mark.parametrize("acks", [-1, 1, 0])
 @pytest.mark.parametrize("partitions", [(0,), (0, 1)])
 def test_an_append_that_arrives_twice_is_done_once(partitions: tuple[int, ...], acks: int) -> None:
-    """Of a producer without numbers, too, whatever it wants to hear, and although it is gone when the second copy comes."""
+    """Of a producer without numbers, too, whatever it wants to hear, and although it is gone when the second copy
+    comes."""
     world, caller = quiet(ALONE, nodes=1)
     topic_id = key_of(world)[0]
     done = [2 if number in partitions else 0 for number in (0, 1)]
@@ -83,7 +85,8 @@ def test_an_append_that_arrives_twice_is_done_once(partitions: tuple[int, ...], 
 
 
 def test_a_deletion_that_arrives_twice_is_done_once() -> None:
-    """-1 is the high watermark of that moment: what was appended since the first copy stays. The answer is one, about all partitions."""
+    """-1 is the high watermark of that moment: what was appended since the first copy stays. The answer is one,
+    about all partitions."""
     world, caller = quiet(ALONE, nodes=1)
     loose(world, "S21")  # it knows the deletions of the world's own clients
     topic_id = key_of(world)[0]
@@ -100,7 +103,8 @@ def test_a_deletion_that_arrives_twice_is_done_once() -> None:
 
 
 def test_what_the_controller_decided_stays() -> None:
-    """A topic that was made, or taken away, twice, with the other in between; an election that was asked for twice has one answer."""
+    """A topic that was made, or taken away, twice, with the other in between; an election that was asked for twice
+    has one answer."""
     world, caller = quiet(ALONE, nodes=1)
 
     def ask(number: int, body: RequestBody) -> None:
@@ -144,7 +148,8 @@ def test_what_was_refused_is_not_appended_after_all() -> None:
 
 
 def test_who_comes_after_a_client_is_heard() -> None:
-    """A client that is gone without a word, as one that is killed, and another at its address: its first appends are no repeats."""
+    """A client that is gone without a word, as one that is killed, and another at its address: its first appends
+    are no repeats."""
     world, _ = quiet(ALONE, nodes=1)
     for number in range(3):
         transport = world.network.endpoint()

@@ -1,5 +1,5 @@
-"""More requests as nodes answer them: many bytes, from followers, deletions, producer ids, unclean elections. In calm simulated
-clusters."""
+"""More requests as nodes answer them: many bytes, from followers, deletions, producer ids, unclean elections. In
+calm simulated clusters."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def bytes_of(part: PartitionData) -> int:
 
 
 def test_bytes_of_several_partitions_add_up() -> None:
-    """``min_bytes`` is about all partitions together, also about what came to one that had answered already; when the time is up the answer
-    is what there is."""
+    """``min_bytes`` is about all partitions together, also about what came to one that had answered already; when
+    the time is up the answer is what there is."""
     world, caller = quiet(TopicOptions("t", partitions=4, replication_factor=1, min_insync_replicas=1, durability="os"))
     topic_id = key_of(world)[0]
     by_leader: dict[int, list[int]] = {}
@@ -41,7 +41,9 @@ def test_bytes_of_several_partitions_add_up() -> None:
     leader, (first, second) = next((leader, mine) for leader, mine in by_leader.items() if len(mine) == 2)
     caller.ask(leader, produce(topic_id, first))
     size = bytes_of(
-        caller.ask(leader, FetchRequest(0, 1, [FetchTopic(topic_id, [FetchPartition(first, -1, 0)])])).responses[0].partitions[0]
+        caller.ask(leader, FetchRequest(0, 1, [FetchTopic(topic_id, [FetchPartition(first, -1, 0)])]))
+        .responses[0]
+        .partitions[0]
     )
 
     def read(count: float, wait_ms: int = 5000, *, limit: int = 1 << 20) -> FetchRequest:
@@ -64,11 +66,14 @@ def test_bytes_of_several_partitions_add_up() -> None:
     before = world.clock.monotonic_ns()
     assert sizes(caller.ask(leader, read(100, 300))) == {first: 3 * size, second: size}
     assert 300 <= (world.clock.monotonic_ns() - before) / 1e6 < 320
-    assert sizes(caller.ask(leader, read(100, 300, limit=size))) == {first: size, second: size}, "one answer cannot have more"
+    assert sizes(caller.ask(leader, read(100, 300, limit=size))) == {first: size, second: size}, (
+        "one answer cannot have more"
+    )
 
 
 def test_a_follower_answers_who_lets_it() -> None:
-    """Fetches with a rack are answered by followers in sync, below their own high watermark; without one they are told who leads."""
+    """Fetches with a rack are answered by followers in sync, below their own high watermark; without one they are
+    told who leads."""
     world, caller = quiet()
     leader = partition(world).leader
     other = next(one for one in world.machines if one != leader)
@@ -86,7 +91,8 @@ def test_a_follower_answers_who_lets_it() -> None:
 
 
 def test_deletion_reaches_every_live_node() -> None:
-    """The answer says the low watermark; all copies start there; a node that is down does not hold it up and deletes when it is back."""
+    """The answer says the low watermark; all copies start there; a node that is down does not hold it up and
+    deletes when it is back."""
     world, caller = quiet()
     leader = partition(world).leader
     down = next(one for one in world.machines if one != leader)
@@ -129,9 +135,12 @@ def test_any_node_gets_a_producer_its_id() -> None:
 
 
 def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs() -> None:
-    """Two followers lag by different amounts when their leader dies alone in the set: the one that has more leads, the loss is stated, and
-    the old leader, when it is back, states exactly what it gives up. No safety rule counts as broken."""
-    config = type(QUICK)(replica_lag_time_max_ms=300, replica_fetch_wait_max_ms=100, heartbeat_interval_ms=100, session_timeout_ms=600)
+    """Two followers lag by different amounts when their leader dies alone in the set: the one that has more leads,
+    the loss is stated, and the old leader, when it is back, states exactly what it gives up. No safety rule counts
+    as broken."""
+    config = type(QUICK)(
+        replica_lag_time_max_ms=300, replica_fetch_wait_max_ms=100, heartbeat_interval_ms=100, session_timeout_ms=600
+    )
     world, caller = quiet(TopicOptions("t", min_insync_replicas=1, durability="os"), config=config)
     topic_id = key_of(world)[0]
     leader = partition(world).leader
@@ -151,7 +160,10 @@ def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs
     answer = caller.ask("controller", ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])]))
     (part,) = answer.replica_election_results[0].partition_result
     assert part.error_code == 0
-    assert part.error_message == f"node {near} leads in epoch {partition(world).leader_epoch}; all records from offset 2 on are lost"
+    assert (
+        part.error_message
+        == f"node {near} leads in epoch {partition(world).leader_epoch}; all records from offset 2 on are lost"
+    )
     assert partition(world).leader == near
     world.start(leader)
     until(world, in_sync(world, 1, 2, 3), "everybody follows")
@@ -163,8 +175,8 @@ def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs
 
 
 def test_how_far_a_copy_reaches_is_told_though_an_older_heartbeat_is_answered() -> None:
-    """The answer to one that was sent before the partition lost its leader comes with that news, in one turn of the node: what it did not
-    tell is told in the next, or an unclean election would not know of the best log."""
+    """The answer to one that was sent before the partition lost its leader comes with that news, in one turn of the
+    node: what it did not tell is told in the next, or an unclean election would not know of the best log."""
     world, caller = quiet(TopicOptions("t", min_insync_replicas=1, durability="os"))
     leader = partition(world).leader
     near, far = (one for one in world.machines if one != leader)

@@ -11,7 +11,8 @@ SMALL = TopicOptions("t", durability="os", segment_bytes=1024)
 
 
 def test_every_copy_loses_its_old_segments_on_schedule() -> None:
-    """With retention.bytes set each node removes its oldest segments in time, nobody falls out, and appends go on."""
+    """With retention.bytes set each node removes its oldest segments in time, nobody falls out, and appends go
+    on."""
     world = calm(SMALL, config=replace(QUICK, log_retention_check_interval_ms=400))
     until(world, lambda: acknowledged(world) > 10, "records")
     until(world, lambda: log_of(world, 1).stats().segment_count > 6, "segments")

@@ -30,13 +30,25 @@ class Leader(Desk):
         for number in range(2):
             self.host(number)
 
-    def fetch(self, *partitions: tuple[int, int], session: tuple[int, int] = (0, 0), forget: tuple[int, ...] = (), replica: int = 2) -> int:
+    def fetch(
+        self,
+        *partitions: tuple[int, int],
+        session: tuple[int, int] = (0, 0),
+        forget: tuple[int, ...] = (),
+        replica: int = 2,
+    ) -> int:
         """A request of the follower; its correlation id."""
         self.number += 1
-        topics = [FetchTopic("id", [FetchPartition(number, 3, offset) for number, offset in partitions])] if partitions else []
+        topics = (
+            [FetchTopic("id", [FetchPartition(number, 3, offset) for number, offset in partitions])]
+            if partitions
+            else []
+        )
         forgotten = [ForgottenTopic("id", forget)] if forget else []
         state = ReplicaState(replica, 5)
-        body = FetchRequest(500, 1, topics, state, session_id=session[0], session_epoch=session[1], forgotten_topics_data=forgotten)
+        body = FetchRequest(
+            500, 1, topics, state, session_id=session[0], session_epoch=session[1], forgotten_topics_data=forgotten
+        )
         self.sessions.fetch(Request("node-2", self.number, body), body, state)
         return self.number
 
@@ -52,7 +64,9 @@ class Leader(Desk):
     def says(self, number: int) -> None:
         """The replica of a partition answers the question it keeps."""
         question = self.question(number)
-        self.replicas[number].answer = lambda event: [Reply(question.source, question.correlation_id, PartitionData(number))]
+        self.replicas[number].answer = lambda event: [
+            Reply(question.source, question.correlation_id, PartitionData(number))
+        ]
         self.effects.run(self.hosted["id", number], question)
         self.replicas[number].answer = lambda event: []
         self.replicas[number].take()
@@ -144,7 +158,11 @@ def test_wrong_sessions() -> None:
     desk.fetch(session=(session, 5))
     desk.fetch(session=(session, 1), replica=3)
     codes = [body.error_code for _, body in desk.flushed()]
-    assert codes == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
+    assert codes == [
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ]
     desk.fetch((0, 9), session=(session, 1))
     desk.says(0)
     ((_, body),) = desk.flushed()
@@ -183,7 +201,9 @@ def test_unknown_and_forgotten_partitions() -> None:
     desk = Leader()
     desk.fetch((0, 0), (1, 0), (9, 0))
     ((_, body),) = desk.flushed()
-    assert [(one.partition_index, one.error_code) for one in body.responses[0].partitions] == [(9, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert [(one.partition_index, one.error_code) for one in body.responses[0].partitions] == [
+        (9, ErrorCode.UNKNOWN_TOPIC_ID)
+    ]
     question = desk.question(1)
     desk.fetch(session=(body.session_id, 1), forget=(1,))
     desk.replicas[1].answer = lambda event: [Reply(question.source, question.correlation_id, PartitionData(1))]

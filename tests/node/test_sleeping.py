@@ -1,4 +1,5 @@
-"""Logs that nobody uses are not open: nodes start without opening them, lead and follow with them, and open one when it is used."""
+"""Logs that nobody uses are not open: nodes start without opening them, lead and follow with them, and open one
+when it is used."""
 
 from __future__ import annotations
 
@@ -106,20 +107,24 @@ def restart_all(world: World) -> None:
 
 
 def test_new_partitions_are_led_and_followed_asleep() -> None:
-    """None of them is open until the first record comes; then that one is, on each of its nodes, with the right epoch."""
+    """None of them is open until the first record comes; then that one is, on each of its nodes, with the right
+    epoch."""
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
     assert open_everywhere(world) == []
     assert append(world, caller, 2) == 0
     world.run_for(200)
     assert [opened(world, node_id) for node_id in (1, 2, 3)] == [[TopicPartition("t", 2)]] * 3
-    assert {(log.end_offset, log.epochs.latest) for log in (_log(world, node_id, 2) for node_id in (1, 2, 3))} == {(2, 0)}
+    assert {(log.end_offset, log.epochs.latest) for log in (_log(world, node_id, 2) for node_id in (1, 2, 3))} == {
+        (2, 0)
+    }
     assert read(world, caller, 2) == 2
     assert append(world, caller, 2) == 2
 
 
 @pytest.mark.parametrize("topic", [OS, SYNC], ids=["os", "sync"])
 def test_a_clean_restart_opens_no_log(topic: TopicOptions) -> None:
-    """Of one node, and of all: elected, followed and in sync again, and no log was opened; what is read and appended then is right."""
+    """Of one node, and of all: elected, followed and in sync again, and no log was opened; what is read and
+    appended then is right."""
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability=topic.durability))
     for number in range(PARTITIONS):
         assert append(world, caller, number) == 0
@@ -130,7 +135,9 @@ def test_a_clean_restart_opens_no_log(topic: TopicOptions) -> None:
     assert opened(world, 1) == []
     epochs = [one.leader_epoch for one in world.image.topics[key_of(world)[0]].partitions.values()]
     restart_all(world)
-    assert all(one.leader_epoch > epochs[number] for number, one in world.image.topics[key_of(world)[0]].partitions.items())
+    assert all(
+        one.leader_epoch > epochs[number] for number, one in world.image.topics[key_of(world)[0]].partitions.items()
+    )
     assert read(world, caller, 3) == 2
     assert append(world, caller, 4) == 2
     world.run_for(300)
@@ -157,7 +164,8 @@ def test_a_killed_node_opens_and_checks_everything() -> None:
 
 
 def test_a_log_that_sleeps_is_cut_where_it_parts_from_its_leaders() -> None:
-    """A leader that nobody followed any more stops in order, with records that the next one never had: it comes back, and they go."""
+    """A leader that nobody followed any more stops in order, with records that the next one never had: it comes
+    back, and they go."""
     world, caller = drowsy(TopicOptions("t", durability="os", acks=1))
     assert append(world, caller) == 0
     settled(world)
@@ -191,8 +199,9 @@ def damage(world: World, node_id: int) -> None:
 
 
 def test_a_follower_whose_copy_does_not_open_goes_alone() -> None:
-    """The node and its other partitions go on; the copy leaves the set, is kept beside, and is fetched anew. The partition has a new epoch
-    then: what waited for that copy may be there, this client hears, and sends it again."""
+    """The node and its other partitions go on; the copy leaves the set, is kept beside, and is fetched anew. The
+    partition has a new epoch then: what waited for that copy may be there, this client hears, and sends it
+    again."""
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
     append(world, caller)
     settled(world)
@@ -208,15 +217,19 @@ def test_a_follower_whose_copy_does_not_open_goes_alone() -> None:
     assert node_of(world, victim).offline is None
     for number in range(1, PARTITIONS):
         assert append(world, caller, number) == 0
-    until(world, lambda: any(name.endswith("-stray") for name in world.machines[victim].disk.list(f"node-{victim}")), "set aside")
+    until(
+        world,
+        lambda: any(name.endswith("-stray") for name in world.machines[victim].disk.list(f"node-{victim}")),
+        "set aside",
+    )
     settled(world)
     assert not root.damaged
     assert log_of(world, victim).end_offset == 6
 
 
 def test_a_follower_behind_whose_copy_does_not_open() -> None:
-    """It is out of the set already when that shows, and no news of the partition would come any more: the copy is kept beside at once,
-    and fetched anew."""
+    """It is out of the set already when that shows, and no news of the partition would come any more: the copy is
+    kept beside at once, and fetched anew."""
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
     append(world, caller)
     settled(world)
@@ -257,7 +270,8 @@ def test_a_leader_whose_copy_does_not_open_gives_its_place_away() -> None:
 
 @pytest.mark.parametrize("alone", [False, True], ids=["others", "alone"])
 def test_a_follower_whose_copy_did_not_open_for_a_reader(alone: bool) -> None:
-    """The controller hears that the copy counts no more, and gives the partition to somebody who has it; who alone has a copy keeps it."""
+    """The controller hears that the copy counts no more, and gives the partition to somebody who has it; who alone
+    has a copy keeps it."""
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
     append(world, caller)
     settled(world)
@@ -352,7 +366,13 @@ def test_a_follower_without_a_descriptor_to_wake_with() -> None:
     settled(world)
     assert opened(world, victim) == []
     starve(world, victim)
-    assert caller.ask(partition(world).leader, produce(key_of(world)[0], 0, acks=1)).responses[0].partition_responses[0].error_code == 0
+    assert (
+        caller.ask(partition(world).leader, produce(key_of(world)[0], 0, acks=1))
+        .responses[0]
+        .partition_responses[0]
+        .error_code
+        == 0
+    )
     world.run_for(3000)
     unharmed(world, victim)
     assert opened(world, victim) == []

@@ -1,4 +1,5 @@
-"""The slow, obvious twin of the compiled core: batches, indexes and the segment scan, in plain Python from the format's description.
+"""The slow, obvious twin of the compiled core: batches, indexes and the segment scan, in plain Python from the
+format's description.
 
 Nothing here is shared with the code under test. Wrong bytes raise :class:`Wrong`.
 """
@@ -150,16 +151,22 @@ def encode_header(batch: Batch, payload: bytes) -> bytes:
         batch.record_count,
     )
     covered = struct.pack(">hiqqqhii", *fields) + payload
-    return struct.pack(">qiibI", batch.base_offset, 49 + len(payload), batch.leader_epoch, 2, crc32c_table(covered)) + covered
+    return (
+        struct.pack(">qiibI", batch.base_offset, 49 + len(payload), batch.leader_epoch, 2, crc32c_table(covered))
+        + covered
+    )
 
 
 def encode(batch: Batch) -> bytes:
-    """A whole uncompressed batch as a builder makes it; counts, deltas and timestamps of ``batch`` are taken from its records."""
+    """A whole uncompressed batch as a builder makes it; counts, deltas and timestamps of ``batch`` are taken from
+    its records."""
     batch.record_count = len(batch.records)
     batch.last_offset_delta = batch.records[-1].offset - batch.base_offset
     batch.base_timestamp = batch.records[0].timestamp
     batch.max_timestamp = max(record.timestamp for record in batch.records)
-    return encode_header(batch, b"".join(encode_record(r, batch.base_offset, batch.base_timestamp) for r in batch.records))
+    return encode_header(
+        batch, b"".join(encode_record(r, batch.base_offset, batch.base_timestamp) for r in batch.records)
+    )
 
 
 def decode_header(data: bytes) -> tuple[Batch, int]:
@@ -346,7 +353,9 @@ def scan(data: bytes, base_offset: int, interval: int) -> Scan:
     return Scan(position, problem, next_offset, max_timestamp, epochs, offsets.data(), times.data())
 
 
-def check_in_segment(data: bytes, batch: Batch, size: int, base_offset: int, next_offset: int, epochs: Sequence[tuple[int, int]]) -> None:
+def check_in_segment(
+    data: bytes, batch: Batch, size: int, base_offset: int, next_offset: int, epochs: Sequence[tuple[int, int]]
+) -> None:
     """Raise :class:`Wrong` unless the batch is whole and may follow what came before."""
     if len(data) < size:
         raise Wrong("cut")

@@ -1,4 +1,5 @@
-"""The slow twin of the leader epoch cache: a list, searched from one end to the other. Rules as Kafka's class has them."""
+"""The slow twin of the leader epoch cache: a list, searched from one end to the other. Rules as Kafka's class has
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a leader may call committed, in the plainest words: the slow twin of ``Leader.high_watermark_candidate`` (2.5 of the rules).
+"""What a leader may call committed, in the plainest words: the slow twin of ``Leader.high_watermark_candidate``
+(2.5 of the rules).
 
 It keeps every fetch it ever saw and works everything out again from the beginning.
 """
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Seen:
-    """One fetch of one follower: when, from which offset, the leader's log end then, and the broker epoch it named."""
+    """One fetch of one follower: when, from which offset, the leader's log end then, and the broker epoch it
+    named."""
 
     at: int
     offset: int
@@ -48,7 +50,8 @@ class PlainLeader:
         return self.history[follower][-1].offset if self.history.get(follower) else -1
 
     def last_caught_up(self, follower: int) -> float:
-        """The latest moment at which it had reached the leader's end of that moment or of its previous fetch, or was waiting there."""
+        """The latest moment at which it had reached the leader's end of that moment or of its previous fetch, or
+        was waiting there."""
         latest = float(self.began) if follower in self._isr_at_start else float("-inf")
         latest = max(latest, self.waited.get(follower, latest))
         previous: Seen | None = None

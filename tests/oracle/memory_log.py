@@ -1,7 +1,7 @@
 """The slow, obvious twin of ``pyreplog.log.Log``: batches in a list, nothing on a disk.
 
-It has the part of the log's interface that a replica uses, so the replica's tests run over both. Every rule is the plainest form of what
-``docs/internals/durability.md`` and ``docs/internals/replication.md`` say.
+It has the part of the log's interface that a replica uses, so the replica's tests run over both. Every rule is the
+plainest form of what ``docs/internals/durability.md`` and ``docs/internals/replication.md`` say.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ class MemoryEpochs:
         self.entries = [e for e in self.entries if e.start_offset < offset]
 
     def truncate_from_start(self, offset: int) -> None:
-        kept = [e for i, e in enumerate(self.entries) if i + 1 == len(self.entries) or self.entries[i + 1].start_offset > offset]
+        kept = [
+            e
+            for i, e in enumerate(self.entries)
+            if i + 1 == len(self.entries) or self.entries[i + 1].start_offset > offset
+        ]
         if kept and kept[0].start_offset < offset:
             kept[0] = EpochEntry(kept[0].epoch, offset)
         self.entries = kept
@@ -122,7 +126,9 @@ class MemoryLog:
 
     has_unsynced_segment = False  # it has none
 
-    def __init__(self, config: LogConfig | None = None, *, topic: str = "t", partition: int = 0, topic_id: str = "T" * 22) -> None:
+    def __init__(
+        self, config: LogConfig | None = None, *, topic: str = "t", partition: int = 0, topic_id: str = "T" * 22
+    ) -> None:
         self.config = config or LogConfig()
         self.topic_partition = TopicPartition(topic, partition)
         self.topic_id = topic_id

@@ -1,9 +1,11 @@
-"""A file system on a disk that notes every write and every flush, and the states in which power loss may leave that disk.
+"""A file system on a disk that notes every write and every flush, and the states in which power loss may leave that
+disk.
 
-nbdkit's Python plugin (``nbdkit_log.py``) keeps the disk and its log, nbdfuse shows it as a file, a loop device makes a block device of
-that. What was written before a flush is there after power loss; of what came since then any part is, sector by sector. So, other than
-with a cut of the power (:mod:`tests.power.rig`), one life gives any number of states, and writes of one flush survive in any order.
-Method: CrashMonkey (Mohan et al., OSDI 2018), in user space.
+nbdkit's Python plugin (``nbdkit_log.py``) keeps the disk and its log, nbdfuse shows it as a file, a loop device
+makes a block device of that. What was written before a flush is there after power loss; of what came since then any
+part is, sector by sector. So, other than with a cut of the power (:mod:`tests.power.rig`), one life gives any
+number of states, and writes of one flush survive in any order. Method: CrashMonkey (Mohan et al., OSDI 2018), in
+user space.
 """
 
 from __future__ import annotations
@@ -40,14 +42,17 @@ class Entry(NamedTuple):
 
 
 class Recording(Rig):
-    """A file system of ``kind`` at ``place``, whose disk is recorded. Use as a context manager: everything is taken down at its end.
+    """A file system of ``kind`` at ``place``, whose disk is recorded. Use as a context manager: everything is taken
+    down at its end.
 
     Raises :class:`Unavailable` where this machine cannot have it.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._folder = Path(tempfile.mkdtemp(prefix="replog-blocks-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="replog-blocks-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        )
         self.place = self._folder / "mnt"
         self._image, self._base, self._log = self._folder / "image", self._folder / "base", self._folder / "log"
         self._device = ""
@@ -85,7 +90,8 @@ class Recording(Rig):
             self._device = ""
 
     def record(self, life: Callable[[Callable[[str], None]], None]) -> list[Entry]:
-        """Run ``life`` on a fresh file system; what reached its disk and what it told, in the order in which it happened."""
+        """Run ``life`` on a fresh file system; what reached its disk and what it told, in the order in which it
+        happened."""
         run("cp", "--sparse=always", str(self._base), str(self._image))
         self._log.write_bytes(b"")
         socket, shown = self._folder / "socket", self._folder / "shown"
@@ -105,8 +111,9 @@ class Recording(Rig):
         return list(_entries(self._log.read_bytes()))
 
     def after(self, entries: list[Entry], end: int, chance: Random, *, fate: str) -> None:
-        """Mount the disk as power loss after the first ``end`` entries may leave it. ``fate``: what becomes of the writes since the last
-        flush: ``none`` or ``all`` of them are there, or each ``some``: whole, not, or in some sectors."""
+        """Mount the disk as power loss after the first ``end`` entries may leave it. ``fate``: what becomes of the
+        writes since the last flush: ``none`` or ``all`` of them are there, or each ``some``: whole, not, or in some
+        sectors."""
         run("cp", "--sparse=always", str(self._base), str(self._image))
         flushed = max((number for number, entry in enumerate(entries[:end]) if entry.kind == FLUSHED), default=0)
         descriptor = os.open(self._image, os.O_RDWR)

@@ -27,7 +27,8 @@ _LIBC: Final = ctypes.CDLL(None)
 
 
 class RecordedDisk(KillingDisk):
-    """``disk``; at some of its calls the system writes some pages below ``place`` back by itself. ``planted``: it syncs no log file."""
+    """``disk``; at some of its calls the system writes some pages below ``place`` back by itself. ``planted``: it
+    syncs no log file."""
 
     def __init__(self, disk: Disk, place: Path, chance: Random, *, planted: bool) -> None:
         super().__init__(disk, 0)
@@ -67,7 +68,8 @@ def recorded(disk: Recording, durability: str, chance: Random, *, planted: bool)
 
 
 def look(disk: Recording, entries: list[Entry], durability: str, end: int, chance: Random, fate: str) -> None:
-    """AssertionError where power loss after ``end`` entries loses what was promised by then, or shows what was never tried."""
+    """AssertionError where power loss after ``end`` entries loses what was promised by then, or shows what was
+    never tried."""
     what = f"{disk.kind}, {durability}, after {end} entries, {fate} of the writes since the last flush"
     known = Told()
     known.take(told(entries, end))
@@ -82,11 +84,13 @@ def look(disk: Recording, entries: list[Entry], durability: str, end: int, chanc
 
 
 def points(entries: list[Entry], count: int, chance: Random) -> list[int]:
-    """Where to lose power: within the life (not while the file system is mounted), just before and after something was told or flushed,
-    and anywhere."""
+    """Where to lose power: within the life (not while the file system is mounted), just before and after something
+    was told or flushed, and anywhere."""
     first = next(number for number, entry in enumerate(entries) if entry.kind == TOLD)
     last = max(number for number, entry in enumerate(entries) if entry.kind == TOLD) + 1
-    near = [number + more for number, entry in enumerate(entries[:last]) for more in (0, 1) if entry.kind in (TOLD, FLUSHED)]
+    near = [
+        number + more for number, entry in enumerate(entries[:last]) for more in (0, 1) if entry.kind in (TOLD, FLUSHED)
+    ]
     near = [number for number in near if number >= first]
     return [chance.choice(near) if chance.random() < 0.7 else chance.randint(first, last) for _ in range(count)]
 
@@ -109,7 +113,14 @@ def main() -> int:
                     flushes += sum(entry.kind == FLUSHED for entry in entries)
                     blocks += len(entries)
                     for end in points(entries, (arguments.states + 1) // 2, chance):
-                        look(disk, entries, durability, end, chance, chance.choice(("none", "all", "some", "some", "some")))
+                        look(
+                            disk,
+                            entries,
+                            durability,
+                            end,
+                            chance,
+                            chance.choice(("none", "all", "some", "some", "some")),
+                        )
                         states += 1
         except Unavailable as error:
             print(f"block logs on {kind}: SKIPPED FAULT RIG: {error}", flush=True)

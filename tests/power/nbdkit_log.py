@@ -1,4 +1,5 @@
-"""A plugin of nbdkit, run in a Python of its own: a disk in the file ``img=`` that notes each write and each flush in ``log=``."""
+"""A plugin of nbdkit, run in a Python of its own: a disk in the file ``img=`` that notes each write and each flush
+in ``log=``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A file system of its own on a loop device, whose power can be cut: everything that is not on stable storage is gone.
+"""A file system of its own on a loop device, whose power can be cut: everything that is not on stable storage is
+gone.
 
-``EXT4_IOC_SHUTDOWN``, which XFS has too, without flushing the journal: what xfstests uses. The kernel forgets what was not yet durable,
-and refuses everything until the file system is mounted again, when it replays its journal. Needs root, loop devices and mkfs.
+``EXT4_IOC_SHUTDOWN``, which XFS has too, without flushing the journal: what xfstests uses. The kernel forgets what
+was not yet durable, and refuses everything until the file system is mounted again, when it replays its journal.
+Needs root, loop devices and mkfs.
 """
 
 from __future__ import annotations
@@ -72,12 +74,15 @@ class Rig(abc.ABC):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._take_down()
 
 
 class Power(Rig):
-    """A mounted file system of ``kind`` at ``place``. Use as a context manager: everything is taken down at its end.
+    """A mounted file system of ``kind`` at ``place``. Use as a context manager: everything is taken down at its
+    end.
 
     Raises :class:`Unavailable` where this machine cannot have it.
     """
@@ -85,7 +90,9 @@ class Power(Rig):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.cuts = 0
-        self._folder = Path(tempfile.mkdtemp(prefix="replog-power-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="replog-power-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        )
         self.place = self._folder / "mnt"
         self._device = ""
         self._mounted = False
@@ -128,8 +135,8 @@ class Power(Rig):
             os.close(descriptor)
 
     def write_back(self, chance: Random) -> None:
-        """Some of what waits reaches the disk before its time, as when the kernel writes by itself: whole files with all names, or
-        pages without."""
+        """Some of what waits reaches the disk before its time, as when the kernel writes by itself: whole files
+        with all names, or pages without."""
         for path in sorted(path for path in self.place.rglob("*") if path.is_file()):
             if chance.random() < 0.5:
                 continue

@@ -1,7 +1,8 @@
-"""Cut the power of real file systems at the I/O calls of a log, mount them again and look: ``python -m tests.power.run --share 10``.
+"""Cut the power of real file systems at the I/O calls of a log, mount them again and look:
+``python -m tests.power.run --share 10``.
 
-The life, and what is looked at afterwards, are those of :mod:`tests.kills`. What was only in the page cache is gone, so that of an ``os``
-log only what a clean stop had synced is promised.
+The life, and what is looked at afterwards, are those of :mod:`tests.kills`. What was only in the page cache is
+gone, so that of an ``os`` log only what a clean stop had synced is promised.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class UnsyncedFile(KillingFile):
 
 
 class CuttingDisk(KillingDisk):
-    """``disk``, at whose call number ``at`` the power of ``power`` is cut, after a part by ``chance`` of what waited was written back.
-    ``planted``: it does not sync log files."""
+    """``disk``, at whose call number ``at`` the power of ``power`` is cut, after a part by ``chance`` of what
+    waited was written back. ``planted``: it does not sync log files."""
 
     def __init__(self, disk: Disk, at: int, power: Power, chance: Random, *, halves: bool, planted: bool) -> None:
         super().__init__(disk, at, halves=halves)
@@ -69,7 +70,8 @@ class CuttingDisk(KillingDisk):
 
 
 def cut_at(power: Power, durability: str, at: int, chance: Random, *, planted: bool = False) -> int:
-    """One life whose power goes at call ``at``, sometimes a second one at a call of its recovery; how many cuts that were.
+    """One life whose power goes at call ``at``, sometimes a second one at a call of its recovery; how many cuts
+    that were.
 
     AssertionError where something is lost or wrong.
     """
@@ -100,7 +102,8 @@ def cut_at(power: Power, durability: str, at: int, chance: Random, *, planted: b
 
 
 def main() -> int:
-    """Cut at every call, or at a share of them, on each kind of file system that there is; one line for each with the counts."""
+    """Cut at every call, or at a share of them, on each kind of file system that there is; one line for each with
+    the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=int, default=1, help="every n-th call by chance")
     parser.add_argument("--seed", type=int, default=0)
@@ -119,7 +122,9 @@ def main() -> int:
                     points = list(range(1, calls + 1))
                     chance.shuffle(points)
                     for at in points[: max(len(points) // arguments.share, 1)]:
-                        if arguments.seconds and time.monotonic() - started > arguments.seconds * (1 if durability == "os" else 0.6):
+                        if arguments.seconds and time.monotonic() - started > arguments.seconds * (
+                            1 if durability == "os" else 0.6
+                        ):
                             break
                         cuts += cut_at(power, durability, at, chance, planted=arguments.planted)
                         power.empty()

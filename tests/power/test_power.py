@@ -1,5 +1,5 @@
-"""Real power cuts on real file systems, where the machine lets us: what was acknowledged is there, and nothing else. All in the soak
-(``make soak-power``)."""
+"""Real power cuts on real file systems, where the machine lets us: what was acknowledged is there, and nothing
+else. All in the soak (``make soak-power``)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_every_call(kind: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_of_recorded_blocks(kind: str) -> None:
-    """What power loss may leave of the blocks that a life wrote, whichever of them reached the disk since the last flush."""
+    """What power loss may leave of the blocks that a life wrote, whichever of them reached the disk since the last
+    flush."""
     done = run("--kinds", kind, loop="tests.power.blocks_run")
     print(done.stdout)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""Memory that ends where a page ends, with a page behind it that nobody may read: one byte too far is a crash, not luck."""
+"""Memory that ends where a page ends, with a page behind it that nobody may read: one byte too far is a crash, not
+luck."""
 
 from __future__ import annotations
 

@@ -80,7 +80,9 @@ def test_control_and_empty_batches_hold_nothing_for_readers() -> None:
 @pytest.mark.parametrize("codec", range(5), ids=CODEC_NAMES)
 def test_recompression_changes_the_codec_alone(codec: int, target: int) -> None:
     """The same records and header fields, in another codec, with a checksum that holds."""
-    before = RecordBatch(make(20, codec, producer_id=9, producer_epoch=1, base_sequence=4, leader_epoch=3, base_offset=77))
+    before = RecordBatch(
+        make(20, codec, producer_id=9, producer_epoch=1, base_sequence=4, leader_epoch=3, base_offset=77)
+    )
     after = RecordBatch(recompress(before, target))
     after.check_crc()
     assert after.codec == target

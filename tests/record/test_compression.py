@@ -91,7 +91,8 @@ def test_framings_are_kafkas() -> None:
 
 
 def test_other_clients_framings_are_read() -> None:
-    """Raw snappy, concatenated xerial streams, lz4 with sizes and checksums, zstd with a content size, several gzip members."""
+    """Raw snappy, concatenated xerial streams, lz4 with sizes and checksums, zstd with a content size, several gzip
+    members."""
     data = bytes(range(256)) * 700
     half = len(data) // 2
     snappy, lz4, zstd, gz = (CODEC_NUMBERS[name] for name in ("snappy", "lz4", "zstd", "gzip"))
@@ -104,7 +105,8 @@ def test_other_clients_framings_are_read() -> None:
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 def test_a_bomb_is_refused_before_it_goes_off(codec: int) -> None:
-    """A small stream that would become larger than allowed raises, and not much more than allowed was ever in memory."""
+    """A small stream that would become larger than allowed raises, and not much more than allowed was ever in
+    memory."""
     bomb = compress(codec, bytes(24 << 20))
     tracemalloc.start()
     try:
@@ -122,7 +124,8 @@ def test_a_bomb_is_refused_before_it_goes_off(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 def test_cut_and_flipped_streams_never_fail_otherwise(codec: int) -> None:
-    """Cut at every byte or with any bit flipped: the bytes, other bytes, or CorruptError (the batch's checksum is what decides)."""
+    """Cut at every byte or with any bit flipped: the bytes, other bytes, or CorruptError (the batch's checksum is
+    what decides)."""
     data = b"some text, some text, other text " * 12
     stream = compress(codec, data)
     for size in range(len(stream)):
@@ -156,7 +159,10 @@ def test_unknown_codecs_are_refused(codec: int) -> None:
 
 def test_codecs_that_cannot_be_loaded_are_a_refusal_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No descriptor is left to load them with: a StorageError like any other, and the next trial may succeed."""
-    for error in (OSError(errno.EMFILE, "Too many open files"), ImportError("x.so: cannot open shared object file: Too many open files")):
+    for error in (
+        OSError(errno.EMFILE, "Too many open files"),
+        ImportError("x.so: cannot open shared object file: Too many open files"),
+    ):
 
         def refuse(name: str, *rest: object, error: Exception = error) -> object:
             raise error

@@ -37,7 +37,8 @@ def rebuilt(data: bytes, **changes: int) -> bytes:
 
 
 def test_a1_data() -> None:
-    """Every field, record, null and header of a batch by a transactional producer; the sequence wraps at INT_MAX."""
+    """Every field, record, null and header of a batch by a transactional producer; the sequence wraps at
+    INT_MAX."""
     batch = RecordBatch(vectors.A1_DATA)
     batch.check_crc()
     batch.check_records()
@@ -45,7 +46,12 @@ def test_a1_data() -> None:
     assert (batch.size, batch.leader_epoch, batch.record_count, batch.attributes, batch.codec) == (92, 5, 3, 0x10, 0)
     assert (batch.is_transactional, batch.is_control, batch.delete_horizon_ms) == (True, False, None)
     assert (batch.base_timestamp, batch.max_timestamp) == (1700000000000, 1700000000100)
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence) == (4294967296, 7, INT_MAX, 1)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence) == (
+        4294967296,
+        7,
+        INT_MAX,
+        1,
+    )
     assert batch.timestamp_type is TimestampType.CREATE_TIME
     assert batch.crc == 0xD7D8F280
     assert batch.is_dense()
@@ -60,7 +66,13 @@ def test_a2_nulls() -> None:
     """Nothing set: null key and value, timestamp 0, no producer."""
     batch = RecordBatch(vectors.A2_NULLS)
     batch.check_crc()
-    assert (batch.size, batch.leader_epoch, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (68, -1, -1, -1, -1)
+    assert (batch.size, batch.leader_epoch, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (
+        68,
+        -1,
+        -1,
+        -1,
+        -1,
+    )
     assert batch.last_sequence == -1
     [record] = batch.records()
     assert (record.offset, record.timestamp, record.key, record.value, record.headers) == (0, 0, None, None, ())
@@ -70,7 +82,8 @@ def test_a2_nulls() -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a3_codecs(codec: int) -> None:
-    """A compressed batch names its codec, checks its CRC over the stored bytes, and reads from the decompressed ones."""
+    """A compressed batch names its codec, checks its CRC over the stored bytes, and reads from the decompressed
+    ones."""
     batch = RecordBatch(vectors.A3_BY_CODEC[codec])
     batch.check_crc()
     assert batch.codec == codec
@@ -237,8 +250,12 @@ def test_offset_deltas() -> None:
 )
 def test_the_greatest_timestamp_is_that_of_the_records(base: int, timestamps: list[int], greatest: int) -> None:
     """Whatever the header says; with the log's append time it is the header's."""
-    records = b"".join(oracle.encode_record(oracle.OneRecord(i, time, None, b"v"), 0, base) for i, time in enumerate(timestamps))
-    fields = oracle.Batch(base_timestamp=base, max_timestamp=17, last_offset_delta=len(timestamps) - 1, record_count=len(timestamps))
+    records = b"".join(
+        oracle.encode_record(oracle.OneRecord(i, time, None, b"v"), 0, base) for i, time in enumerate(timestamps)
+    )
+    fields = oracle.Batch(
+        base_timestamp=base, max_timestamp=17, last_offset_delta=len(timestamps) - 1, record_count=len(timestamps)
+    )
     assert RecordBatch(oracle.encode_header(fields, records)).examine() == (True, greatest)
     fields.last_offset_delta += 1
     assert RecordBatch(oracle.encode_header(fields, records)).examine() == (False, greatest)
@@ -249,7 +266,9 @@ def test_the_greatest_timestamp_is_that_of_the_records(base: int, timestamps: li
         RecordBatch(oracle.encode_header(fields, records)).examine()
 
 
-@pytest.mark.parametrize(("base", "delta", "last"), [(0, 0, 0), (INT_MAX, 0, INT_MAX), (INT_MAX, 1, 0), (INT_MAX - 1, 3, 1), (-1, 5, -1)])
+@pytest.mark.parametrize(
+    ("base", "delta", "last"), [(0, 0, 0), (INT_MAX, 0, INT_MAX), (INT_MAX, 1, 0), (INT_MAX - 1, 3, 1), (-1, 5, -1)]
+)
 def test_sequences_wrap(base: int, delta: int, last: int) -> None:
     """INT_MAX is followed by 0; no sequence stays no sequence."""
     assert RecordBatch(rebuilt(vectors.A5_EMPTY, base_sequence=base, last_offset_delta=delta)).last_sequence == last

@@ -1,4 +1,5 @@
-"""BatchBuilder: writes what the twin writes, never more than it may, and never into memory that somebody still looks at."""
+"""BatchBuilder: writes what the twin writes, never more than it may, and never into memory that somebody still
+looks at."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ one_record = st.tuples(payloads, payloads, header_lists, timestamps)
 def twin(rows: list[tuple[bytes | None, bytes | None, oracle.Headers, int]], base_offset: int = 0) -> oracle.Batch:
     """The same records for the twin; rows are (value, key, headers, timestamp)."""
     batch = oracle.Batch(base_offset=base_offset)
-    batch.records = [oracle.OneRecord(base_offset + i, t, key, value, headers) for i, (value, key, headers, t) in enumerate(rows)]
+    batch.records = [
+        oracle.OneRecord(base_offset + i, t, key, value, headers) for i, (value, key, headers, t) in enumerate(rows)
+    ]
     return batch
 
 
@@ -50,7 +53,12 @@ def test_a1_and_a2_are_built() -> None:
     assert builder.append(None, b"", (("h", None), ("", b"")), 1699999999999)
     assert builder.size == len(vectors.A1_DATA)
     built = builder.finish(
-        base_offset=1000, leader_epoch=5, producer_id=4294967296, producer_epoch=7, base_sequence=INT_MAX, transactional=True
+        base_offset=1000,
+        leader_epoch=5,
+        producer_id=4294967296,
+        producer_epoch=7,
+        base_sequence=INT_MAX,
+        transactional=True,
     )
     assert bytes(built) == vectors.A1_DATA
     builder.reset()
@@ -69,12 +77,16 @@ def test_a3_and_a4_are_built() -> None:
     builder.reset()
     [marker] = RecordBatch(vectors.A4_COMMIT).records()
     builder.append(marker.value, marker.key, (), marker.timestamp)
-    built = builder.finish(base_offset=200, leader_epoch=9, producer_id=77, producer_epoch=3, transactional=True, control=True)
+    built = builder.finish(
+        base_offset=200, leader_epoch=9, producer_id=77, producer_epoch=3, transactional=True, control=True
+    )
     assert bytes(built) == vectors.A4_COMMIT
 
 
 @given(st.lists(one_record, min_size=1, max_size=20), st.integers(0, 2**40))
-def test_agrees_with_the_twin(rows: list[tuple[bytes | None, bytes | None, oracle.Headers, int]], base_offset: int) -> None:
+def test_agrees_with_the_twin(
+    rows: list[tuple[bytes | None, bytes | None, oracle.Headers, int]], base_offset: int
+) -> None:
     """Any records become the twin's bytes, one by one or all at once, and read back as they were."""
     one_by_one, at_once = BatchBuilder(), BatchBuilder()
     for row in rows:
@@ -107,13 +119,15 @@ def test_extend_takes_what_fits(values: list[bytes | None], start: int, size_max
         assert bytes(one_by_one.finish()) == bytes(at_once.finish())
 
 
-runs_of_values = st.lists(st.tuples(st.sampled_from([0, 1, 31, 32, 63, 64, 100, 4087, 4088, 8191, 8192]), st.integers(1, 70)), max_size=5)
+runs_of_values = st.lists(
+    st.tuples(st.sampled_from([0, 1, 31, 32, 63, 64, 100, 4087, 4088, 8191, 8192]), st.integers(1, 70)), max_size=5
+)
 
 
 @given(runs_of_values, st.sampled_from([0, 1, -1, 64, 2**40, -NOW - 1]), st.integers(0, 100), st.booleans())
 def test_extend_by_values_alike(runs: list[tuple[int, int]], delta: int, short_by: int, with_gap: bool) -> None:
-    """Values of one size after the other, in whatever runs and however near the end of the memory, become the bytes of ``append`` in a
-    loop."""
+    """Values of one size after the other, in whatever runs and however near the end of the memory, become the bytes
+    of ``append`` in a loop."""
     values: list[bytes | None] = [bytes([i % 251]) * size for size, count in runs for i in range(count)]
     if with_gap and values:
         values.insert(len(values) // 2, None)
@@ -141,7 +155,9 @@ def test_as_many_values_alike_as_offsets_grow_long(size: int) -> None:
     count = 2**20 + 3
     builder = BatchBuilder(2**28)
     assert builder.extend([bytes(size)] * count, None, None, None, NOW, 0) == count
-    bodies = [4 + varint_size(i) + varint_size(size) + size for i in range(count)]  # attributes, timestamp, no key, no headers
+    bodies = [
+        4 + varint_size(i) + varint_size(size) + size for i in range(count)
+    ]  # attributes, timestamp, no key, no headers
     assert builder.size == HEADER_SIZE + sum(varint_size(body) + body for body in bodies)
     batch = RecordBatch(builder.finish())
     assert batch.is_dense()
@@ -149,7 +165,8 @@ def test_as_many_values_alike_as_offsets_grow_long(size: int) -> None:
 
 
 def test_size_limit_is_exact() -> None:
-    """A record that just fits is taken; one byte more is refused and changes nothing; the first is refused like any other."""
+    """A record that just fits is taken; one byte more is refused and changes nothing; the first is refused like any
+    other."""
     exact = BatchBuilder()
     exact.append(bytes(100), b"key", (("h", b"v"),), NOW)
     builder = BatchBuilder(exact.size)
@@ -164,7 +181,8 @@ def test_size_limit_is_exact() -> None:
 
 
 def test_a_record_above_the_target_is_alone() -> None:
-    """Several records stay within ``size_target``, exactly; a first one may have ``size_max``, and nothing follows it."""
+    """Several records stay within ``size_target``, exactly; a first one may have ``size_max``, and nothing follows
+    it."""
     for target in range(150, 230):
         builder = BatchBuilder(1000, target)
         assert builder.extend([bytes(900), b""], None, None, None, NOW, 0) == 1
@@ -198,7 +216,8 @@ def test_grows_over_many_sizes() -> None:
 
 
 def test_takes_any_contiguous_buffer() -> None:
-    """bytearray, memoryview and array serve as values, keys and header values; mutation afterwards changes nothing."""
+    """bytearray, memoryview and array serve as values, keys and header values; mutation afterwards changes
+    nothing."""
     builder = BatchBuilder()
     value = bytearray(b"value")
     numbers = array.array("i", [1, 2])
@@ -274,7 +293,9 @@ LENDING: list[Any] = [
 
 def taken_by_each(data: Any, what: str) -> Iterator[bytes | None]:
     """What becomes of ``data`` as a value, a key or the value of a header, by each way into a batch."""
-    value, key, headers = (data if name == what else other for name, other in (("value", b""), ("key", None), ("header value", None)))
+    value, key, headers = (
+        data if name == what else other for name, other in (("value", b""), ("key", None), ("header value", None))
+    )
     pairs = () if what != "header value" else [("h", headers)]
 
     def one(fill: Callable[[BatchBuilder], object]) -> bytes | None:
@@ -325,8 +346,22 @@ def test_a_null_of_arrow_is_none(what: str) -> None:
         (b"", "text", (), 0, TypeError, r"key.encode\(\)"),
         (7, None, (), 0, TypeError, "not int"),
         (b"", 1.5, (), 0, TypeError, "not float"),
-        (memoryview(bytes(10))[::2], None, (), 0, ValueError, r"a value that is a memoryview lends .*: copy it, .* bytes\(value\)"),
-        (b"", numpy.arange(9)[::2], (), 0, ValueError, r"a key that is a ndarray lends no bytes .*: copy it.* bytes\(key\)"),
+        (
+            memoryview(bytes(10))[::2],
+            None,
+            (),
+            0,
+            ValueError,
+            r"a value that is a memoryview lends .*: copy it, .* bytes\(value\)",
+        ),
+        (
+            b"",
+            numpy.arange(9)[::2],
+            (),
+            0,
+            ValueError,
+            r"a key that is a ndarray lends no bytes .*: copy it.* bytes\(key\)",
+        ),
         (b"", None, [("a", "text")], 0, TypeError, "encode it"),
         (b"", None, [(b"a", b"")], 0, TypeError, "header key is a str, not bytes"),
         (b"", None, [(None, b"")], 0, TypeError, "header key is a str, not NoneType"),
@@ -336,7 +371,14 @@ def test_a_null_of_arrow_is_none(what: str) -> None:
         (b"", None, [5], 0, TypeError, "pairs"),
         (b"", None, {"a": b"b"}, 0, TypeError, "pairs"),
         (b"", None, 5, 0, TypeError, "pairs, not int"),
-        (b"", None, [("a\ud800", b"")], 0, ConfigError, r"header key is text that UTF-8 can hold, and 'a\\ud800' has half of .* pair at 1"),
+        (
+            b"",
+            None,
+            [("a\ud800", b"")],
+            0,
+            ConfigError,
+            r"header key is text that UTF-8 can hold, and 'a\\ud800' has half of .* pair at 1",
+        ),
         (b"", None, (), -2, ValueError, "below -1"),
         (b"", None, (), 2**63, ValueError, "beyond 9999-12-31"),
         (b"", None, (), -(2**63) - 1, ValueError, "does not fit 64 bits"),
@@ -344,7 +386,9 @@ def test_a_null_of_arrow_is_none(what: str) -> None:
         (b"", None, (), 1.5, TypeError, "in ms since 1970, not float"),
     ],
 )
-def test_wrong_records(value: object, key: object, headers: object, timestamp: object, error: type[Exception], text: str) -> None:
+def test_wrong_records(
+    value: object, key: object, headers: object, timestamp: object, error: type[Exception], text: str
+) -> None:
     """A wrong record is refused with words that help, alone or in a list, and leaves the batch as it was."""
     builder = BatchBuilder()
     builder.append(b"first", None, (), NOW)
@@ -373,7 +417,8 @@ def test_extend_undoes_on_error_from_the_start() -> None:
 
 
 def test_extend_arguments() -> None:
-    """Lists of unequal length, a negative start and a bad common timestamp are ValueErrors; tuples serve as lists."""
+    """Lists of unequal length, a negative start and a bad common timestamp are ValueErrors; tuples serve as
+    lists."""
     builder = BatchBuilder()
     for keys, headers, times in (([None], None, None), (None, [()], None), (None, None, [1])):
         with pytest.raises(ValueError, match="for 2 values"):
@@ -454,7 +499,8 @@ class Calling:
 
 
 def test_what_extend_is_given_may_not_call_the_builder() -> None:
-    """Another batch begun half-way would count records of this one, and consist of memory that was never written."""
+    """Another batch begun half-way would count records of this one, and consist of memory that was never
+    written."""
     builder, other = BatchBuilder(), Outcome()
     builder.begin(other, other.timestamps, 100_000)
     calls: list[Callable[[], object]] = [
@@ -481,7 +527,8 @@ def test_what_extend_is_given_may_not_call_the_builder() -> None:
 
 
 def test_a_batch_that_is_finished_while_a_record_comes() -> None:
-    """By the record's own headers: the record is refused, instead of being lost. One that came in between is in the batch, too."""
+    """By the record's own headers: the record is refused, instead of being lost. One that came in between is in the
+    batch, too."""
     builder = BatchBuilder()
     builder.append(b"v", None, (), NOW)
     inside = Calling(lambda: builder.append(b"inside", None, (), NOW))
@@ -493,7 +540,8 @@ def test_a_batch_that_is_finished_while_a_record_comes() -> None:
 
 
 def test_memory_is_reused_when_free_and_only_then() -> None:
-    """A buffer that is still looked at, even by a record, stays as it is; one that nobody looks at is written again."""
+    """A buffer that is still looked at, even by a record, stays as it is; one that nobody looks at is written
+    again."""
     builder = BatchBuilder()
 
     def build(value: bytes) -> memoryview:
@@ -597,7 +645,8 @@ def of(outcome: Outcome, index: int) -> tuple[str, int]:
 
 
 def test_gather() -> None:
-    """Each record gets an Ack of outcome and index; all kinds of values, keys and headers; the clock where asked."""
+    """Each record gets an Ack of outcome and index; all kinds of values, keys and headers; the clock where
+    asked."""
     builder, outcome = BatchBuilder(), Outcome()
     builder.begin(outcome, outcome.timestamps, 10_000)
     assert place(builder.gather(b"a", None, (), None, lambda: 1234)) == of(outcome, 0)
@@ -613,7 +662,8 @@ def test_gather() -> None:
 
 
 def test_each_record_has_the_millisecond_it_was_given_in() -> None:
-    """The clock is not asked for each record, and nobody can tell: hundreds of times a millisecond ends between two of these."""
+    """The clock is not asked for each record, and nobody can tell: hundreds of times a millisecond ends between two
+    of these."""
     builder, outcome = BatchBuilder(), Outcome()
     gathering = Gathering(builder, None, lambda *_: None)
     now_ns, stamps = time.time_ns, outcome.timestamps
@@ -633,7 +683,8 @@ def test_each_record_has_the_millisecond_it_was_given_in() -> None:
 
 
 def test_gathering_takes_the_long_way_where_it_must() -> None:
-    """What the builder takes is gathered by the clock given; what it does not take goes to ``otherwise``, all arguments with it."""
+    """What the builder takes is gathered by the clock given; what it does not take goes to ``otherwise``, all
+    arguments with it."""
     builder, outcome = BatchBuilder(), Outcome()
     long_way: list[tuple[object, ...]] = []
 
@@ -670,7 +721,8 @@ def test_gather_without_a_batch() -> None:
 
 
 def test_gather_until_full() -> None:
-    """No record makes a batch longer than ``size_limit`` bytes, but a first one, up to ``size_max``; one that did not fit left nothing."""
+    """No record makes a batch longer than ``size_limit`` bytes, but a first one, up to ``size_max``; one that did
+    not fit left nothing."""
     builder, outcome = BatchBuilder(1000), Outcome()
     builder.begin(outcome, outcome.timestamps, 200)
     assert builder.gather(bytes(1000), None, (), None) is None
@@ -704,7 +756,8 @@ def test_gather_refuses(value: object, key: object, headers: object, timestamp: 
 
 
 def test_gather_without_memory() -> None:
-    """Whatever allocation fails: a record's Ack, its timestamp and its place in the batch come together, or not at all."""
+    """Whatever allocation fails: a record's Ack, its timestamp and its place in the batch come together, or not at
+    all."""
     memory = pytest.importorskip("_testcapi")
     refused = 0
     for short, nth in product((True, False), range(12)):
@@ -733,7 +786,8 @@ def test_gather_without_memory() -> None:
 
 
 def test_gather_from_many_threads() -> None:
-    """Threads without a lock, beside one that finishes batches under one: every record is where its Ack says, and nowhere else."""
+    """Threads without a lock, beside one that finishes batches under one: every record is where its Ack says, and
+    nowhere else."""
     builder, lock = BatchBuilder(4000), threading.Lock()
     current: list[Outcome] = []
     outcomes: dict[str, Outcome] = {}
@@ -837,7 +891,11 @@ def test_what_is_too_large_is_what_no_builder_takes_alone(rows: list[Any], size_
     refused = [index for index, row in enumerate(rows) if not BatchBuilder(size_max).append(*row)]
     values, keys, headers, stamps = ([row[column] for row in rows] for column in range(4))
     found = find_too_large(
-        values, None if given_ == "values" else keys, headers if given_ == "all" else None, stamps if given_ == "all" else None, size_max
+        values,
+        None if given_ == "values" else keys,
+        headers if given_ == "all" else None,
+        stamps if given_ == "all" else None,
+        size_max,
     )
     assert found == (refused[0] if refused else len(rows))
 

@@ -45,7 +45,9 @@ def test_agrees_with_the_package(data: bytes, value: int) -> None:
     assert crc32c(data, value) == peer.crc32c(data, value)
 
 
-@pytest.mark.parametrize("size", [*range(700), 767, 768, 769, 1023, 1024, 4095, 4096, 5119, 5120, 6143, 6144, 6145, 20_000, 1 << 20])
+@pytest.mark.parametrize(
+    "size", [*range(700), 767, 768, 769, 1023, 1024, 4095, 4096, 5119, 5120, 6143, 6144, 6145, 20_000, 1 << 20]
+)
 def test_every_length(size: int) -> None:
     """No length falls between two paths."""
     data = random.Random(size).randbytes(size)
@@ -54,14 +56,16 @@ def test_every_length(size: int) -> None:
 
 @given(st.binary(max_size=2000), st.integers(0, 2000))
 def test_pieces_make_the_whole(data: bytes, cut: int) -> None:
-    """Continuing from the CRC of a first piece gives that of the whole; a view that starts anywhere counts its own bytes only."""
+    """Continuing from the CRC of a first piece gives that of the whole; a view that starts anywhere counts its own
+    bytes only."""
     view = memoryview(data)
     assert crc32c(view[cut:], crc32c(view[:cut])) == crc32c(data)
     assert crc32c(view[cut:]) == peer.crc32c(data[cut:])
 
 
 def test_refuses_what_has_no_bytes() -> None:
-    """A str and a number are TypeErrors, a strided view is a BufferError, a start that is no uint32 an OverflowError."""
+    """A str and a number are TypeErrors, a strided view is a BufferError, a start that is no uint32 an
+    OverflowError."""
     for wrong in ("text", 5, None):
         with pytest.raises(TypeError):
             crc32c(wrong)  # type: ignore[arg-type]
@@ -102,18 +106,39 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     command = [compiler, "-std=c11", "-O2", "-shared", "-fPIC", str(KERNELS / "crc32c.c"), "-o", str(library)]
     subprocess.run(command, check=True, capture_output=True)
     loaded = ctypes.CDLL(str(library))
-    loaded.crc32c_by.argtypes = [ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int)]
+    loaded.crc32c_by.argtypes = [
+        ctypes.c_int,
+        ctypes.c_uint32,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.POINTER(ctypes.c_int),
+    ]
     loaded.crc32c_by.restype = ctypes.c_uint32
     return loaded
 
 
 def test_all_ways_agree(kernel: ctypes.CDLL) -> None:
-    """Table, instruction, that beside products of 128 and of 256 bits, and folding give the same for every length around their thresholds
-    (what this processor lacks falls back)."""
+    """Table, instruction, that beside products of 128 and of 256 bits, and folding give the same for every length
+    around their thresholds (what this processor lacks falls back)."""
     data = random.Random(1).randbytes(40_000)
     used = ctypes.c_int()
     seen = set()
-    bounds = [12_287, 12_288, 12_289, 16_319, 16_320, 16_321, 16_367, 16_368, 16_369, 17_951, 17_952, 18_351, 18_352, 40_000]
+    bounds = [
+        12_287,
+        12_288,
+        12_289,
+        16_319,
+        16_320,
+        16_321,
+        16_367,
+        16_368,
+        16_369,
+        17_951,
+        17_952,
+        18_351,
+        18_352,
+        40_000,
+    ]
     for size in [*range(1100), *range(1600, 1700), *range(1950, 2050), *range(6100, 6200), *bounds]:
         start = size * 2654435761 % 2**32
         expected = peer.crc32c(data[:size], start)
@@ -134,7 +159,8 @@ def power(exponent: int) -> int:
 
 
 def test_constants_are_the_powers_they_stand_for() -> None:
-    """The multipliers written in the kernel are x^n modulo P: lanes n = 8 * size - 33, folding n = distance + 31 and distance - 33."""
+    """The multipliers written in the kernel are x^n modulo P: lanes n = 8 * size - 33, folding n = distance + 31
+    and distance - 33."""
     source = re.sub(r"\s+", "", (KERNELS / "crc32c.c").read_text())
     for size in (2048, 128):
         assert f"0x{power(8 * size - 33):08x}U,0x{power(16 * size - 33):08x}U);" in source

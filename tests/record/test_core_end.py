@@ -1,4 +1,5 @@
-"""The end of a segment: the one batch that follows is appended as the slow way appends it, and nothing else changes anything."""
+"""The end of a segment: the one batch that follows is appended as the slow way appends it, and nothing else changes
+anything."""
 
 from __future__ import annotations
 
@@ -106,7 +107,10 @@ class End(SegmentEnd):
     def state(self) -> tuple[Any, ...]:
         """All that an append changes."""
         offsets, times = self._indexes.offsets, self._indexes.times
-        entries = [offsets.entry(slot) for slot in range(offsets.count)], [times.entry(slot) for slot in range(times.count)]
+        entries = (
+            [offsets.entry(slot) for slot in range(offsets.count)],
+            [times.entry(slot) for slot in range(times.count)],
+        )
         return (*(getattr(self, name) for name in COUNTERS), entries, bytes(self._file.content))
 
 
@@ -153,14 +157,16 @@ def known(producers: Producers) -> list[tuple[int, int, int, list[SentBatch]]]:
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 4), st.integers(-1, 50), st.integers(0, 200), st.integers(0, 2), st.booleans(), st.booleans()),
+        st.tuples(
+            st.integers(1, 4), st.integers(-1, 50), st.integers(0, 200), st.integers(0, 2), st.booleans(), st.booleans()
+        ),
         min_size=1,
         max_size=12,
     )
 )
 def test_as_the_slow_way(batches: list[tuple[int, int, int, int, bool, bool]]) -> None:
-    """A follower's and a leader's batches, one or several at once, with and without producers, beside ``write``, ``note`` and the
-    table told one by one."""
+    """A follower's and a leader's batches, one or several at once, with and without producers, beside ``write``,
+    ``note`` and the table told one by one."""
     following, leading, slow = End(), End(), End()
     producers = Producers(), Producers(), Producers()
     tails = TailCache(1 << 20), TailCache(1 << 20)
@@ -170,7 +176,9 @@ def test_as_the_slow_way(batches: list[tuple[int, int, int, int, bool, bool]]) -
         if numbered and jump:
             sequence, epoch = 0, epoch + 1
         data = made(count, base, timestamp, size=size, sequence=sequence if numbered else -1, producer_epoch=epoch)
-        own = made(count, 0, timestamp, size=size, epoch=-1, sequence=sequence if numbered else -1, producer_epoch=epoch)
+        own = made(
+            count, 0, timestamp, size=size, epoch=-1, sequence=sequence if numbered else -1, producer_epoch=epoch
+        )
         group.append((base, bytes(data), own))
         batch = RecordBatch(data)
         slow.write((data,), len(data))
@@ -185,7 +193,9 @@ def test_as_the_slow_way(batches: list[tuple[int, int, int, int, bool, bool]]) -
         assert following.append_next(whole, group[0][0], 3, tails[0], producers[0]) == sum(map(len, whole))
         while group:
             start, one, own = group[0]
-            places = leading.append_own([(own, True) for _, _, own in group], start, 3, 1 << 20, tails[1], producers[1], never)
+            places = leading.append_own(
+                [(own, True) for _, _, own in group], start, 3, 1 << 20, tails[1], producers[1], never
+            )
             for (_, one, own), place in zip(group, places, strict=False):
                 batch = RecordBatch(one)
                 assert own == one
@@ -207,7 +217,9 @@ def test_as_the_slow_way(batches: list[tuple[int, int, int, int, bool, bool]]) -
 
 def three(sequence: int, base: int = 7) -> list[bytearray]:
     """Batches that follow one another, as they lie in a log."""
-    return [made(2, base + 2 * number, 1000, sequence=sequence + 2 * number if sequence >= 0 else -1) for number in range(3)]
+    return [
+        made(2, base + 2 * number, 1000, sequence=sequence + 2 * number if sequence >= 0 else -1) for number in range(3)
+    ]
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
@@ -242,12 +254,18 @@ def test_a_leader_takes_those_before_the_first_that_is_not_in_order() -> None:
     """What is behind them is left as it is, and nobody is asked about it."""
     numbered = [made(2, 0, 1000, sequence=sequence) for sequence in (5, 7, 10)]
     full, early = made(2, 0, 1000, size=400), made(1, 0, 1, sequence=5)
-    limits: list[dict[str, int]] = [{"size_max": len(numbered[0]) * 3}, {"roll_offset": 12}, {"entries_left": 2}, {"roll_timestamp": 1001}]
+    limits: list[dict[str, int]] = [
+        {"size_max": len(numbered[0]) * 3},
+        {"roll_offset": 12},
+        {"entries_left": 2},
+        {"roll_timestamp": 1001},
+    ]
     cases: list[tuple[list[bytes | bytearray], dict[str, int]]]
     cases = [([*numbered], {}), ([*numbered[:2], early], {}), ([*numbered[:2], full], limits[0])]
     cases += [([*numbered[:2], made(2, 0, 1001)], limit) for limit in limits[1:]]
     cases += [
-        ([*numbered[:2], other], {}) for other in (bytes(full), full + b"x", full[:-1], b"", made(1, 0, 1, sequence=9, producer_epoch=1))
+        ([*numbered[:2], other], {})
+        for other in (bytes(full), full + b"x", full[:-1], b"", made(1, 0, 1, sequence=9, producer_epoch=1))
     ]
     for batches, limit in cases:
         end, producers, tail = End(base_offset=7), Producers(), TailCache(1 << 20)
@@ -309,7 +327,8 @@ def test_a_refused_group_is_as_it_came() -> None:
 
 
 def test_a_group_that_is_counted_in_part() -> None:
-    """Interrupted after its first batch was: the segment ends there, and cuts off what is behind it before the next write."""
+    """Interrupted after its first batch was: the segment ends there, and cuts off what is behind it before the next
+    write."""
 
     class Interrupted:
         """Indexes that are struck by Ctrl-C."""
@@ -331,7 +350,8 @@ def test_a_group_that_is_counted_in_part() -> None:
 
 @pytest.mark.parametrize("sequence", [-1, 5])
 def test_nothing_wrong_is_taken(sequence: int) -> None:
-    """A batch cut at every byte, or with any bit flipped, is refused or left alone, and the segment is as it was; never read past."""
+    """A batch cut at every byte, or with any bit flipped, is refused or left alone, and the segment is as it was;
+    never read past."""
     data = made(2, 7, 1000, sequence=sequence)
     end, producers, tail = End(base_offset=7), Producers(), TailCache(1 << 20)
     before = end.state
@@ -356,11 +376,17 @@ def test_nothing_wrong_is_taken(sequence: int) -> None:
 
 
 def test_what_is_left_to_the_caller() -> None:
-    """Another offset or epoch, a full segment, two batches at once, one that cannot be written into, a sequence that does not go on."""
+    """Another offset or epoch, a full segment, two batches at once, one that cannot be written into, a sequence
+    that does not go on."""
     tail, producers = TailCache(1 << 20), Producers()
     data = made(2, 7, 1000)
     size = len(data)
-    limits: list[dict[str, int]] = [{"size_max": size - 1}, {"roll_offset": 8}, {"entries_left": 0}, {"roll_timestamp": 1000}]
+    limits: list[dict[str, int]] = [
+        {"size_max": size - 1},
+        {"roll_offset": 8},
+        {"entries_left": 0},
+        {"roll_timestamp": 1000},
+    ]
     for limit in limits:
         end = End(base_offset=7)
         for name, value in limit.items():
@@ -434,7 +460,8 @@ def test_the_checksum_of_a_large_batch() -> None:
 
 
 def test_numbers_that_go_round() -> None:
-    """Behind sequence 2**31 - 1 comes 0, and a batch may bear a producer and no sequence: as the table has it when it is told."""
+    """Behind sequence 2**31 - 1 comes 0, and a batch may bear a producer and no sequence: as the table has it when
+    it is told."""
     end, slow = End(), End()
     producers, told = Producers(), Producers()
     for base, sequence in ((0, 2**31 - 4), (2, 2**31 - 2), (5, -1)):
@@ -512,7 +539,8 @@ def test_what_a_producer_sent() -> None:
 
 @pytest.mark.parametrize("shares", [False, True])
 def test_what_finds_no_memory_is_not_kept(shares: bool) -> None:
-    """Whatever allocation fails: bytes that were not taken are their owner's again, who fills them anew, so nothing of them is kept."""
+    """Whatever allocation fails: bytes that were not taken are their owner's again, who fills them anew, so nothing
+    of them is kept."""
     memory = pytest.importorskip("_testcapi")
     refused = 0
     for nth in range(8):

@@ -1,4 +1,5 @@
-"""Every parser, on bytes cut anywhere, flipped anywhere or made up: the answer is the twin's, or CorruptError; never anything else."""
+"""Every parser, on bytes cut anywhere, flipped anywhere or made up: the answer is the twin's, or CorruptError;
+never anything else."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from tests.record.guarded import GuardedMemory
 
 
 def core_reads(data: bytes, payload: bytes | None = None) -> list[oracle.OneRecord] | None:
-    """The records as the core reads them, None where it says they are corrupt. Every other way in must not crash either."""
+    """The records as the core reads them, None where it says they are corrupt. Every other way in must not crash
+    either."""
     try:
         batch = RecordBatch(data)
     except CorruptError:
@@ -71,7 +73,8 @@ def test_cut_anywhere(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", vectors.WHOLE)
 def test_any_bit_flipped(data: bytes) -> None:
-    """A flipped bit is found, by the CRC or by the header's own rules, but for base offset and leader epoch, which a leader rewrites."""
+    """A flipped bit is found, by the CRC or by the header's own rules, but for base offset and leader epoch, which
+    a leader rewrites."""
     for bit in range(len(data) * 8):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -160,7 +163,8 @@ def record(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "value", [0, 1, -1, 63, -63, 64, -64, -65, 8191, -8192, 8192, 2**31 - 1, -(2**31), 2**62, -(2**62), 2**63 - 1, -(2**63)]
+    "value",
+    [0, 1, -1, 63, -63, 64, -64, -65, 8191, -8192, 8192, 2**31 - 1, -(2**31), 2**62, -(2**62), 2**63 - 1, -(2**63)],
 )
 def test_varlongs_read_exactly(value: int) -> None:
     """Every timestamp delta reads back, from exactly as many bytes as it takes, and from no fewer."""
@@ -233,7 +237,13 @@ def test_record_length_is_exact(length: int) -> None:
 
 def test_nulls_are_not_empties() -> None:
     """Null and empty keys, values and header values stay apart; any negative length reads as null."""
-    for field, expected in ((b"\1", None), (b"\0", b""), (b"\2x", b"x"), (b"\3", None), (b"\xff\xff\xff\xff\x0f", None)):
+    for field, expected in (
+        (b"\1", None),
+        (b"\0", b""),
+        (b"\2x", b"x"),
+        (b"\3", None),
+        (b"\xff\xff\xff\xff\x0f", None),
+    ):
         [found] = RecordBatch(record(b"\0\0\0" + field + field + b"\2\0" + field)).records()
         assert (found.key, found.value, found.headers) == (expected, expected, (("", expected),))
 
@@ -242,7 +252,8 @@ def test_nulls_are_not_empties() -> None:
 @example(b"\xed\xa0\x80")  # a surrogate
 @example(b"\xf0\x90\x80a\xe1\x80")
 def test_wrong_bytes_of_a_header_key_are_replaced_as_python_does(key: bytes) -> None:
-    """The strict walk takes any header key; a record and an Arrow column show it as Python's ``errors="replace"`` does."""
+    """The strict walk takes any header key; a record and an Arrow column show it as Python's ``errors="replace"``
+    does."""
     batch = RecordBatch(record(b"\0\0\0\1\1\2" + oracle.varint(len(key)) + key + b"\1"))
     batch.check_records()
     text = key.decode(errors="replace")
@@ -282,7 +293,8 @@ def read_every_way(data: memoryview) -> None:
 
 
 def test_never_reads_behind_the_end() -> None:
-    """Cut anywhere, and with any byte replaced, at the very edge of readable memory: nothing touches what lies behind."""
+    """Cut anywhere, and with any byte replaced, at the very edge of readable memory: nothing touches what lies
+    behind."""
     memory = GuardedMemory()
     whole = vectors.A1_DATA + vectors.A4_COMMIT
     for size in range(len(whole) + 1):

@@ -19,7 +19,9 @@ def test_a9_offset_index() -> None:
     """Kafka's entries read as Kafka reads them, and are written alike."""
     index = OffsetIndex(BASE, vectors.A9_OFFSET_INDEX)
     assert (index.count, index.last, index.entry(0), index.entry(1)) == (2, (110, 4321), (104, 0), (110, 4321))
-    assert [index.lookup(o) for o in (0, 100, 103, 104, 109, 110, 2**62)] == [(100, 0)] * 3 + [(104, 0)] * 2 + [(110, 4321)] * 2
+    assert [index.lookup(o) for o in (0, 100, 103, 104, 109, 110, 2**62)] == [(100, 0)] * 3 + [(104, 0)] * 2 + [
+        (110, 4321)
+    ] * 2
     written = OffsetIndex(BASE)
     written.append(104, 0)
     written.append(110, 4321)
@@ -88,7 +90,8 @@ def test_offset_order() -> None:
 
 
 def test_time_order() -> None:
-    """An equal or older timestamp is no entry; a younger one with a lower offset is an error; the first must be above -1."""
+    """An equal or older timestamp is no entry; a younger one with a lower offset is an error; the first must be
+    above -1."""
     index = TimeIndex(BASE)
     assert index.append(-1, 105) is False
     assert index.append(0, 105) is True

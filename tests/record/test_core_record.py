@@ -43,7 +43,8 @@ def of_a_log(**options: object) -> list[Record]:
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize(
-    "options", [{}, {"timestamp_type": 1, "append_timestamp": 5}, {"producer_id": 9, "producer_epoch": 1, "base_sequence": 3}]
+    "options",
+    [{}, {"timestamp_type": 1, "append_timestamp": 5}, {"producer_id": 9, "producer_epoch": 1, "base_sequence": 3}],
 )
 def test_a_record_is_pickled_whole(protocol: int, options: dict[str, object]) -> None:
     """What comes out is equal in everything, and the bytes are about those of the record, not of its batch."""
@@ -62,7 +63,9 @@ def test_records_of_old_messages_are_pickled() -> None:
     """They have no timestamp, and say so afterwards too."""
     body = bytes.fromhex("0000") + (4).to_bytes(4, "big") + b"keys" + (4).to_bytes(4, "big") + b"word"
     summed = zlib.crc32(body).to_bytes(4, "big") + body
-    (batch,) = legacy_batches(convert_legacy(memoryview((5).to_bytes(8, "big") + len(summed).to_bytes(4, "big") + summed)))
+    (batch,) = legacy_batches(
+        convert_legacy(memoryview((5).to_bytes(8, "big") + len(summed).to_bytes(4, "big") + summed))
+    )
     (record,) = records_of(batch, "t", 0)
     assert record.timestamp_type is TimestampType.NONE
     assert facts(pickle.loads(pickle.dumps(record))) == facts(record)
@@ -70,7 +73,8 @@ def test_records_of_old_messages_are_pickled() -> None:
 
 
 def test_a_record_with_a_header_name_that_is_no_text_is_pickled_as_it_is() -> None:
-    """A header name that is not UTF-8 reads with U+FFFD for the wrong byte, and the pickled record keeps the byte as it is."""
+    """A header name that is not UTF-8 reads with U+FFFD for the wrong byte, and the pickled record keeps the byte
+    as it is."""
     data = make(1).replace(b"\x02h\x01", b"\x02\xff\x01")
     (record,) = RecordBatch(data).records()
     assert "headers=<1 pair>" in repr(record)
@@ -116,7 +120,9 @@ def test_records_go_to_a_pool_of_processes() -> None:
 
 def test_a_record_is_made_by_hand() -> None:
     """For a user's own tests: everything may be said, most has a default, and it is checked as what is appended."""
-    record = Record(b"v", key=b"k", headers={"h": b"1"}.items(), topic="orders", partition=2, offset=17, timestamp=5, leader_epoch=3)
+    record = Record(
+        b"v", key=b"k", headers={"h": b"1"}.items(), topic="orders", partition=2, offset=17, timestamp=5, leader_epoch=3
+    )
     assert facts(record) == ("orders", 2, 17, 3, 5, TimestampType.CREATE_TIME, b"k", b"v", (("h", b"1"),))
     assert facts(Record()) == ("", 0, 0, -1, -1, TimestampType.CREATE_TIME, None, None, ())
     assert Record(value=b"v") == Record(b"v")
@@ -130,7 +136,8 @@ def test_a_record_is_made_by_hand() -> None:
 
 
 def test_how_it_is_made_can_be_asked() -> None:
-    """``inspect.signature``, and with it ``help`` and editors, tell what may be given, and what holds where nothing is."""
+    """``inspect.signature``, and with it ``help`` and editors, tell what may be given, and what holds where nothing
+    is."""
     parameters = inspect.signature(Record).parameters
     assert [name for name, value in parameters.items() if value.kind is not value.KEYWORD_ONLY] == ["value"]
     assert Record(**{name: value.default for name, value in parameters.items()}) == Record()

@@ -1,4 +1,5 @@
-"""RowEncoder: rows of Arrow arrays become the records that one would have sent one by one, each where its key or column says."""
+"""RowEncoder: rows of Arrow arrays become the records that one would have sent one by one, each where its key or
+column says."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def arrow(given: Sequence[Row], columns: Sequence[str] = SCHEMA.names) -> pa.Rec
     """The rows as a record batch."""
     lists: list[list[Any]] = [list(column) for column in zip(*given, strict=True)] if given else [[], [], [], [], []]
     lists[2] = [None if pairs is None else [{"key": key, "value": value} for key, value in pairs] for pairs in lists[2]]
-    whole = pa.record_batch([pa.array(column, field.type) for column, field in zip(lists, SCHEMA, strict=True)], schema=SCHEMA)
+    whole = pa.record_batch(
+        [pa.array(column, field.type) for column, field in zip(lists, SCHEMA, strict=True)], schema=SCHEMA
+    )
     return whole.select(list(columns))
 
 
@@ -53,7 +56,9 @@ def decoded(batches: Sequence[tuple[int, bytes]]) -> dict[int, list[tuple[Any, .
     for partition, data in batches:
         (batch,) = split(data)
         validate_from_client(batch)
-        found.setdefault(partition, []).extend((r.key, r.value, list(r.headers), r.timestamp) for r in records_of(batch))
+        found.setdefault(partition, []).extend(
+            (r.key, r.value, list(r.headers), r.timestamp) for r in records_of(batch)
+        )
     return found
 
 
@@ -63,13 +68,16 @@ def expected(given: Sequence[Row], keyless: int) -> dict[int, list[tuple[Any, ..
     for key, value, pairs, timestamp, partition in given:
         if partition is None:
             partition = keyless if key is None else partition_for_key(key, 3)  # noqa: PLW2901
-        found.setdefault(partition, []).append((key, value, pairs or [], NOW if timestamp is None else timestamp // 1000))
+        found.setdefault(partition, []).append(
+            (key, value, pairs or [], NOW if timestamp is None else timestamp // 1000)
+        )
     return found
 
 
 @given(st.lists(st.lists(rows, max_size=12), max_size=4), st.integers(200, 400), st.integers(0, 2), st.integers(0, 3))
 def test_as_one_by_one(groups: list[list[Row]], target: int, keyless: int, cut: int) -> None:
-    """Every row once, with all its fields, in the order of its partition, in batches of about the size asked for; slices are fine."""
+    """Every row once, with all its fields, in the order of its partition, in batches of about the size asked for;
+    slices are fine."""
     encoder = RowEncoder(3, target, 2000)
     batches = []
     for group in groups:
@@ -117,12 +125,14 @@ def sized(data: bytes | None) -> bytes:
 
 @given(st.lists(rows, max_size=12), st.integers(200, 400), st.randoms(use_true_random=False), st.integers(0, 2**64 - 1))
 def test_the_sum_of_rows(given: list[Row], target: int, chance: Random, seed: int) -> None:
-    """Each row counts with the bytes of its key, value and headers, and the partition that it names; not its time, its order, its batch, or
-    the partition of a row that names none."""
+    """Each row counts with the bytes of its key, value and headers, and the partition that it names; not its time,
+    its order, its batch, or the partition of a row that names none."""
     wanted = 0
     for key, value, pairs, _, partition in given:
         fields = [varint(len(pairs or [])), *(sized(name.encode()) + sized(text) for name, text in pairs or [])]
-        wanted += slow_xxh64(sized(key) + sized(value) + b"".join(fields), (seed + (0 if partition is None else partition + 1)) % 2**64)
+        wanted += slow_xxh64(
+            sized(key) + sized(value) + b"".join(fields), (seed + (0 if partition is None else partition + 1)) % 2**64
+        )
     turned = [(key, value, pairs, None if time else 5, partition) for key, value, pairs, time, partition in given]
     chance.shuffle(turned)
     for rows, keyless, cut in ((given, 0, 3), (turned, 1, 5)):
@@ -142,13 +152,22 @@ def test_columns_are_optional() -> None:
 
 
 def test_refusals_name_the_row() -> None:
-    """A partition that is not there, a header without key, times before 1970 and after 9999, and a record too large for any batch."""
+    """A partition that is not there, a header without key, times before 1970 and after 9999, and a record too large
+    for any batch."""
     good: Row = (b"k", b"v", None, None, None)
     for bad, kind, text in (
-        ((b"k", b"v", None, None, 3), InvalidRequestError, "row 1 asks for partition 3; the topic has partitions 0 to 2"),
+        (
+            (b"k", b"v", None, None, 3),
+            InvalidRequestError,
+            "row 1 asks for partition 3; the topic has partitions 0 to 2",
+        ),
         ((b"k", b"v", [(None, b"x")], None, None), InvalidRequestError, "row 1 has a header without a key"),
         ((b"k", b"v", None, -1, None), InvalidRequestError, "row 1 has a timestamp before 1970"),
-        ((b"k", b"v", None, 10**18, None), InvalidTimestampError, "row 1: timestamp 1000000000000000 is beyond 9999-12-31"),
+        (
+            (b"k", b"v", None, 10**18, None),
+            InvalidTimestampError,
+            "row 1: timestamp 1000000000000000 is beyond 9999-12-31",
+        ),
         ((b"k", bytes(3000), None, None, None), MessageTooLargeError, "row 1 takes a batch of 30"),
     ):
         with pytest.raises(kind, match=text):
@@ -161,7 +180,9 @@ def test_a_header_key_in_bytes_is_utf_8() -> None:
 
     def with_key(key: bytes) -> pa.RecordBatch:
         whole = arrow([(b"k", b"v", None, None, None)])
-        return whole.set_column(whole.schema.get_field_index("headers"), "headers", pa.array([[{"key": key, "value": b"x"}]], headers))
+        return whole.set_column(
+            whole.schema.get_field_index("headers"), "headers", pa.array([[{"key": key, "value": b"x"}]], headers)
+        )
 
     encoder = RowEncoder(1)
     encoder.add(with_key("ä".encode()), 5, 0)

@@ -1,4 +1,5 @@
-"""The scan of a segment and the searches by header: what Kafka's files say, and the twin; any chunk sizes, any damage."""
+"""The scan of a segment and the searches by header: what Kafka's files say, and the twin; any chunk sizes, any
+damage."""
 
 from __future__ import annotations
 
@@ -9,13 +10,33 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyreplog._core import BatchBuilder, OffsetIndex, SegmentScanner, TimeIndex, TimeSearch, find_offset, find_timestamp, whole_batches
+from pyreplog._core import (
+    BatchBuilder,
+    OffsetIndex,
+    SegmentScanner,
+    TimeIndex,
+    TimeSearch,
+    find_offset,
+    find_timestamp,
+    whole_batches,
+)
 from pyreplog.errors import CorruptError, raise_for_status
 from tests.golden import units, vectors
 from tests.oracle import batch as oracle
 
 INT_MAX = 2**31 - 1
-WORDS = {"length": -3, "magic": -4, "crc": -5, "order": -7, "offsets": -7, "count": -8, "range": -13, "epoch": -15, "cut": 0, "": 0}
+WORDS = {
+    "length": -3,
+    "magic": -4,
+    "crc": -5,
+    "order": -7,
+    "offsets": -7,
+    "count": -8,
+    "range": -13,
+    "epoch": -15,
+    "cut": 0,
+    "": 0,
+}
 
 
 def batch(base: int, count: int = 1, *, size: int = 10, epoch: int = 0, timestamp: int = 0) -> bytes:
@@ -29,7 +50,9 @@ def segment(*sizes: int, base: int = 0, epochs: tuple[int, ...] = (0,), timestam
     """Batches one after the other; epochs and timestamps are taken in turn."""
     data = b""
     for i, size in enumerate(sizes):
-        data += batch(base, 2, size=size, epoch=epochs[min(i, len(epochs) - 1)], timestamp=timestamps[i % len(timestamps)])
+        data += batch(
+            base, 2, size=size, epoch=epochs[min(i, len(epochs) - 1)], timestamp=timestamps[i % len(timestamps)]
+        )
         base += 2
     return data
 
@@ -49,7 +72,11 @@ def agrees(data: bytes, base: int = 0, interval: int = 4096) -> SegmentScanner:
     if problem == "magic" and not twin.valid_size and begins_as_of_old(data):
         problem = "cut"  # the twin knows no messages of old, which come before all batches
     assert scanner.status == WORDS[problem]
-    assert (scanner.next_offset, scanner.max_timestamp, scanner.epochs) == (twin.next_offset, twin.max_timestamp, twin.epochs)
+    assert (scanner.next_offset, scanner.max_timestamp, scanner.epochs) == (
+        twin.next_offset,
+        twin.max_timestamp,
+        twin.epochs,
+    )
     assert scanner.offset_entries() == twin.offset_entries
     assert scanner.time_entries() == twin.time_entries
     return scanner
@@ -63,7 +90,8 @@ def test_nothing() -> None:
 
 
 def test_index_rule() -> None:
-    """An entry for each batch that begins MORE than the interval after the last entry's batch; the first batch never has one."""
+    """An entry for each batch that begins MORE than the interval after the last entry's batch; the first batch
+    never has one."""
     size = len(batch(0, 2, size=100))
     data = segment(*[100] * 6)
     scanner = agrees(data, interval=2 * size)
@@ -75,10 +103,13 @@ def test_index_rule() -> None:
 
 
 def test_time_entries_name_the_earliest_batch() -> None:
-    """An entry is the running maximum with the last offset of the first batch that has it; equal timestamps add nothing."""
+    """An entry is the running maximum with the last offset of the first batch that has it; equal timestamps add
+    nothing."""
     data = segment(*[50] * 6, timestamps=(5, 9, 9, 3, 9, 10))
     scanner = agrees(data, interval=0)
-    entries = [struct.unpack_from(">qi", scanner.time_entries(), at) for at in range(0, len(scanner.time_entries()), 12)]
+    entries = [
+        struct.unpack_from(">qi", scanner.time_entries(), at) for at in range(0, len(scanner.time_entries()), 12)
+    ]
     assert entries == [(9, 3), (10, 11)]
     assert (scanner.max_timestamp, scanner.max_timestamp_offset) == (10, 11)
 
@@ -141,7 +172,8 @@ def test_zero_tail() -> None:
 
 
 def test_cut_anywhere() -> None:
-    """Wherever the bytes end, the whole batches before are taken, and what the next one needs is told as soon as it is known."""
+    """Wherever the bytes end, the whole batches before are taken, and what the next one needs is told as soon as it
+    is known."""
     data = segment(10, 200, 30)
     ends = [len(segment(10)), len(segment(10, 200)), len(data)]
     for size in range(len(data)):
@@ -153,7 +185,8 @@ def test_cut_anywhere() -> None:
 
 
 def test_any_bit_flipped() -> None:
-    """A flipped bit never lets a wrong batch in: the scan stops before it, or reads the header field that a leader rewrites."""
+    """A flipped bit never lets a wrong batch in: the scan stops before it, or reads the header field that a leader
+    rewrites."""
     data = segment(10, 20, 5, epochs=(1, 2, 3))
     for bit in range(len(data) * 8):
         flipped = bytearray(data)
@@ -173,7 +206,8 @@ def test_crc_is_skipped_on_request() -> None:
 
 
 batches = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 300), st.integers(0, 2), st.integers(-1, 50)), max_size=12
+    st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 300), st.integers(0, 2), st.integers(-1, 50)),
+    max_size=12,
 )
 
 
@@ -328,7 +362,8 @@ def test_searches_on_any_bytes(data: bytes, least: int) -> None:
 
 @pytest.mark.parametrize("name", ["clean-3.9.1", "clean-4.1.0", "clean-4.3.1"])
 def test_kafkas_indexes_come_out(name: str) -> None:
-    """Of every segment that Kafka closed, both index files are rebuilt byte for byte, and header searches find each batch."""
+    """Of every segment that Kafka closed, both index files are rebuilt byte for byte, and header searches find each
+    batch."""
     folder = units.unit(name)
     manifest = json.loads((folder / "manifest.json").read_text())
     seen = 0
@@ -349,7 +384,8 @@ def test_kafkas_indexes_come_out(name: str) -> None:
 def search(
     data: bytes, scan: SegmentScanner, timestamp: int, start: int, end: int, cuts: st.DataObject | None = None
 ) -> tuple[int, int] | None:
-    """What a TimeSearch over ``data`` says, with the indexes of ``scan``; with ``cuts`` the file may be shorter than it was at any read."""
+    """What a TimeSearch over ``data`` says, with the indexes of ``scan``; with ``cuts`` the file may be shorter
+    than it was at any read."""
     times, offsets = TimeIndex(0, scan.time_entries()), OffsetIndex(0, scan.offset_entries())
     found = TimeSearch(times, offsets, timestamp, start, end, len(data))
     found.expect(0, 2**63 - 1)
@@ -363,7 +399,9 @@ def search(
     return found.answer
 
 
-def run(data: bytes, indexes: tuple[TimeIndex, OffsetIndex], timestamp: int, start: int, end: int) -> tuple[int, int] | None:
+def run(
+    data: bytes, indexes: tuple[TimeIndex, OffsetIndex], timestamp: int, start: int, end: int
+) -> tuple[int, int] | None:
     """What a TimeSearch over all of ``data`` says with these indexes."""
     found = TimeSearch(*indexes, timestamp, start, end, len(data))
     found.expect(0, 2**63 - 1)
@@ -371,7 +409,8 @@ def run(data: bytes, indexes: tuple[TimeIndex, OffsetIndex], timestamp: int, sta
 
 
 def test_an_entry_of_a_time_index_is_held_against_the_log_once() -> None:
-    """The next search that begins with it reads the batch of the answer alone; what is truncated and appended anew is looked at anew."""
+    """The next search that begins with it reads the batch of the answer alone; what is truncated and appended anew
+    is looked at anew."""
     pieces = [batch(10 * number, 10, size=600, timestamp=100 * number) for number in range(6)]
     data = b"".join(pieces)
     scan = SegmentScanner(0, index_interval=100)
@@ -403,13 +442,15 @@ def test_an_entry_of_a_time_index_is_held_against_the_log_once() -> None:
     assert look()[0][0] == places[3]
 
 
-timed = st.lists(st.tuples(st.sampled_from([1, 3]), st.sampled_from([1, 600, 5000]), st.integers(0, 40)), min_size=1, max_size=12)
+timed = st.lists(
+    st.tuples(st.sampled_from([1, 3]), st.sampled_from([1, 600, 5000]), st.integers(0, 40)), min_size=1, max_size=12
+)
 
 
 @given(timed, st.sampled_from([0, 100, 4096]), st.data())
 def test_a_search_by_time_is_a_walk(drawn: list[tuple[int, int, int]], interval: int, draw: st.DataObject) -> None:
-    """It finds the record that a walk finds, or gives up, also where a bit of data or indexes is wrong or the file gets shorter; and it
-    finds every record of a log whose timestamps rise."""
+    """It finds the record that a walk finds, or gives up, also where a bit of data or indexes is wrong or the file
+    gets shorter; and it finds every record of a log whose timestamps rise."""
     data = b""
     answers: list[int] = []
     rising = draw.draw(st.booleans())
@@ -418,7 +459,9 @@ def test_a_search_by_time_is_a_walk(drawn: list[tuple[int, int, int]], interval:
         answers += [timestamp] * count
     timestamp = draw.draw(st.integers(-1, 42))
     start, end = draw.draw(st.integers(0, len(answers))), draw.draw(st.integers(0, len(answers)))
-    wanted = next(((offset, at) for offset, at in enumerate(answers) if at >= timestamp and start <= offset < end), None)
+    wanted = next(
+        ((offset, at) for offset, at in enumerate(answers) if at >= timestamp and start <= offset < end), None
+    )
     scan = SegmentScanner(0, index_interval=interval)
     assert scan.feed(data) == len(data)
     found = search(data, scan, timestamp, start, end)

@@ -30,7 +30,13 @@ def read(data: bytes, start: int = 0, end: int = 2**63 - 1) -> list[Record]:
 def test_golden_vectors() -> None:
     """What Kafka's Java code wrote: one message of magic 0, one of magic 1."""
     (old,) = read(A13_MAGIC_0)
-    assert (old.offset, old.key, old.value, old.timestamp, old.timestamp_type) == (7, b"k", b"v", -1, TimestampType.NONE)
+    assert (old.offset, old.key, old.value, old.timestamp, old.timestamp_type) == (
+        7,
+        b"k",
+        b"v",
+        -1,
+        TimestampType.NONE,
+    )
     (one,) = read(A13_MAGIC_1)
     assert (one.offset, one.key, one.value, one.timestamp, one.timestamp_type) == (
         7,
@@ -49,7 +55,9 @@ FIELD = st.one_of(st.none(), st.binary(max_size=12))
 SETS = st.lists(
     st.tuples(
         st.integers(0, 3),  # codec
-        st.lists(st.tuples(st.integers(1, 3), st.integers(-1, 50), FIELD, FIELD), min_size=1, max_size=6),  # step, timestamp, key, value
+        st.lists(
+            st.tuples(st.integers(1, 3), st.integers(-1, 50), FIELD, FIELD), min_size=1, max_size=6
+        ),  # step, timestamp, key, value
         st.booleans(),  # log append time
     ),
     max_size=6,
@@ -61,28 +69,47 @@ SETS = st.lists(
 def test_any_message_set(
     magic: int, sets: list[tuple[int, list[tuple[int, int, bytes | None, bytes | None]], bool]], low: int, size: int
 ) -> None:
-    """Whatever is in it, plain or compressed, with gaps, in either time: the records come out as they went in, in any range."""
+    """Whatever is in it, plain or compressed, with gaps, in either time: the records come out as they went in, in
+    any range."""
     data = b""
     expected: list[Old] = []
     offset = 4
     for codec, fields, append in sets:
         offsets = list(accumulate((step for step, *_ in fields), initial=offset))[1:]
         offset = offsets[-1]
-        records = [Old(at, timestamp if magic else -1, key, value) for at, (_, timestamp, key, value) in zip(offsets, fields, strict=True)]
+        records = [
+            Old(at, timestamp if magic else -1, key, value)
+            for at, (_, timestamp, key, value) in zip(offsets, fields, strict=True)
+        ]
         append = append and magic == 1  # noqa: PLW2901
         if codec:
             data += wrapper(magic, codec, records, 77 if append else -1, bad_lz4=magic == 0 and codec == 3)
         else:
             for record in records:
-                data += message(magic, record.offset, 77 if append else record.timestamp, record.key, record.value, 8 if append else 0)
+                data += message(
+                    magic,
+                    record.offset,
+                    77 if append else record.timestamp,
+                    record.key,
+                    record.value,
+                    8 if append else 0,
+                )
         expected += [record._replace(timestamp=77) if append else record for record in records]
     found = read(data)
     assert [Old(record.offset, record.timestamp, record.key, record.value) for record in found] == expected
     for one in found:
-        kind = TimestampType.NONE if magic == 0 else TimestampType.LOG_APPEND_TIME if one.timestamp == 77 else TimestampType.CREATE_TIME
+        kind = (
+            TimestampType.NONE
+            if magic == 0
+            else TimestampType.LOG_APPEND_TIME
+            if one.timestamp == 77
+            else TimestampType.CREATE_TIME
+        )
         assert one.timestamp_type is kind
     high = low + size
-    assert [record.offset for record in read(data, low, high)] == [old.offset for old in expected if low <= old.offset < high]
+    assert [record.offset for record in read(data, low, high)] == [
+        old.offset for old in expected if low <= old.offset < high
+    ]
 
 
 def test_the_quirk_of_an_outer_offset_of_zero() -> None:
@@ -109,8 +136,8 @@ def test_the_quirk_of_an_outer_offset_of_zero() -> None:
     ],
 )
 def test_malformed_sets(data: bytes) -> None:
-    """Another magic inside, a set in a set, none at all, a broken stream, bytes behind the last message, zstd, offsets that do not rise or
-    are negative, a timestamp below -1: each a CorruptError."""
+    """Another magic inside, a set in a set, none at all, a broken stream, bytes behind the last message, zstd,
+    offsets that do not rise or are negative, a timestamp below -1: each a CorruptError."""
     with pytest.raises(CorruptError):
         read(data)
 

@@ -1,4 +1,5 @@
-"""Datetimes as timestamps of records: the millisecond in which they lie, wherever a record comes in. A naive one is refused."""
+"""Datetimes as timestamps of records: the millisecond in which they lie, wherever a record comes in. A naive one is
+refused."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ REFUSED = [
 
 @given(st.datetimes(datetime(1970, 1, 2), timezones=st.timezones()))
 def test_the_millisecond_in_which_it_lies(when: datetime) -> None:
-    """Exactly, whatever its zone: no later than it is, and less than a ms earlier. What is looked for begins there or right behind."""
+    """Exactly, whatever its zone: no later than it is, and less than a ms earlier. What is looked for begins there
+    or right behind."""
     ms = record_ms(when)
     behind = when.astimezone(UTC) - EPOCH - timedelta(milliseconds=ms)
     assert timedelta(0) <= behind < timedelta(milliseconds=1)

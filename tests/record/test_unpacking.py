@@ -1,4 +1,5 @@
-"""A compressed batch in parts: the same records as at once, in bounded memory, whatever the codec; and an error for each wrong stream."""
+"""A compressed batch in parts: the same records as at once, in bounded memory, whatever the codec; and an error for
+each wrong stream."""
 
 from __future__ import annotations
 
@@ -35,11 +36,16 @@ def large(request: pytest.FixtureRequest) -> RecordBatch:
 
 def compressed(codec: str, payload: bytes) -> bytes:
     """In Kafka's framing, or as one block of snappy."""
-    return bytes(cramjam.snappy.compress_raw(payload)) if codec == "snappy" else bytes(getattr(cramjam, codec).compress(payload))
+    return (
+        bytes(cramjam.snappy.compress_raw(payload))
+        if codec == "snappy"
+        else bytes(getattr(cramjam, codec).compress(payload))
+    )
 
 
 def test_parts_hold_all_records_in_bounded_memory(large: RecordBatch) -> None:
-    """Each record is in one part, in order; memory stays far below the size of the batch, except for one block of snappy."""
+    """Each record is in one part, in order; memory stays far below the size of the batch, except for one block of
+    snappy."""
     offset = 7
     tracemalloc.start()
     try:
@@ -68,7 +74,8 @@ def test_a_range_of_a_large_batch_is_read(large: RecordBatch) -> None:
 
 
 def test_only_the_limit_refuses_a_large_batch(large: RecordBatch) -> None:
-    """One byte below its size is a BatchTooLargeError, which is no CorruptError and names offset, limit and setting."""
+    """One byte below its size is a BatchTooLargeError, which is no CorruptError and names offset, limit and
+    setting."""
     size = sum(memoryview(payload).nbytes for payload, _, _ in parts_of(large) if payload is not None)
     assert sum(count for _, count, _ in parts_of(large, size)) == COUNT
     for limit in (size - 1, WHOLE_SIZE, 1):
@@ -134,7 +141,9 @@ def test_a_broken_stream_of_a_large_batch_is_damage(codec: str) -> None:
         list(parts_of(batch))
 
 
-def test_a_system_without_descriptors_or_threads_is_no_damage(large: RecordBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_descriptors_or_threads_is_no_damage(
+    large: RecordBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pipe or a thread that is not to be had is a StorageError or a NoThreadError, and nothing is left open."""
     if large.codec == 2:
         return

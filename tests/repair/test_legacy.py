@@ -1,4 +1,5 @@
-"""`repair` of folders that begin in Kafka's formats before 0.11: what is whole is kept as it lies, and nothing else is lost."""
+"""`repair` of folders that begin in Kafka's formats before 0.11: what is whole is kept as it lies, and nothing else
+is lost."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ def found_in(disk: SimDisk, path: str, topic: str) -> Found:
     reader = open_readers(disk, path)[TopicPartition(topic, 0)]
     try:
         records = [
-            record for one in reader.batches(reader.start_offset, reader.end_offset) for record in records_of(one, topic, 0, 0, 2**63 - 1)
+            record
+            for one in reader.batches(reader.start_offset, reader.end_offset)
+            for record in records_of(one, topic, 0, 0, 2**63 - 1)
         ]
         return Found(reader.topic_id, reader.start_offset, reader.end_offset, records)
     finally:
@@ -84,7 +87,9 @@ def repaired(disk: SimDisk) -> list[PartitionPlan]:
 
 def logs(disk: SimDisk, folder: str) -> bytes:
     """Its segments, one behind the other."""
-    return b"".join(disk.open(path).read_at(0, 1 << 20).tobytes() for path in sorted(files(disk, folder)) if path.endswith(".log"))
+    return b"".join(
+        disk.open(path).read_at(0, 1 << 20).tobytes() for path in sorted(files(disk, folder)) if path.endswith(".log")
+    )
 
 
 def messages(disk: SimDisk, path: str) -> list[tuple[int, int, int, int, int]]:
@@ -100,8 +105,8 @@ def messages(disk: SimDisk, path: str) -> list[tuple[int, int, int, int, int]]:
 
 
 def test_a_sound_folder_is_saved_whole() -> None:
-    """All partitions of a broker that lived through the upgrades: ids, offsets, timestamps and their types are what they were, the old
-    messages are byte for byte, and the log goes on."""
+    """All partitions of a broker that lived through the upgrades: ids, offsets, timestamps and their types are what
+    they were, the old messages are byte for byte, and the log goes on."""
     disk = disk_of(*NAMES)
     plans = repaired(disk)
     assert [(plan.lost, plan.mended, plan.borrowed, plan.dropped) for plan in plans] == [([], [], [], [])] * len(NAMES)
@@ -109,7 +114,9 @@ def test_a_sound_folder_is_saved_whole() -> None:
         topic = name.removesuffix("-0")
         assert found_in(disk, NEW, topic)[1:] == found_in(disk, "data", topic)[1:]
         if name in OLD:
-            assert found_in(disk, NEW, topic).topic_id == id_for_name(topic)  # as whoever opens the old folder for writing makes it
+            assert found_in(disk, NEW, topic).topic_id == id_for_name(
+                topic
+            )  # as whoever opens the old folder for writing makes it
             assert logs(disk, f"{NEW}/{name}") == logs(disk, f"data/{name}")
     listed = {one["topic"]: one["records"] for one in manifest(UNIT)["partitions"]}
     root = LogRoot.open(disk, NEW, clock=CLOCK, random=Random(5))
@@ -126,8 +133,8 @@ def test_a_sound_folder_is_saved_whole() -> None:
 @pytest.mark.parametrize("where", ["value", "length", "offset", "format"])
 @pytest.mark.parametrize("name", OLD)
 def test_damage_costs_one_message(name: str, where: str) -> None:
-    """A flip in any message, its length, which leads to the next one, its offset, which no checksum covers, and its format included:
-    `verify` names it, and all the others are saved. A log that lost something is incomplete."""
+    """A flip in any message, its length, which leads to the next one, its offset, which no checksum covers, and its
+    format included: `verify` names it, and all the others are saved. A log that lost something is incomplete."""
     topic = name.removesuffix("-0")
     sound = disk_of(name)
     whole = found_in(sound, "data", topic).records
@@ -151,7 +158,8 @@ def test_damage_costs_one_message(name: str, where: str) -> None:
 
 
 def test_zeros_behind_the_last_message_are_passed_over() -> None:
-    """Room that a broker reserved, or what a power cut left: looked through as fast as it is read, not as what may begin anywhere."""
+    """Room that a broker reserved, or what a power cut left: looked through as fast as it is read, not as what may
+    begin anywhere."""
     disk = disk_of("magic1-none-0")
     sound = plan_repair(disk, "data")
     file = disk.open(f"data/magic1-none-0/{0:020}.log", write=True)
@@ -183,7 +191,8 @@ def test_what_no_reader_takes_is_not_saved() -> None:
 
 @pytest.mark.parametrize("name", ["magic0-none-0", "magic1-snappy-0", "magicmix-lz4-0"])
 def test_a_log_that_was_taken_over(name: str) -> None:
-    """One that we have gone on with: its settings, its id and its start, which lies among the old messages, are kept."""
+    """One that we have gone on with: its settings, its id and its start, which lies among the old messages, are
+    kept."""
     topic = name.removesuffix("-0")
     disk = disk_of(name)
     settings = LogConfig(durability="os", segment_bytes=2048, retention_ms=10**15)
@@ -250,8 +259,14 @@ def test_nothing_but_new_batches_is_left() -> None:
                 disk.flip(path, position + size - 1, 1)
                 first = last + 1
     (plan,) = repaired(disk)
-    assert [(one.start, one.end) for one in plan.lost] == [(0, first)] or sum(one.end - one.start for one in plan.lost) == first
-    assert found_in(disk, NEW, "magicmix-none")[1:] == (first, whole[-1].offset + 1, [one for one in whole if one.offset >= first])
+    assert [(one.start, one.end) for one in plan.lost] == [(0, first)] or sum(
+        one.end - one.start for one in plan.lost
+    ) == first
+    assert found_in(disk, NEW, "magicmix-none")[1:] == (
+        first,
+        whole[-1].offset + 1,
+        [one for one in whole if one.offset >= first],
+    )
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])

@@ -1,4 +1,5 @@
-"""`repair`: whatever is damaged, what it saves is what was there, at its offsets, and everything else is named as lost."""
+"""`repair`: whatever is damaged, what it saves is what was there, at its offsets, and everything else is named as
+lost."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def led(disk: SimDisk, epoch: int) -> tuple[LogRoot, Log]:
 
 
 def repaired(disk: SimDisk, source: str = ROOT) -> tuple[PartitionPlan, dict[TopicPartition, Content | str]]:
-    """The plan for the one partition, carried out: what a reader finds in the new folder, which is sound. The source is as it was."""
+    """The plan for the one partition, carried out: what a reader finds in the new folder, which is sound. The
+    source is as it was."""
     before = {path: disk.open(path).read_at(0, 1 << 20).tobytes() for path in files(disk, source)}
     (plan,) = plan_repair(disk, source)
     apply_repair(disk, source, NEW, [plan], clock=CLOCK, random=Random(3))
@@ -78,7 +80,8 @@ def sample(name: str, whole: bool) -> Sequence[tuple[str, int, int]]:
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", ["own", "packed"])
 def test_one_flip_costs_at_most_its_batch(name: str, part: int) -> None:
-    """With one bit flipped anywhere, at most one batch is lost, and only where the flip lies within what its checksum covers."""
+    """With one bit flipped anywhere, at most one batch is lost, and only where the flip lies within what its
+    checksum covers."""
     sound = golden(name)
     for path, position, bit in sample(name, bool(part)):
         disk = sound.disk.snapshot()
@@ -94,7 +97,8 @@ def test_one_flip_costs_at_most_its_batch(name: str, part: int) -> None:
 
 @pytest.mark.parametrize("position", [*range(21)])
 def test_a_header_is_mended(position: int) -> None:
-    """Every bit of what no checksum covers, and of the checksum itself, in the second batch of a log: mended, nothing lost."""
+    """Every bit of what no checksum covers, and of the checksum itself, in the second batch of a log: mended,
+    nothing lost."""
     sound = golden("own")
     path = f"{ROOT}/t-0/{0:020}.log"
     second = len(sound.full[KEY][0][2])
@@ -109,7 +113,8 @@ def test_a_header_is_mended(position: int) -> None:
 
 @pytest.mark.parametrize("bit", [*range(32)])
 def test_a_length_that_leads_to_another_batch_costs_none_between(bit: int) -> None:
-    """Batches of one size, a power of two: with a bit of its length flipped the header of one leads to the beginning of a later one."""
+    """Batches of one size, a power of two: with a bit of its length flipped the header of one leads to the
+    beginning of a later one."""
     disk = SimDisk(Random(1))
     root, log = led(disk, 0)
     for _ in range(40):
@@ -128,8 +133,8 @@ def test_a_length_that_leads_to_another_batch_costs_none_between(bit: int) -> No
 
 
 def test_a_write_over_the_seam_of_two_batches_costs_no_more_than_these() -> None:
-    """Eight bytes went over the end of one batch and the base offset of the next: the damaged offset, which no checksum covers, is not
-    taken for where the log goes on."""
+    """Eight bytes went over the end of one batch and the base offset of the next: the damaged offset, which no
+    checksum covers, is not taken for where the log goes on."""
     sound = golden("own")
     path = f"{ROOT}/t-0/{0:020}.log"
     seam = len(sound.full[KEY][0][2]) + len(sound.full[KEY][1][2])
@@ -149,9 +154,12 @@ def test_a_write_over_the_seam_of_two_batches_costs_no_more_than_these() -> None
 @pytest.mark.parametrize("damaged", [0, 1, 4, 9])
 @pytest.mark.parametrize("deleted", [0, 2])
 @pytest.mark.parametrize("synced", [20, 6])
-def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int, deleted: int, damaged: int, history: bool) -> None:
-    """A bit of a leader epoch, which no checksum covers, makes it a later one: below the log's start, above what was ever synced, and with
-    a history that cannot be read. The batches behind it, of the right epoch, are saved, and so is it where what lies around it agrees."""
+def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(
+    synced: int, deleted: int, damaged: int, history: bool
+) -> None:
+    """A bit of a leader epoch, which no checksum covers, makes it a later one: below the log's start, above what
+    was ever synced, and with a history that cannot be read. The batches behind it, of the right epoch, are saved,
+    and so is it where what lies around it agrees."""
     disk = SimDisk(Random(1))
     root, log = led(disk, 3)
     for _ in range(10):
@@ -187,9 +195,12 @@ def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int,
         (-2, (0, 1, 2), [2, 4]),
     ],
 )
-def test_a_negative_leader_epoch_keeps_nothing_else_from_being_saved(epoch: int, which: tuple[int, ...], lost: list[int]) -> None:
-    """No log takes one. -1 says that a batch has none: it gets that of the one before it, the first of all 0. What is lower is damage of
-    what no checksum covers: mended where one value fits, named as lost where, at the end, nobody can say."""
+def test_a_negative_leader_epoch_keeps_nothing_else_from_being_saved(
+    epoch: int, which: tuple[int, ...], lost: list[int]
+) -> None:
+    """No log takes one. -1 says that a batch has none: it gets that of the one before it, the first of all 0. What
+    is lower is damage of what no checksum covers: mended where one value fits, named as lost where, at the end,
+    nobody can say."""
     disk = SimDisk(Random(1))
     root, log = led(disk, 0)
     for _ in range(3):
@@ -273,8 +284,8 @@ def test_a_deleted_batch_keeps_no_leader_epoch_that_falls_behind_it(lost: bool) 
 
 
 def test_no_batch_is_moved_to_where_nothing_agrees_with_it() -> None:
-    """A later segment's file lies in the place of the first one, and is gone itself: what is in it has whole checksums, and its offsets are
-    not those that are missing, although nothing follows to contradict them."""
+    """A later segment's file lies in the place of the first one, and is gone itself: what is in it has whole
+    checksums, and its offsets are not those that are missing, although nothing follows to contradict them."""
     sound = golden("own")
     disk = sound.disk.snapshot()
     moved = bytes(disk.open(f"{ROOT}/t-0/{5:020}.log").read_at(0, 1 << 20))
@@ -291,7 +302,8 @@ def test_no_batch_is_moved_to_where_nothing_agrees_with_it() -> None:
 
 @pytest.mark.parametrize("pair", [(1, 6), (4, 5), (1, 3)])
 def test_segments_that_changed_places_are_not_saved_as_each_other(pair: tuple[int, int]) -> None:
-    """One batch each, of one length and one count: all but the offsets would agree, which may be one flipped bit apart."""
+    """One batch each, of one length and one count: all but the offsets would agree, which may be one flipped bit
+    apart."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
@@ -313,7 +325,8 @@ def test_segments_that_changed_places_are_not_saved_as_each_other(pair: tuple[in
 
 @pytest.mark.parametrize(("place", "written"), [(4, 5), (5, 4), (2, 3), (2, 6)])
 def test_a_batch_that_was_written_to_the_place_of_another_one_is_not_saved_twice(place: int, written: int) -> None:
-    """Its offset is one flipped bit from the one that is missing, and all else agrees; but the batch of that offset is there, too."""
+    """Its offset is one flipped bit from the one that is missing, and all else agrees; but the batch of that offset
+    is there, too."""
     disk = SimDisk(Random(1))
     root, log = led(disk, 0)
     for number in range(8):
@@ -353,8 +366,8 @@ def test_a_header_is_mended_before_a_torn_tail(position: int) -> None:
 
 
 def half_replaced(swaps: Sequence[int], *, originals: bool, cleaned: Sequence[int] = ()) -> SimDisk:
-    """A broker's folder of four segments, whose replacement was interrupted: those of ``swaps`` are still to get their names
-    (``originals``: what they replace is still there), those of ``cleaned`` were not ready."""
+    """A broker's folder of four segments, whose replacement was interrupted: those of ``swaps`` are still to get
+    their names (``originals``: what they replace is still there), those of ``cleaned`` were not ready."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
@@ -441,7 +454,8 @@ def test_what_lies_behind_a_whole_segment_costs_nothing(behind: bytes) -> None:
 
 @pytest.mark.parametrize("cut", [1, 100, 1000])
 def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
-    """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on at the start."""
+    """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on
+    at the start."""
     disk = SimDisk(Random(1))
     root, log = led(disk, 0)
     for _ in range(10):
@@ -517,11 +531,15 @@ def test_two_replicas_make_one_whole() -> None:
 
 @pytest.mark.parametrize("history", [True, False])
 def test_what_another_leader_wrote_is_not_borrowed(history: bool) -> None:
-    """A replica that led for a moment alone has records of its own at offsets that another one lost: they were never committed, and are not
-    taken for what is lost, also where the history of epochs cannot be read. What is of the same epoch is taken."""
+    """A replica that led for a moment alone has records of its own at offsets that another one lost: they were
+    never committed, and are not taken for what is lost, also where the history of epochs cannot be read. What is of
+    the same epoch is taken."""
     disk = SimDisk(Random(1))
     common = [(1, b"a"), (1, b"b"), (1, b"c")]
-    for root_path, batches in (("cluster/node-1", [*common, (3, b"d"), (3, b"e")]), ("cluster/node-2", [*common, (2, b"x")])):
+    for root_path, batches in (
+        ("cluster/node-1", [*common, (3, b"d"), (3, b"e")]),
+        ("cluster/node-2", [*common, (2, b"x")]),
+    ):
         root = LogRoot.open(disk, root_path, clock=CLOCK, random=Random(1), node_id=int(root_path[-1]))
         log = root.create_log("t", 0, "AbCdEfGhIjKlMnOpQrStUw", LogConfig())
         for epoch, tag in batches:
@@ -574,7 +592,8 @@ def test_what_kafka_wrote(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["txn", "idempotent"])
 def test_an_offset_that_is_wrong_in_a_folder_of_kafkas_costs_nothing(name: str) -> None:
-    """There offsets may be missing, and a batch that says a later one than comes next is believed: not where those behind it say less."""
+    """There offsets may be missing, and a batch that says a later one than comes next is believed: not where those
+    behind it say less."""
     sound = golden(name)
     (key,) = sound.full
     content = sound.full[key]

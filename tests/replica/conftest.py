@@ -38,7 +38,9 @@ def make_log(log_kind: str) -> Callable[[LogConfig, int], Any]:
 
     def on_disk(config: LogConfig, broker: int) -> Log:
         disk = SimDisk(Random(broker))
-        (log,) = Patchable.create(disk, [NewLog(f"n{broker}/t-0", TopicPartition("t", 0), TOPIC_ID, config)], SimClock())
+        (log,) = Patchable.create(
+            disk, [NewLog(f"n{broker}/t-0", TopicPartition("t", 0), TOPIC_ID, config)], SimClock()
+        )
         return log
 
     return on_disk
@@ -48,7 +50,9 @@ def make_log(log_kind: str) -> Callable[[LogConfig, int], Any]:
 def make_bench(make_log: Callable[[LogConfig, int], Any]) -> MakeBench:
     """A function: a bench of ``count`` replicas with these topic settings."""
 
-    def make(count: int = 3, *, strict: bool = True, replica_class: Any = None, node_config: Any = None, **settings: Any) -> Bench:
+    def make(
+        count: int = 3, *, strict: bool = True, replica_class: Any = None, node_config: Any = None, **settings: Any
+    ) -> Bench:
         config = LogConfig(**({"durability": "os"} | settings))
         logs = {broker: make_log(config, broker) for broker in range(1, count + 1)}
         extra = {} if replica_class is None else {"replica_class": replica_class}

@@ -1,7 +1,7 @@
 """Some replicas of one partition on a table, with every message, sync and decision in the test's hand.
 
-Nothing moves by itself: a test says which fetch arrives, which answer, which sync ends, what the controller decides. ``settle`` does it all
-until nothing is left, for the tests that only care about the end.
+Nothing moves by itself: a test says which fetch arrives, which answer, which sync ends, what the controller
+decides. ``settle`` does it all until nothing is left, for the tests that only care about the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,12 @@ class Bench:
     """Replicas 1, 2, ... (one for each log) and a controller that does what it is told."""
 
     def __init__(
-        self, logs: Mapping[int, Any], *, config: NodeConfig | None = None, replica_class: type[Replica] = Replica, strict: bool = True
+        self,
+        logs: Mapping[int, Any],
+        *,
+        config: NodeConfig | None = None,
+        replica_class: type[Replica] = Replica,
+        strict: bool = True,
     ) -> None:
         self.logs = dict(logs)
         self.config = config or NodeConfig()
@@ -108,7 +113,9 @@ class Bench:
 
     # -- the controller
 
-    def picture(self, *, leader_epoch: int | None = None, partition_epoch: int | None = None, **changes: Any) -> MetadataApplied:
+    def picture(
+        self, *, leader_epoch: int | None = None, partition_epoch: int | None = None, **changes: Any
+    ) -> MetadataApplied:
         """What the metadata says now."""
         values: dict[str, Any] = {
             "offset": 0,
@@ -169,7 +176,8 @@ class Bench:
     # -- replication
 
     def present(self, follower: int) -> None:
-        """The follower's outstanding fetch arrives at the leader it names (again), unless its answer is on the way already."""
+        """The follower's outstanding fetch arrives at the leader it names (again), unless its answer is on the way
+        already."""
         fetch = self.fetches[follower]
         answered = any(a.request is fetch.request for a in self.answers[follower])
         if fetch.leader_id in self.replicas and not answered:
@@ -219,7 +227,17 @@ class Bench:
 
     def _state(self) -> list[object]:
         return [repr(self.fetches)] + [
-            (b, r.role, r.leader_epoch, r.partition_epoch, r.isr, log.end_offset, log.flushed_offset, log.high_watermark, len(self.results))
+            (
+                b,
+                r.role,
+                r.leader_epoch,
+                r.partition_epoch,
+                r.isr,
+                log.end_offset,
+                log.flushed_offset,
+                log.high_watermark,
+                len(self.results),
+            )
             for (b, r), log in zip(self.replicas.items(), self.logs.values(), strict=True)
         ]
 
@@ -233,7 +251,16 @@ class Bench:
 
     # -- clients
 
-    def append(self, broker: int, count: int = 1, *, acks: int = -1, timeout_ms: int = 30_000, epoch: int = -1, tag: bytes = b"") -> int:
+    def append(
+        self,
+        broker: int,
+        count: int = 1,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 30_000,
+        epoch: int = -1,
+        tag: bytes = b"",
+    ) -> int:
         """One batch of ``count`` records to ``broker``; the number under which ``results`` gets the answer."""
         self.numbers += 1
         values = [b"%s%d-%d" % (tag, self.numbers, i) for i in range(count)]
@@ -253,7 +280,8 @@ class Bench:
     # -- accidents
 
     def restart(self, broker: int, log: Any | None = None) -> None:
-        """The process of ``broker`` dies and starts again on its log (or another): a new machine, a new broker epoch, no memory."""
+        """The process of ``broker`` dies and starts again on its log (or another): a new machine, a new broker
+        epoch, no memory."""
         if log is not None:
             self.logs[broker] = log
         epoch = max(status.epoch for status in self.brokers.values()) + 1
@@ -283,8 +311,11 @@ class Bench:
         return int(seat.followers[follower].leo)
 
 
-def led(bench: Bench, committed: int = 0, more: int = 0, *, records: int = 1, isr: Sequence[int] | None = None) -> Bench:
-    """Broker 1 leads, everybody has fetched once; so many batches of so many ``records`` are committed, and so many more are not."""
+def led(
+    bench: Bench, committed: int = 0, more: int = 0, *, records: int = 1, isr: Sequence[int] | None = None
+) -> Bench:
+    """Broker 1 leads, everybody has fetched once; so many batches of so many ``records`` are committed, and so many
+    more are not."""
     bench.elect(1, isr=isr)
     bench.settle()
     for _ in range(committed):
@@ -295,6 +326,8 @@ def led(bench: Bench, committed: int = 0, more: int = 0, *, records: int = 1, is
     return bench
 
 
-def request(offset: int, epoch: int, last: int = -1, *, high_watermark: int = 2**63 - 1, start: int = 0) -> FetchPartition:
+def request(
+    offset: int, epoch: int, last: int = -1, *, high_watermark: int = 2**63 - 1, start: int = 0
+) -> FetchPartition:
     """A follower's fetch, by hand."""
     return FetchPartition(0, epoch, offset, last, start, 1 << 20, high_watermark=high_watermark)

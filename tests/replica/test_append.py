@@ -41,8 +41,8 @@ def test_acks_one_is_answered_by_the_leader_alone(make_bench: MakeBench) -> None
 
 
 def test_several_at_once_are_told_once(make_bench: MakeBench) -> None:
-    """Batches of one turn are appended in their order; a refused one hinders no other; followers get them all in one answer, and each is
-    answered as its own ``acks`` say."""
+    """Batches of one turn are appended in their order; a refused one hinders no other; followers get them all in
+    one answer, and each is answered as its own ``acks`` say."""
     bench = led(make_bench())
     given = [
         Produce(CLIENT, 1, -1, batch([b"a", b"b"]), 1000),
@@ -84,7 +84,9 @@ def test_a_disk_that_fails_in_the_middle_of_several(make_bench: MakeBench) -> No
 def test_a_disk_that_is_full_for_a_moment_refuses_the_first_of_several() -> None:
     """Those behind it are tried for themselves, as they came."""
     disk = SimDisk(Random(1))
-    (log,) = Patchable.create(disk, [NewLog("n1/t-0", TopicPartition("t", 0), TOPIC_ID, LogConfig(durability="os"))], SimClock())
+    (log,) = Patchable.create(
+        disk, [NewLog("n1/t-0", TopicPartition("t", 0), TOPIC_ID, LogConfig(durability="os"))], SimClock()
+    )
     bench = led(Bench({1: log}))
     bench.append(1)
     disk.fail("write", path="*.log", error=errno.ENOSPC)
@@ -96,9 +98,12 @@ def test_a_disk_that_is_full_for_a_moment_refuses_the_first_of_several() -> None
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_what_a_disk_refused_and_did_not_let_cut_off_is_not_called_refused(code: int, count: int) -> None:
-    """It may be there after a restart, so the outcome is unknown, of all that the write was for; less than a batch never is."""
+    """It may be there after a restart, so the outcome is unknown, of all that the write was for; less than a batch
+    never is."""
     disk = SimDisk(Random(1))
-    (log,) = Patchable.create(disk, [NewLog("n1/t-0", TopicPartition("t", 0), TOPIC_ID, LogConfig(durability="os"))], SimClock())
+    (log,) = Patchable.create(
+        disk, [NewLog("n1/t-0", TopicPartition("t", 0), TOPIC_ID, LogConfig(durability="os"))], SimClock()
+    )
     bench = led(Bench({1: log}))
     bench.append(1)
     given = batch([b"a"])
@@ -108,7 +113,9 @@ def test_what_a_disk_refused_and_did_not_let_cut_off_is_not_called_refused(code:
     events = [Produce(CLIENT, number, -1, bytearray(given), 1000) for number in numbers]
     bench.step(1, ProduceMany(events) if count > 1 else events[0])
     refused = count == 1 and code == errno.ENOSPC
-    assert [bench.code(number) for number in numbers] == [ErrorCode.KAFKA_STORAGE_ERROR if refused else AFTER_APPEND] * count
+    assert [bench.code(number) for number in numbers] == [
+        ErrorCode.KAFKA_STORAGE_ERROR if refused else AFTER_APPEND
+    ] * count
     assert bench.replicas[1].role == ("leader" if code == errno.ENOSPC else "offline")
     bench.step(1, Produce(CLIENT, 9, -1, batch([b"b"]), 1000))
     assert bench.code(9) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -116,7 +123,8 @@ def test_what_a_disk_refused_and_did_not_let_cut_off_is_not_called_refused(code:
 
 @pytest.mark.parametrize("behind", [0, 2])
 def test_a_disk_that_fails_behind_the_first_of_several(make_bench: MakeBench, behind: int) -> None:
-    """Who is in the log by then is told that it may be, the others that they are not: nobody is left without an answer."""
+    """Who is in the log by then is told that it may be, the others that they are not: nobody is left without an
+    answer."""
     bench = led(make_bench())
     log, error = bench.logs[1], StorageError(errno.EIO, "broken")
     append = log.append_many_as_leader
@@ -204,7 +212,9 @@ def test_minimum_is_capped_by_the_assignment(make_bench: MakeBench) -> None:
     assert bench.code(bench.append(1)) == 0
 
 
-@pytest.mark.parametrize(("acks", "code"), [(2, ErrorCode.INVALID_REQUIRED_ACKS), (-2, ErrorCode.INVALID_REQUIRED_ACKS)])
+@pytest.mark.parametrize(
+    ("acks", "code"), [(2, ErrorCode.INVALID_REQUIRED_ACKS), (-2, ErrorCode.INVALID_REQUIRED_ACKS)]
+)
 def test_unknown_acks(make_bench: MakeBench, acks: int, code: int) -> None:
     """acks outside 0, 1, -1 is refused."""
     bench = led(make_bench())
@@ -212,7 +222,8 @@ def test_unknown_acks(make_bench: MakeBench, acks: int, code: int) -> None:
 
 
 def test_epochs_of_the_sender_are_checked(make_bench: MakeBench) -> None:
-    """A sender that names an older epoch is fenced, one that names a newer one has to wait; a follower refuses with a hint."""
+    """A sender that names an older epoch is fenced, one that names a newer one has to wait; a follower refuses with
+    a hint."""
     bench = led(make_bench())
     bench.elect(1)
     assert bench.code(bench.append(1, epoch=0)) == ErrorCode.FENCED_LEADER_EPOCH
@@ -248,7 +259,8 @@ def test_timeout_says_nothing_about_the_outcome(make_bench: MakeBench) -> None:
 
 
 def test_shrinking_below_the_minimum_does_not_fail_who_waits(make_bench: MakeBench) -> None:
-    """F22: the set falls below the minimum while an append waits: no success, no early error; when the other is back in time, success."""
+    """F22: the set falls below the minimum while an append waits: no success, no early error; when the other is
+    back in time, success."""
     bench = led(make_bench(2, min_insync_replicas=2))
     number = bench.append(1, timeout_ms=1000)
     bench.set_isr(1, tell=[1])
@@ -273,8 +285,8 @@ def test_shrinking_below_the_minimum_times_out(make_bench: MakeBench) -> None:
 
 
 def test_high_watermark_passed_but_too_few_at_the_check(make_bench: MakeBench) -> None:
-    """F23: the mark passed the record, yet the maximal set is too small when the waiter is looked at: AFTER_APPEND, and the record
-    stays."""
+    """F23: the mark passed the record, yet the maximal set is too small when the waiter is looked at: AFTER_APPEND,
+    and the record stays."""
     bench = led(make_bench(2, min_insync_replicas=2))
     number = bench.append(1)
     seat: Any = bench.replicas[1].seat
@@ -288,7 +300,8 @@ def test_high_watermark_passed_but_too_few_at_the_check(make_bench: MakeBench) -
 
 
 def test_waiters_fail_when_the_leader_steps_down(make_bench: MakeBench) -> None:
-    """W1, F24: an append that waits is failed as unknown at the step-down, and never acknowledged by what comes to its offset later."""
+    """W1, F24: an append that waits is failed as unknown at the step-down, and never acknowledged by what comes to
+    its offset later."""
     bench = led(make_bench(min_insync_replicas=2))
     first = bench.append(1, 3)
     bench.elect(2)
@@ -303,7 +316,8 @@ def test_waiters_fail_when_the_leader_steps_down(make_bench: MakeBench) -> None:
 
 
 def test_waiters_fail_on_a_new_epoch_of_the_same_leader(make_bench: MakeBench) -> None:
-    """W1, R0b: a new leader epoch fails who waits even when the leader stays: it may have been somebody else's in between."""
+    """W1, R0b: a new leader epoch fails who waits even when the leader stays: it may have been somebody else's in
+    between."""
     bench = led(make_bench(min_insync_replicas=2))
     number = bench.append(1)
     bench.elect(1)
@@ -341,7 +355,8 @@ def test_the_mark_is_written_before_the_answer(make_bench: MakeBench) -> None:
 
 
 def test_the_mark_of_a_synced_log_is_written_before_anybody_is_told(make_bench: MakeBench) -> None:
-    """A follower's before its fetch leaves, a leader's before it answers, acks=1 too; one write says sync and high watermark."""
+    """A follower's before its fetch leaves, a leader's before it answers, acks=1 too; one write says sync and high
+    watermark."""
     bench = led(make_bench(2, durability="sync", min_insync_replicas=2))
     marks: list[tuple[int, int, int, bool]] = []
 
@@ -391,8 +406,8 @@ def test_full_disk_refuses_and_recovers(make_bench: MakeBench) -> None:
 
 
 def test_write_error_takes_the_replica_offline(make_bench: MakeBench) -> None:
-    """An I/O error on append takes the replica offline: it answers KAFKA_STORAGE_ERROR for good, who waited learns that the outcome is
-    unknown."""
+    """An I/O error on append takes the replica offline: it answers KAFKA_STORAGE_ERROR for good, who waited learns
+    that the outcome is unknown."""
     bench = led(make_bench(min_insync_replicas=2))
     waiting = bench.append(1)
 
@@ -409,8 +424,8 @@ def test_write_error_takes_the_replica_offline(make_bench: MakeBench) -> None:
 
 
 def test_failed_sync_poisons(make_bench: MakeBench) -> None:
-    """A failed sync is data loss: nothing that waited is acknowledged, the log is poisoned, the replica is offline and never syncs
-    again."""
+    """A failed sync is data loss: nothing that waited is acknowledged, the log is poisoned, the replica is offline
+    and never syncs again."""
     bench = led(make_bench(durability="sync", min_insync_replicas=2))
     number, one = bench.append(1), bench.append(1, acks=1)
     bench.step(1, SyncFailed(OSError(errno.EIO, "Input/output error")))
@@ -458,7 +473,8 @@ def test_an_os_log_that_is_not_to_wait(make_bench: MakeBench, flush_ms: int, syn
 
 @pytest.mark.parametrize("log_kind", ["disk"])
 def test_a_full_segment_of_an_os_log_is_synced(make_bench: MakeBench) -> None:
-    """On leader and follower, whatever ``flush.*`` say: an unclean opening has to look through no more than came since."""
+    """On leader and follower, whatever ``flush.*`` say: an unclean opening has to look through no more than came
+    since."""
     bench = led(make_bench(2, segment_bytes=1024))
     for broker in (1, 2):
         log = bench.logs[broker]
@@ -482,7 +498,8 @@ def fill_two_segments(bench: Bench) -> None:
 
 @pytest.mark.parametrize("log_kind", ["disk"])
 def test_after_a_stop_a_full_segment_is_synced_by_nobody(make_bench: MakeBench) -> None:
-    """One became full while another was being synced, and then the replica was stopped: the log is no longer its own."""
+    """One became full while another was being synced, and then the replica was stopped: the log is no longer its
+    own."""
     bench = led(make_bench(1, segment_bytes=1024))
     log = bench.logs[1]
     fill_two_segments(bench)

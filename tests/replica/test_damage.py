@@ -1,4 +1,5 @@
-"""Rot that a read meets while the replica runs: who is told what. (Who leads then: tests/quorum, tests/sim/test_live_damage.py.)"""
+"""Rot that a read meets while the replica runs: who is told what. (Who leads then: tests/quorum,
+tests/sim/test_live_damage.py.)"""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def filled(bench: Bench) -> Bench:
 
 
 def test_alone_it_says_where_and_serves_the_rest(make_bench: MakeBench) -> None:
-    """The refusal names the end of what cannot be read, and each place is told once, from whatever offset it is read."""
+    """The refusal names the end of what cannot be read, and each place is told once, from whatever offset it is
+    read."""
     bench = filled(make_bench(1))
     rotten(bench, 1, 50, 60)
     answer, news = fetch(bench, 1, 50)
@@ -97,8 +99,8 @@ def test_who_was_alone_waits_for_those_that_came_back(make_bench: MakeBench) -> 
 
 
 def test_who_is_not_replaced_in_time_tells(make_bench: MakeBench) -> None:
-    """Others are in sync, and none of them can lead, or the controller is away: who reads hears where it is, instead of nothing. Each reign
-    waits anew."""
+    """Others are in sync, and none of them can lead, or the controller is away: who reads hears where it is,
+    instead of nothing. Each reign waits anew."""
     bench = filled(make_bench(3))
     rotten(bench, 1, 50, 60)
     assert fetch(bench, 1, 50)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -116,7 +118,8 @@ def test_who_is_not_replaced_in_time_tells(make_bench: MakeBench) -> None:
 
 
 def test_a_follower_keeps_what_it_has_while_its_leader_is_silent(make_bench: MakeBench) -> None:
-    """Consumers that read there are sent to the leader. That copy may be all there is: it may lead, and serves the rest then."""
+    """Consumers that read there are sent to the leader. That copy may be all there is: it may lead, and serves the
+    rest then."""
     bench = filled(make_bench(2))
     rotten(bench, 2, 50, 60)
     bench.tell(2)

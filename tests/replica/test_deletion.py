@@ -1,4 +1,5 @@
-"""DeleteRecords and the log start offset: up on the leader, then on every follower, never above the high watermark."""
+"""DeleteRecords and the log start offset: up on the leader, then on every follower, never above the high
+watermark."""
 
 from __future__ import annotations
 
@@ -54,8 +55,8 @@ def test_only_what_is_committed(make_bench: MakeBench) -> None:
 
 
 def test_it_waits_for_the_living_only(make_bench: MakeBench) -> None:
-    """A fenced replica is not waited for; one that is only slow makes the request time out, and catches up all the same; a new reign knows
-    of no deletion."""
+    """A fenced replica is not waited for; one that is only slow makes the request time out, and catches up all the
+    same; a new reign knows of no deletion."""
     bench = led(make_bench(), 3)
     assert bench.ask(1, DeleteRecords, 3, 100) is None
     number = bench.numbers
@@ -96,7 +97,8 @@ def refuse(code: int, log: Any, *names: str) -> Callable[[], None]:
 
 
 def delete_behind(bench: Bench) -> int:
-    """Append what broker 3 is not there to fetch, ask for a deletion below, and let it try; the number of what was asked."""
+    """Append what broker 3 is not there to fetch, ask for a deletion below, and let it try; the number of what was
+    asked."""
     bench.append(1, 3)
     bench.settle(without=[3])
     assert bench.ask(1, DeleteRecords, 6, 30_000) is None
@@ -136,7 +138,8 @@ def test_a_follower_that_cannot_write_its_mark_goes_on(make_bench: MakeBench, co
 
 
 def test_it_waits_for_the_set(make_bench: MakeBench) -> None:
-    """Who is in the in-sync set may lead next, fenced or not, as after a restart of the controller: what was deleted must not come back."""
+    """Who is in the in-sync set may lead next, fenced or not, as after a restart of the controller: what was
+    deleted must not come back."""
     bench = led(make_bench(), 3)
     bench.brokers[3] = bench.brokers[3]._replace(eligible=False)
     bench.tell()
@@ -149,8 +152,8 @@ def test_it_waits_for_the_set(make_bench: MakeBench) -> None:
 
 
 def test_an_empty_follower_begins_inside_a_batch(make_bench: MakeBench) -> None:
-    """F16: the leader's start lies inside a batch; a follower without records begins where that batch does, and hides what the leader
-    hides."""
+    """F16: the leader's start lies inside a batch; a follower without records begins where that batch does, and
+    hides what the leader hides."""
     bench = led(make_bench(), 3)
     bench.settle()
     assert bench.ask(1, DeleteRecords, 4, 1000) is None
@@ -168,7 +171,8 @@ def test_an_empty_follower_begins_inside_a_batch(make_bench: MakeBench) -> None:
 
 
 def began_inside_a_batch(bench: Bench) -> Bench:
-    """Records below 4 are deleted, inside a batch. Broker 3 was empty, has fetched from there on, and synced nothing yet."""
+    """Records below 4 are deleted, inside a batch. Broker 3 was empty, has fetched from there on, and synced
+    nothing yet."""
     led(bench, 3)
     bench.settle()
     assert bench.ask(1, DeleteRecords, 4, 1000) is None
@@ -199,8 +203,8 @@ def test_one_that_began_inside_a_batch_hides_what_was_deleted_once_it_may_be_rea
 
 
 def test_what_comes_after_one_could_not_begin_inside_a_batch_is_not_hidden(make_bench: MakeBench) -> None:
-    """Its disk is full when it was to begin anew there: it has what it had, and is elected uncleanly. What it then acknowledges is not what
-    was deleted."""
+    """Its disk is full when it was to begin anew there: it has what it had, and is elected uncleanly. What it then
+    acknowledges is not what was deleted."""
     bench = led(make_bench(strict=False), 3)
     assert bench.ask(1, DeleteRecords, 4, 1000) is None
     bench.settle()
@@ -235,9 +239,9 @@ def test_what_an_uncleanly_elected_leader_appends_below_what_was_deleted_is_not_
 
 
 def test_an_empty_follower_that_began_inside_a_batch_follows_one_who_deleted_less(make_bench: MakeBench) -> None:
-    """A replica began where its leader's log does, inside a batch, and had fetched nothing yet when another was elected that had not heard
-    of the deletion: it begins anew where the batch does, and what it had hidden stays hidden. (Found by a random walk: it asked for
-    ever.)"""
+    """A replica began where its leader's log does, inside a batch, and had fetched nothing yet when another was
+    elected that had not heard of the deletion: it begins anew where the batch does, and what it had hidden stays
+    hidden. (Found by a random walk: it asked for ever.)"""
     bench = led(make_bench(), 3)
     bench.settle()
     bench.brokers[2] = bench.brokers[2]._replace(eligible=False)
@@ -254,8 +258,9 @@ def test_an_empty_follower_that_began_inside_a_batch_follows_one_who_deleted_les
 
 
 def test_a_branch_that_ends_where_the_leaders_log_begins_inside_a_batch(make_bench: MakeBench) -> None:
-    """The leader has forgotten where its first epoch really began, so a follower of another branch seems to be a prefix; what it has is
-    deleted at the leader, and it begins anew there. (Found by a random walk: it asked for ever.)"""
+    """The leader has forgotten where its first epoch really began, so a follower of another branch seems to be a
+    prefix; what it has is deleted at the leader, and it begins anew there. (Found by a random walk: it asked for
+    ever.)"""
     bench = make_bench(min_insync_replicas=1)
     bench.elect(1)
     bench.settle()

@@ -8,8 +8,8 @@ from tests.replica.replica_harness import MS
 
 
 def test_golden_walk(make_bench: MakeBench) -> None:
-    """Progress is what a follower asks for, the high watermark is the smallest progress of those in play, and it travels with the next
-    answer."""
+    """Progress is what a follower asks for, the high watermark is the smallest progress of those in play, and it
+    travels with the next answer."""
     bench = make_bench(min_insync_replicas=1)
     bench.elect(1)
     for _ in range(5):
@@ -30,7 +30,9 @@ def test_golden_walk(make_bench: MakeBench) -> None:
     assert (bench.progress(2), bench.logs[1].high_watermark) == (3, 0), "the other one has not said how far it is"
     bench.exchange(3)
     assert (bench.progress(3), bench.logs[1].high_watermark) == (4, 3)
-    assert bench.high_watermarks() == [3, 0, 3], "the answer carries the high watermark that its own fetch made possible"
+    assert bench.high_watermarks() == [3, 0, 3], (
+        "the answer carries the high watermark that its own fetch made possible"
+    )
     bench.exchange(2, 3, 2, 3)
     assert bench.high_watermarks()[0] == 15
     bench.now += 2 * MS
@@ -40,7 +42,8 @@ def test_golden_walk(make_bench: MakeBench) -> None:
 
 
 def test_an_append_is_acknowledged_after_two_fetches_of_the_slowest(make_bench: MakeBench) -> None:
-    """acks=all is answered when the slowest in-sync follower has fetched twice: once to get the record, once to say so."""
+    """acks=all is answered when the slowest in-sync follower has fetched twice: once to get the record, once to say
+    so."""
     bench = make_bench(min_insync_replicas=2)
     bench.elect(1)
     number = bench.append(1)

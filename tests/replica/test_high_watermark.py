@@ -19,9 +19,14 @@ FOLLOWERS = st.sampled_from([2, 3])
 
 
 class HighWatermark(RuleBasedStateMachine):
-    """Broker 1 leads; its followers fetch from anywhere, syncs end late, proposals are answered late, twice or wrongly."""
+    """Broker 1 leads; its followers fetch from anywhere, syncs end late, proposals are answered late, twice or
+    wrongly."""
 
-    @initialize(durability=st.sampled_from(["os", "sync"]), minimum=st.integers(1, 3), isr=st.sampled_from([[1], [1, 2], [1, 2, 3]]))
+    @initialize(
+        durability=st.sampled_from(["os", "sync"]),
+        minimum=st.integers(1, 3),
+        isr=st.sampled_from([[1], [1, 2], [1, 2, 3]]),
+    )
     def begin(self, durability: Any, minimum: int, isr: list[int]) -> None:
         """A new reign over a log that holds something already."""
         config = LogConfig(durability=durability, min_insync_replicas=minimum)
@@ -40,8 +45,8 @@ class HighWatermark(RuleBasedStateMachine):
         self.seen_high_watermark = 0
 
     def _note(self) -> None:
-        """What the leader proposes is what its twin must reckon with. The brokers, told again, make it look at the clock now: by itself it
-        looks again at the next fetch, or half a lag later."""
+        """What the leader proposes is what its twin must reckon with. The brokers, told again, make it look at the
+        clock now: by itself it looks again at the next fetch, or half a lag later."""
         self.bench.step(1, BrokersApplied(dict(self.bench.brokers)))
         replica = self.bench.replicas[1]
         seat: Any = replica.seat
@@ -70,7 +75,9 @@ class HighWatermark(RuleBasedStateMachine):
         offset = bases[max(0, len(bases) - 1 - back)]
         epoch = bench.brokers[follower].epoch - stale
         seen = Seen(bench.now, offset, log.end_offset, epoch)
-        bench.step(1, FollowerFetch(str(follower), 0, request(offset, bench.leader_epoch, bench.leader_epoch), follower, epoch))
+        bench.step(
+            1, FollowerFetch(str(follower), 0, request(offset, bench.leader_epoch, bench.leader_epoch), follower, epoch)
+        )
         if not stale:
             self.plain.fetch(follower, seen)
         self._note()
@@ -131,7 +138,8 @@ class HighWatermark(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """The machine's high watermark is the twin's, never goes back and never passes the ends of those the controller counts."""
+        """The machine's high watermark is the twin's, never goes back and never passes the ends of those the
+        controller counts."""
         if not hasattr(self, "bench"):
             return
         log = self.bench.logs[1]

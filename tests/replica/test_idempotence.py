@@ -1,4 +1,5 @@
-"""Idempotent producers across leader changes: what a log has from a producer is known to whoever leads next. On real logs."""
+"""Idempotent producers across leader changes: what a log has from a producer is known to whoever leads next. On
+real logs."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def test_a_repetition_is_answered_when_the_first_time_is_committed(make_bench: M
 
 
 def test_a_repetition_is_in_the_mark_before_it_is_answered(make_bench: MakeBench) -> None:
-    """With acks=1, where the first time is synced, and its mark waits for the high watermark with those who want all replicas."""
+    """With acks=1, where the first time is synced, and its mark waits for the high watermark with those who want
+    all replicas."""
     bench = make_bench(2, durability="sync", min_insync_replicas=2)
     bench.elect(1)
     bench.settle()
@@ -67,8 +69,8 @@ def test_a_repetition_is_in_the_mark_before_it_is_answered(make_bench: MakeBench
 
 
 def test_an_older_repetition_is_answered_when_it_is_committed(make_bench: MakeBench) -> None:
-    """One of which the offset is forgotten: that it is in the log says nothing until it counts. A leader that was restarted remembers one
-    batch only."""
+    """One of which the offset is forgotten: that it is in the log says nothing until it counts. A leader that was
+    restarted remembers one batch only."""
     bench = make_bench(min_insync_replicas=2)
     bench.elect(1)
     bench.settle()
@@ -88,8 +90,8 @@ def test_an_older_repetition_is_answered_when_it_is_committed(make_bench: MakeBe
 
 
 def test_the_next_leader_knows_it(make_bench: MakeBench) -> None:
-    """The leader dies after the append and before the answer: whoever leads next answers the repetition with the original offsets once
-    they are committed there, and goes on with the numbers."""
+    """The leader dies after the append and before the answer: whoever leads next answers the repetition with the
+    original offsets once they are committed there, and goes on with the numbers."""
     bench = make_bench(min_insync_replicas=2)
     bench.elect(1)
     bench.settle()
@@ -109,7 +111,8 @@ def test_the_next_leader_knows_it(make_bench: MakeBench) -> None:
 
 
 def test_what_was_truncated_is_not_known(make_bench: MakeBench) -> None:
-    """F33: a batch that a follower cut off was never there: sent again to it as a leader it is appended, not taken for a repetition."""
+    """F33: a batch that a follower cut off was never there: sent again to it as a leader it is appended, not taken
+    for a repetition."""
     bench = make_bench(min_insync_replicas=1)
     bench.elect(1)
     bench.settle()

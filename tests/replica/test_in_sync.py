@@ -25,8 +25,8 @@ def shrink_to_two(bench: Bench) -> None:
 
 
 def test_a_follower_that_stops_fetching_leaves(make_bench: MakeBench) -> None:
-    """A member that lacks something for longer than the lag is proposed out, all such in one step; the mark moves only when the controller
-    agreed."""
+    """A member that lacks something for longer than the lag is proposed out, all such in one step; the mark moves
+    only when the controller agreed."""
     bench = led(make_bench(min_insync_replicas=1))
     bench.append(1, acks=1)
     bench.exchange(2)
@@ -52,8 +52,8 @@ def test_an_idle_follower_stays(make_bench: MakeBench) -> None:
 
 
 def test_a_long_silence_is_no_lag(make_bench: MakeBench) -> None:
-    """Whose fetch was parked had everything until the append that answered it: from then on it has its full time, however long nothing had
-    happened before."""
+    """Whose fetch was parked had everything until the append that answered it: from then on it has its full time,
+    however long nothing had happened before."""
     bench = led(make_bench(min_insync_replicas=1))
     for _ in range(20):
         bench.pass_time(LAG)
@@ -66,7 +66,8 @@ def test_a_long_silence_is_no_lag(make_bench: MakeBench) -> None:
 
 
 def test_one_batch_behind_under_load_stays(make_bench: MakeBench) -> None:
-    """A follower that always reaches the end of its previous fetch counts as caught up although it never has everything."""
+    """A follower that always reaches the end of its previous fetch counts as caught up although it never has
+    everything."""
     bench = led(make_bench(2, min_insync_replicas=1))
     for _ in range(20):
         bench.append(1, acks=1)
@@ -120,7 +121,8 @@ def test_the_maximal_set_grows_before_the_answer(make_bench: MakeBench) -> None:
 
 
 def test_start_of_epoch_bars_who_lacks_it(make_bench: MakeBench) -> None:
-    """F7: a new leader's high watermark may lag behind what was exposed, so nobody joins below the start of its epoch."""
+    """F7: a new leader's high watermark may lag behind what was exposed, so nobody joins below the start of its
+    epoch."""
     bench = make_bench(4, min_insync_replicas=2)
     bench.elect(1)
     bench.append(1, 10)
@@ -143,8 +145,8 @@ def test_start_of_epoch_bars_who_lacks_it(make_bench: MakeBench) -> None:
 
 
 def test_below_the_minimum_only_the_caught_up_join(make_bench: MakeBench) -> None:
-    """E1, F34: while the set is below the minimum the frozen high watermark is no measure: a replica far behind the log's end may not
-    join."""
+    """E1, F34: while the set is below the minimum the frozen high watermark is no measure: a replica far behind the
+    log's end may not join."""
     bench = led(make_bench(2, min_insync_replicas=2))
     bench.append(1, 10)
     bench.settle()
@@ -163,7 +165,8 @@ def test_below_the_minimum_only_the_caught_up_join(make_bench: MakeBench) -> Non
 
 
 def test_a_fenced_broker_is_not_proposed(make_bench: MakeBench) -> None:
-    """A replica that is fenced, shutting down, or of another incarnation than the registered one does not join; when that ends it does."""
+    """A replica that is fenced, shutting down, or of another incarnation than the registered one does not join;
+    when that ends it does."""
     bench = make_bench(min_insync_replicas=1)
     bench.brokers[3] = BrokerStatus(3, eligible=False)
     bench.elect(1, isr=[1])
@@ -188,7 +191,8 @@ def test_fetches_of_a_former_incarnation_are_refused(make_bench: MakeBench) -> N
 
 
 def test_ineligible_answer_goes_back_and_does_not_storm(make_bench: MakeBench) -> None:
-    """F29: INELIGIBLE_REPLICA takes the leader back to the committed set, and the same replica is not proposed again at every fetch."""
+    """F29: INELIGIBLE_REPLICA takes the leader back to the committed set, and the same replica is not proposed
+    again at every fetch."""
     bench = make_bench(2, min_insync_replicas=1)
     bench.elect(1, isr=[1])
     bench.present(2)
@@ -206,7 +210,8 @@ def test_ineligible_answer_goes_back_and_does_not_storm(make_bench: MakeBench) -
 
 
 def test_unanswered_proposal_is_sent_again_unchanged(make_bench: MakeBench) -> None:
-    """Timeouts and NOT_CONTROLLER repeat the very same proposal 50 ms later; the maximal set stays wide meanwhile."""
+    """Timeouts and NOT_CONTROLLER repeat the very same proposal 50 ms later; the maximal set stays wide
+    meanwhile."""
     bench = make_bench(2, min_insync_replicas=1)
     bench.elect(1, isr=[1])
     bench.present(2)
@@ -222,7 +227,12 @@ def test_unanswered_proposal_is_sent_again_unchanged(make_bench: MakeBench) -> N
 
 def test_fenced_answer_stays_pending_until_metadata(make_bench: MakeBench) -> None:
     """F37: answers that say "your picture is old" leave the proposal pending: only metadata resolves it."""
-    for code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NEW_LEADER_ELECTED):
+    for code in (
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NEW_LEADER_ELECTED,
+    ):
         bench = make_bench(2, min_insync_replicas=1)
         bench.elect(1, isr=[1])
         bench.present(2)
@@ -236,7 +246,8 @@ def test_fenced_answer_stays_pending_until_metadata(make_bench: MakeBench) -> No
 
 
 def test_metadata_replay_keeps_the_pending_proposal(make_bench: MakeBench) -> None:
-    """N2, P3: metadata of a partition epoch that the leader knows already (from the answer) leaves a newer pending proposal alone."""
+    """N2, P3: metadata of a partition epoch that the leader knows already (from the answer) leaves a newer pending
+    proposal alone."""
     bench = led(make_bench(min_insync_replicas=1))
     bench.append(1, acks=1)
     bench.exchange(2)
@@ -260,7 +271,8 @@ def test_metadata_replay_keeps_the_pending_proposal(make_bench: MakeBench) -> No
 
 
 def test_late_answer_of_an_earlier_proposal_is_ignored(make_bench: MakeBench) -> None:
-    """N3, P2: the answer of an earlier proposal does not settle the pending one, whatever partition epoch it carries."""
+    """N3, P2: the answer of an earlier proposal does not settle the pending one, whatever partition epoch it
+    carries."""
     bench = led(make_bench(min_insync_replicas=1))
     bench.append(1, acks=1)
     bench.exchange(2)
@@ -294,8 +306,8 @@ def test_answer_of_a_former_reign_is_ignored(make_bench: MakeBench) -> None:
 
 
 def test_newer_metadata_kills_the_proposal(make_bench: MakeBench) -> None:
-    """P1(b), F27: a picture with a greater partition epoch than the proposal's base settles it: accepted or dead; its answer then is too
-    late."""
+    """P1(b), F27: a picture with a greater partition epoch than the proposal's base settles it: accepted or dead;
+    its answer then is too late."""
     bench = make_bench(2, min_insync_replicas=1)
     bench.elect(1, isr=[1])
     bench.present(2)
@@ -309,7 +321,8 @@ def test_newer_metadata_kills_the_proposal(make_bench: MakeBench) -> None:
 
 
 def test_unknown_end_holds_the_mark(make_bench: MakeBench) -> None:
-    """F41: a member that has not fetched in this epoch holds the high watermark where it is, neither negative nor lowered."""
+    """F41: a member that has not fetched in this epoch holds the high watermark where it is, neither negative nor
+    lowered."""
     bench = led(make_bench(min_insync_replicas=1))
     bench.append(1, 5)
     bench.settle()
@@ -334,8 +347,8 @@ def test_a_member_that_went_back_does_not_lower_the_mark(make_bench: MakeBench) 
 
 
 def test_nothing_is_trusted_across_epochs(make_bench: MakeBench) -> None:
-    """N1, R0: what a leader knew of a follower in an earlier epoch does not count when it leads again, even if it never saw the epoch
-    between."""
+    """N1, R0: what a leader knew of a follower in an earlier epoch does not count when it leads again, even if it
+    never saw the epoch between."""
     bench = led(make_bench(min_insync_replicas=2))
     bench.append(1, 5)
     bench.settle()
@@ -356,7 +369,8 @@ def test_nothing_is_trusted_across_epochs(make_bench: MakeBench) -> None:
 
 
 def test_members_known_by_metadata_only_carry_its_broker_epoch(make_bench: MakeBench) -> None:
-    """A proposal never carries broker epoch -1: a member that has not fetched here yet goes with the one the metadata has."""
+    """A proposal never carries broker epoch -1: a member that has not fetched here yet goes with the one the
+    metadata has."""
     bench = make_bench(min_insync_replicas=1)
     bench.elect(1, isr=[1, 2])
     bench.present(3)
@@ -365,8 +379,8 @@ def test_members_known_by_metadata_only_carry_its_broker_epoch(make_bench: MakeB
 
 
 def test_a_joining_replica_under_load_is_waited_for(make_bench: MakeBench) -> None:
-    """A replica outside the set that is caught up and eligible holds the mark, so that it can reach it under load; when it dies it is let
-    go."""
+    """A replica outside the set that is caught up and eligible holds the mark, so that it can reach it under load;
+    when it dies it is let go."""
     bench = led(make_bench(2, min_insync_replicas=1), isr=[1])
     bench.settle()
     bench.set_isr(1, tell=[1])
@@ -384,7 +398,8 @@ def test_a_joining_replica_under_load_is_waited_for(make_bench: MakeBench) -> No
 
 
 def test_a_new_replica_is_answered_once_the_leader_knows_it(make_bench: MakeBench) -> None:
-    """A fetch of a broker that is not among the replicas gets UNKNOWN_LEADER_EPOCH; after the reassignment it starts from nothing."""
+    """A fetch of a broker that is not among the replicas gets UNKNOWN_LEADER_EPOCH; after the reassignment it
+    starts from nothing."""
     bench = make_bench(min_insync_replicas=1)
     bench.assignment = [1, 2]
     bench.elect(1, isr=[1, 2], tell=[1, 2])

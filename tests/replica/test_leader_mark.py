@@ -6,7 +6,8 @@ from tests.replica.conftest import MakeBench
 
 
 def test_a_new_leader_writes_its_mark_first(make_bench: MakeBench) -> None:
-    """A follower's mark may lag behind its high watermark while records stream in; it is brought up to date when the follower leads."""
+    """A follower's mark may lag behind its high watermark while records stream in; it is brought up to date when
+    the follower leads."""
     bench = make_bench(3)
     bench.elect(1)
     bench.settle()

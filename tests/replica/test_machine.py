@@ -69,7 +69,8 @@ def test_the_same_leader_is_not_fetched_anew(make_bench: MakeBench) -> None:
 
 
 def test_nobody_leads_in_an_epoch_its_log_knows(make_bench: MakeBench) -> None:
-    """L0: a leader that returns with the epoch it had is refused: two histories of one epoch could not be told apart."""
+    """L0: a leader that returns with the epoch it had is refused: two histories of one epoch could not be told
+    apart."""
     bench = make_bench(2, strict=False, min_insync_replicas=1)
     bench.elect(1)
     bench.append(1, acks=1)
@@ -82,7 +83,8 @@ def test_nobody_leads_in_an_epoch_its_log_knows(make_bench: MakeBench) -> None:
 
 
 def test_incomplete_until_in_the_set(make_bench: MakeBench) -> None:
-    """An incomplete replica fetches like any other and becomes complete when a picture has this incarnation in the in-sync set."""
+    """An incomplete replica fetches like any other and becomes complete when a picture has this incarnation in the
+    in-sync set."""
     bench = make_bench(2, min_insync_replicas=1)
     bench.logs[2].set_incomplete(True)
     bench.elect(1, isr=[1])
@@ -138,9 +140,12 @@ def test_offline_answers_everybody(make_bench: MakeBench) -> None:
     assert bench.offline == [1]
 
 
-@pytest.mark.parametrize("error", [StorageError(5, "Input/output error", "x"), ClosedError("poisoned"), CorruptError("rot")])
+@pytest.mark.parametrize(
+    "error", [StorageError(5, "Input/output error", "x"), ClosedError("poisoned"), CorruptError("rot")]
+)
 def test_a_log_that_fails_anywhere_takes_the_replica_offline(make_bench: MakeBench, error: Exception) -> None:
-    """Whatever the log refuses outside an append (here: to be cut) ends in ``Offline``, never in an exception of the step."""
+    """Whatever the log refuses outside an append (here: to be cut) ends in ``Offline``, never in an exception of
+    the step."""
     bench = make_bench(2, min_insync_replicas=1)
     bench.elect(1)
     bench.append(1, 3, acks=1)
@@ -157,7 +162,8 @@ def test_a_log_that_fails_anywhere_takes_the_replica_offline(make_bench: MakeBen
 
 
 def test_a_leader_whose_log_cannot_wake_to_show_more_tries_again_later() -> None:
-    """Where its high watermark could rise, and there is no descriptor to open the log with, the replica goes on leading."""
+    """Where its high watermark could rise, and there is no descriptor to open the log with, the replica goes on
+    leading."""
     disk, clock, key = SimDisk(Random(1)), SimClock(), TopicPartition("t", 0)
 
     class Drowsy(LogRoot):
@@ -209,7 +215,8 @@ def everything() -> list[Event]:
 
 @pytest.mark.parametrize("role", ["none", "leader", "follower", "offline"])
 def test_unexpected_events_do_no_harm(make_bench: MakeBench, role: str) -> None:
-    """Late, foreign and repeated events are answered or ignored in every role, and change neither log nor high watermark."""
+    """Late, foreign and repeated events are answered or ignored in every role, and change neither log nor high
+    watermark."""
     for event in everything():
         bench = make_bench(2)
         if role != "none":
@@ -226,7 +233,8 @@ def test_unexpected_events_do_no_harm(make_bench: MakeBench, role: str) -> None:
 
 
 def test_ticks_come_when_asked_and_stop(make_bench: MakeBench) -> None:
-    """Each ``Wake`` is followed by its ``Tick``; after the last append the timers run out: an idle partition costs nothing."""
+    """Each ``Wake`` is followed by its ``Tick``; after the last append the timers run out: an idle partition costs
+    nothing."""
     bench = make_bench()
     bench.elect(1)
     bench.append(1)

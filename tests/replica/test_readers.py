@@ -1,4 +1,5 @@
-"""What consumers see: fetches up to the high watermark, offsets by time, ends of epochs; and how followers hear of the high watermark."""
+"""What consumers see: fetches up to the high watermark, offsets by time, ends of epochs; and how followers hear of
+the high watermark."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def test_nothing_above_the_high_watermark(make_bench: MakeBench) -> None:
 
 
 def test_who_asks_for_no_bytes_gets_a_batch(make_bench: MakeBench) -> None:
-    """As one message at least is wanted: else neither a consumer nor a follower would ever go on. So it is for a follower that waits."""
+    """As one message at least is wanted: else neither a consumer nor a follower would ever go on. So it is for a
+    follower that waits."""
     bench = led(make_bench(), 3)
     assert offsets(bench.ask(1, ConsumerFetch, at(1, size=0), 0)) == [1]
     ends = []
@@ -81,7 +83,8 @@ def test_waiting_readers_are_answered_by_the_high_watermark(make_bench: MakeBenc
 
 
 def test_waiting_readers_give_up(make_bench: MakeBench) -> None:
-    """After the wait the answer is empty; a cancelled wait has no answer; one that is cut by an election says so."""
+    """After the wait the answer is empty; a cancelled wait has no answer; one that is cut by an election says
+    so."""
     bench = led(make_bench(), 1)
     assert bench.ask(1, ConsumerFetch, at(1), 100) is None
     first = bench.numbers
@@ -99,13 +102,16 @@ def test_waiting_readers_give_up(make_bench: MakeBench) -> None:
 
 
 def test_readers_epochs_are_checked(make_bench: MakeBench) -> None:
-    """A reader that names an epoch is fenced or told to wait; one whose last epoch ends before its offset here learns where."""
+    """A reader that names an epoch is fenced or told to wait; one whose last epoch ends before its offset here
+    learns where."""
     bench = led(make_bench(), 3)
     bench.elect(1)
     bench.settle()
     assert bench.ask(1, ConsumerFetch, at(0, epoch=0), 0).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert bench.ask(1, ConsumerFetch, at(0, epoch=2), 0).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert bench.ask(1, ConsumerFetch, at(3, last=2), 0).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH, "it has read from a later leader"
+    assert bench.ask(1, ConsumerFetch, at(3, last=2), 0).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH, (
+        "it has read from a later leader"
+    )
     assert offsets(bench.ask(1, ConsumerFetch, at(2, epoch=1, last=0), 0)) == [2]
     bench.append(1)
     bench.settle()
@@ -115,7 +121,8 @@ def test_readers_epochs_are_checked(make_bench: MakeBench) -> None:
 
 
 def test_offsets_by_time(make_bench: MakeBench) -> None:
-    """The first record at or after a time, below the high watermark; -1 where there is none; the ends by their names."""
+    """The first record at or after a time, below the high watermark; -1 where there is none; the ends by their
+    names."""
     bench = led(make_bench())
     for timestamp in (10, 20, 30):
         bench.numbers += 1
@@ -131,7 +138,9 @@ def test_offsets_by_time(make_bench: MakeBench) -> None:
     assert [when(t) for t in (0, 10, 11, 30, 31)] == [(0, 10), (0, 10), (1, 20), (2, 30), (-1, -1)]
     assert when(EARLIEST_TIMESTAMP)[0] == 0
     assert when(LATEST_TIMESTAMP)[0] == 3
-    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, LATEST_TIMESTAMP), 2).offset == 4, "a replica sees the log's end"
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, LATEST_TIMESTAMP), 2).offset == 4, (
+        "a replica sees the log's end"
+    )
     assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, -7)).error_code == ErrorCode.INVALID_REQUEST
     assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, 0, 5)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert bench.ask(2, ListOffsets, ListOffsetsPartition(0, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -140,7 +149,9 @@ def test_offsets_by_time(make_bench: MakeBench) -> None:
 def test_a_search_by_time_at_a_leader_ends_at_the_high_watermark(make_bench: MakeBench) -> None:
     """A consumer gets no offset at or above the high watermark, whatever its time; a replica does."""
     bench = led(make_bench())
-    produce = [Produce(CLIENT, number, -1, batch(1, timestamp=timestamp), 1000) for number, timestamp in ((101, 10), (102, 50))]
+    produce = [
+        Produce(CLIENT, number, -1, batch(1, timestamp=timestamp), 1000) for number, timestamp in ((101, 10), (102, 50))
+    ]
     bench.step(1, produce[0])
     bench.settle()
     bench.step(1, produce[1])
@@ -153,8 +164,8 @@ def test_a_search_by_time_at_a_leader_ends_at_the_high_watermark(make_bench: Mak
 
 
 def test_an_offset_comes_with_its_epoch(make_bench: MakeBench) -> None:
-    """The epoch of the record that a time leads to, by which its reader learns later whether the log was cut there; at the end the
-    leader's."""
+    """The epoch of the record that a time leads to, by which its reader learns later whether the log was cut there;
+    at the end the leader's."""
     bench = make_bench()
     for timestamp in (10, 20):
         bench.elect(1)
@@ -167,8 +178,8 @@ def test_an_offset_comes_with_its_epoch(make_bench: MakeBench) -> None:
 
 
 def test_the_end_is_unknown_until_the_new_leader_caught_up(make_bench: MakeBench) -> None:
-    """KIP-207: while a new leader's high watermark is below the start of its epoch, "latest" is OFFSET_NOT_AVAILABLE: it might step
-    back."""
+    """KIP-207: while a new leader's high watermark is below the start of its epoch, "latest" is
+    OFFSET_NOT_AVAILABLE: it might step back."""
     bench = led(make_bench(min_insync_replicas=1), 3)
     bench.append(1)
     bench.exchange(2, 3)
@@ -200,11 +211,15 @@ def test_ends_of_epochs(make_bench: MakeBench) -> None:
     assert end(0) == (0, 2)
     assert end(2) == (2, 3)
     assert end(9) == (-1, -1)
-    assert bench.ask(2, OffsetForLeaderEpoch, OffsetForLeaderPartition(0, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (
+        bench.ask(2, OffsetForLeaderEpoch, OffsetForLeaderPartition(0, 0)).error_code
+        == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
 
 
 def test_an_idle_follower_hears_of_the_high_watermark(make_bench: MakeBench) -> None:
-    """F25: when nothing more is appended the followers learn the high watermark about a millisecond later, and not again and again."""
+    """F25: when nothing more is appended the followers learn the high watermark about a millisecond later, and not
+    again and again."""
     bench = led(make_bench())
     bench.append(1)
     bench.exchange(2, 3)
@@ -237,8 +252,8 @@ def test_records_carry_the_high_watermark(make_bench: MakeBench) -> None:
 
 
 def test_the_greatest_timestamp(make_bench: MakeBench) -> None:
-    """MAX_TIMESTAMP is the first record with the greatest timestamp below the high watermark; nothing in an empty log. There is no other
-    storage, so the earliest local offset is the start and the latest tiered one is none."""
+    """MAX_TIMESTAMP is the first record with the greatest timestamp below the high watermark; nothing in an empty
+    log. There is no other storage, so the earliest local offset is the start and the latest tiered one is none."""
     bench = led(make_bench())
 
     def greatest() -> tuple[int, int]:
@@ -247,7 +262,14 @@ def test_the_greatest_timestamp(make_bench: MakeBench) -> None:
         return (answer.offset, answer.timestamp)
 
     assert greatest() == (-1, -1)
-    expected = {0: (0, 1), 1: (1, 500), 2: (1, 500), 3: (3, 1_700_000_000_000), 4: (3, 1_700_000_000_000), 5: (5, 2**62)}
+    expected = {
+        0: (0, 1),
+        1: (1, 500),
+        2: (1, 500),
+        3: (3, 1_700_000_000_000),
+        4: (3, 1_700_000_000_000),
+        5: (5, 2**62),
+    }
     for number, timestamp in enumerate((1, 500, 500, 1_700_000_000_000, 7, 2**62)):
         bench.numbers += 1
         bench.step(1, Produce(CLIENT, bench.numbers, -1, batch(1, timestamp=timestamp), 1000))
@@ -259,8 +281,8 @@ def test_the_greatest_timestamp(make_bench: MakeBench) -> None:
 
 
 def test_a_reader_waits_for_as_many_bytes_as_it_asked_for(make_bench: MakeBench) -> None:
-    """``min_bytes`` counts what lies below the high watermark; after the wait the answer is what there is; one answer cannot have more than
-    ``partition_max_bytes``."""
+    """``min_bytes`` counts what lies below the high watermark; after the wait the answer is what there is; one
+    answer cannot have more than ``partition_max_bytes``."""
     bench = led(make_bench(), 1)
     size = bench.ask(1, ConsumerFetch, at(0), 0).records.size
     assert bench.ask(1, ConsumerFetch, at(0), 1000, 3 * size) is None
@@ -280,7 +302,8 @@ def test_a_reader_waits_for_as_many_bytes_as_it_asked_for(make_bench: MakeBench)
 
 
 def test_a_follower_serves_who_wants_to_read_anywhere(make_bench: MakeBench) -> None:
-    """KIP-392: below its own high watermark, and only while it is in sync; above that it says so, and the reader asks the leader."""
+    """KIP-392: below its own high watermark, and only while it is in sync; above that it says so, and the reader
+    asks the leader."""
     bench = led(make_bench(), 3)
     bench.append(1)
     assert bench.high_watermarks()[1] == 3
@@ -298,4 +321,6 @@ def test_a_follower_serves_who_wants_to_read_anywhere(make_bench: MakeBench) -> 
     bench.settle()
     bench.set_isr(1, 3, tell=[1, 2, 3])
     assert bench.ask(2, ConsumerFetch, at(0), 0, 1, 0, True).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert bench.ask(2, ConsumerFetch, at(9), 0, 1, 0, True).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "else it would be asked again"
+    assert bench.ask(2, ConsumerFetch, at(9), 0, 1, 0, True).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, (
+        "else it would be asked again"
+    )

@@ -29,13 +29,18 @@ def fill(log: Any, *runs: tuple[int, int], tag: bytes = b"") -> None:
 def records(log: Any) -> list[bytes]:
     """The log's bytes, part by part."""
     return (
-        [bytes(part) for part in log.read(log.start_offset, 1 << 30, log.end_offset).parts()] if log.end_offset > log.start_offset else []
+        [bytes(part) for part in log.read(log.start_offset, 1 << 30, log.end_offset).parts()]
+        if log.end_offset > log.start_offset
+        else []
     )
 
 
 def same(*logs: Any) -> bool:
     """Whether the logs hold the same bytes and epochs."""
-    return all(b"".join(records(log)) == b"".join(records(logs[0])) and log.epochs.entries == logs[0].epochs.entries for log in logs)
+    return all(
+        b"".join(records(log)) == b"".join(records(logs[0])) and log.epochs.entries == logs[0].epochs.entries
+        for log in logs
+    )
 
 
 def at_epoch(bench: Bench, epoch: int) -> Bench:
@@ -45,7 +50,8 @@ def at_epoch(bench: Bench, epoch: int) -> Bench:
 
 
 def test_restart_drops_nothing_by_itself(make_bench: MakeBench) -> None:
-    """F1: a follower whose high watermark lags keeps its tail at a restart; when it is elected the tail survives everywhere."""
+    """F1: a follower whose high watermark lags keeps its tail at a restart; when it is elected the tail survives
+    everywhere."""
     bench = make_bench(2, min_insync_replicas=1)
     bench.elect(2)
     bench.append(2, acks=1)
@@ -66,8 +72,8 @@ def test_restart_drops_nothing_by_itself(make_bench: MakeBench) -> None:
 
 
 def test_a_shorter_leader_wins_over_a_longer_follower(make_bench: MakeBench) -> None:
-    """F2: a replica with a tail that the new leader lacks cuts it off and takes the leader's; cutting below its own mark is reported as
-    T2."""
+    """F2: a replica with a tail that the new leader lacks cuts it off and takes the leader's; cutting below its own
+    mark is reported as T2."""
     bench = make_bench(2, strict=False, min_insync_replicas=1)
     fill(bench.logs[1], (0, 2))
     fill(bench.logs[2], (0, 1))
@@ -81,7 +87,8 @@ def test_a_shorter_leader_wins_over_a_longer_follower(make_bench: MakeBench) -> 
 
 
 def test_fast_elections(make_bench: MakeBench) -> None:
-    """F3 (KIP-279): after two elections between two fetches one question is not enough; the second round finds the common epoch."""
+    """F3 (KIP-279): after two elections between two fetches one question is not enough; the second round finds the
+    common epoch."""
     bench = make_bench(2, min_insync_replicas=1)
     fill(bench.logs[1], (0, 3), (2, 3), tag=b"A")
     fill(bench.logs[2], (0, 3), tag=b"A")
@@ -115,7 +122,8 @@ def test_zombie_leader_is_nobodys_reference(make_bench: MakeBench) -> None:
 
 
 def test_empty_epochs_are_recorded(make_bench: MakeBench) -> None:
-    """F5 (KAFKA-7415): epochs in which nothing was written are in the histories, so questions about older ones get the true end."""
+    """F5 (KAFKA-7415): epochs in which nothing was written are in the histories, so questions about older ones get
+    the true end."""
     bench = make_bench(min_insync_replicas=1)
     at_epoch(bench, 1).elect(1)
     bench.append(1, 2, acks=1)
@@ -130,7 +138,8 @@ def test_empty_epochs_are_recorded(make_bench: MakeBench) -> None:
 
 
 def test_a_leadership_that_wrote_nothing_leaves_no_entry(make_bench: MakeBench) -> None:
-    """F6 (KAFKA-10706): an epoch entry at the log's end, left by a leadership that wrote nothing, is dropped though no record is cut."""
+    """F6 (KAFKA-10706): an epoch entry at the log's end, left by a leadership that wrote nothing, is dropped though
+    no record is cut."""
     bench = make_bench(2, min_insync_replicas=1)
     at_epoch(bench, 1).elect(1)
     bench.append(1, 4, acks=1)
@@ -188,7 +197,8 @@ def test_a_waiting_fetch_that_cannot_be_served_is_refused_once(make_bench: MakeB
 
 
 def test_divergence_records_no_progress(make_bench: MakeBench) -> None:
-    """F9 (KAFKA-13141): a diverging answer carries no records and leaves the sender's progress and the high watermark alone."""
+    """F9 (KAFKA-13141): a diverging answer carries no records and leaves the sender's progress and the high
+    watermark alone."""
     bench = make_bench(2, min_insync_replicas=1)
     fill(bench.logs[1], (0, 6), tag=b"A")
     fill(bench.logs[2], (0, 6), tag=b"A")
@@ -205,7 +215,8 @@ def test_divergence_records_no_progress(make_bench: MakeBench) -> None:
 
 
 def test_below_the_leaders_start_wins_over_divergence(make_bench: MakeBench) -> None:
-    """F10 (KAFKA-12996), F11 (KAFKA-9491): a follower that ends below the leader's start starts anew there, its high watermark with it."""
+    """F10 (KAFKA-12996), F11 (KAFKA-9491): a follower that ends below the leader's start starts anew there, its
+    high watermark with it."""
     bench = make_bench(2, min_insync_replicas=1)
     fill(bench.logs[1], (0, 30), tag=b"A")
     fill(bench.logs[1], (2, 40), tag=b"A")
@@ -241,7 +252,8 @@ def test_empty_answers_keep_the_last_epoch(make_bench: MakeBench) -> None:
 
 
 def test_a_new_leader_with_an_older_mark(make_bench: MakeBench) -> None:
-    """F18: a new leader keeps its older high watermark until its whole in-sync set has fetched in the new epoch; nothing is lost."""
+    """F18: a new leader keeps its older high watermark until its whole in-sync set has fetched in the new epoch;
+    nothing is lost."""
     bench = make_bench(min_insync_replicas=1)
     bench.elect(1)
     bench.append(1, 90)
@@ -272,7 +284,8 @@ def test_answer_of_another_epoch_is_dropped(make_bench: MakeBench) -> None:
 
 
 def test_unknown_epoch_backs_off_and_fenced_stops(make_bench: MakeBench) -> None:
-    """UNKNOWN_LEADER_EPOCH and others are asked again after a pause that doubles; FENCED_LEADER_EPOCH ends it until newer metadata."""
+    """UNKNOWN_LEADER_EPOCH and others are asked again after a pause that doubles; FENCED_LEADER_EPOCH ends it until
+    newer metadata."""
     bench = make_bench(2, min_insync_replicas=1)
     bench.elect(1)
     pauses = []
@@ -318,7 +331,8 @@ def test_a_slice_that_went_stale_is_asked_again(make_bench: MakeBench) -> None:
 
 
 def test_a_former_leader_syncs_before_it_fetches(make_bench: MakeBench) -> None:
-    """A ``sync`` replica that becomes a follower with an unsynced tail syncs first: its fetch says what is durable."""
+    """A ``sync`` replica that becomes a follower with an unsynced tail syncs first: its fetch says what is
+    durable."""
     bench = make_bench(2, durability="sync", min_insync_replicas=1)
     bench.elect(1)
     bench.append(1, acks=1)
@@ -355,8 +369,8 @@ def rising(runs: Runs) -> list[tuple[int, int]]:
 @settings(max_examples=300)
 @given(common=histories, mine=histories, theirs=histories)
 def test_any_two_histories_agree_soon(common: Runs, mine: Runs, theirs: Runs) -> None:
-    """Two replicas with arbitrary epoch histories (equal bytes for equal (offset, epoch)) agree after at most as many rounds as there are
-    epochs."""
+    """Two replicas with arbitrary epoch histories (equal bytes for equal (offset, epoch)) agree after at most as
+    many rounds as there are epochs."""
     logs = {b: MemoryLog(LogConfig(durability="os")) for b in (1, 2)}
     shared = rising(common)
     last = shared[-1][0] if shared else -1

@@ -45,7 +45,8 @@ def acknowledge_then_power_loss(kind: type[Replica]) -> bool:
 
 
 def follower_loses_its_tail(kind: type[Replica]) -> bool:
-    """The leader synced, the follower only wrote; acknowledged; then the leader's disk is lost and the follower had a power cut."""
+    """The leader synced, the follower only wrote; acknowledged; then the leader's disk is lost and the follower had
+    a power cut."""
     bench = table(kind, 2, durability="sync", min_insync_replicas=2)
     bench.elect(1)
     bench.settle()
@@ -91,7 +92,8 @@ def diverging_follower(kind: type[Replica]) -> bool:
 
 
 def proposed_member_without_the_record(kind: type[Replica]) -> bool:
-    """The controller accepted a new member, its answer is on the way; the leader acknowledges, dies, the new member is elected."""
+    """The controller accepted a new member, its answer is on the way; the leader acknowledges, dies, the new member
+    is elected."""
     bench = table(kind, 2, min_insync_replicas=1)
     bench.elect(1, isr=[1])
     bench.present(2)
@@ -117,7 +119,8 @@ def below_the_minimum(kind: type[Replica]) -> bool:
 
 
 def join_below_the_epochs_start(kind: type[Replica]) -> bool:
-    """F7: the new leader's high watermark is old; a replica between it and the start of the epoch is let in, and may be elected."""
+    """F7: the new leader's high watermark is old; a replica between it and the start of the epoch is let in, and
+    may be elected."""
     bench = table(kind, 4, min_insync_replicas=2)
     for broker, count in ((1, 20), (2, 20), (3, 12), (4, 20)):
         fill(bench.logs[broker], (0, count))

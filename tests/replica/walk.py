@@ -1,8 +1,9 @@
-"""A random walk of three replicas and a controller that keeps its own rules: everything may be late, lost, repeated or dead.
+"""A random walk of three replicas and a controller that keeps its own rules: everything may be late, lost, repeated
+or dead.
 
-One seed is one walk. Every message, sync, decision and picture is in flight until the walk picks it. After each step the checks look at the
-controller's truth, at all logs and at what each mark says (names as in ``docs/internals/simulation.md``: S2, S3, S4, S5, S8, S14); at the
-end everything heals and must agree.
+One seed is one walk. Every message, sync, decision and picture is in flight until the walk picks it. After each
+step the checks look at the controller's truth, at all logs and at what each mark says (names as in
+``docs/internals/simulation.md``: S2, S3, S4, S5, S8, S14); at the end everything heals and must agree.
 """
 
 from __future__ import annotations
@@ -54,7 +55,18 @@ ACTIONS = (
     "power",
     "time",
 )
-USUAL = {"append": 10, "send": 20, "deliver": 30, "lose": 2, "sync": 12, "decide": 6, "told": 12, "skip": 2, "fence": 1, "unfence": 3}
+USUAL = {
+    "append": 10,
+    "send": 20,
+    "deliver": 30,
+    "lose": 2,
+    "sync": 12,
+    "decide": 6,
+    "told": 12,
+    "skip": 2,
+    "fence": 1,
+    "unfence": 3,
+}
 USUAL |= {"delete": 1, "prefer": 1, "kill": 1, "power": 1, "time": 6}
 
 
@@ -108,7 +120,8 @@ class Walk(Bench):
         return [b for b in self.isr if b not in self.fenced]
 
     def leave(self, broker: int) -> None:
-        """``broker`` is fenced: it leaves the in-sync set unless it is the last, and its leadership goes to another."""
+        """``broker`` is fenced: it leaves the in-sync set unless it is the last, and its leadership goes to
+        another."""
         isr = [b for b in self.isr if b != broker] or [broker]
         electable = [b for b in isr if b not in self.fenced]
         leader = None
@@ -136,7 +149,11 @@ class Walk(Bench):
                 self.flight.append((follower, FetchAnswered(self.sent[index], result)))  # type: ignore[arg-type]
             case Reply(_, _, DeleteRecordsPartitionResult(_, low_watermark, 0)):
                 replica = self.replicas[broker]
-                if broker == self.leader and replica.leader_epoch == self.leader_epoch and dict(replica.brokers) == self.brokers:
+                if (
+                    broker == self.leader
+                    and replica.leader_epoch == self.leader_epoch
+                    and dict(replica.brokers) == self.brokers
+                ):
                     self.deleted = max(self.deleted, low_watermark)
             case Reply(_, number, result) if number in self.wanting_all and result.error_code == 0:
                 self.acked.append(result.base_offset)  # type: ignore[union-attr]
@@ -221,7 +238,8 @@ class Walk(Bench):
         self.flight.append((broker, answer))
 
     def refusal(self, proposal: AlterPartition) -> AlterPartitionResult:
-        """In Kafka's order: an old epoch is fenced, an old picture invalid, a member that may not be in is ineligible."""
+        """In Kafka's order: an old epoch is fenced, an old picture invalid, a member that may not be in is
+        ineligible."""
         data = proposal.proposal
         if data.leader_epoch != self.leader_epoch:
             return AlterPartitionResult(0, ErrorCode.FENCED_LEADER_EPOCH)
@@ -301,15 +319,31 @@ class Walk(Bench):
                 first = self.leaders.setdefault(replica.leader_epoch, broker)
                 self.expect(first == broker, "S5", f"{first} and {broker} lead in epoch {replica.leader_epoch}")
                 reign = (broker, replica.leader_epoch)
-                self.expect(log.high_watermark >= self.reigns.get(reign, 0), "S8", f"{broker}: the high watermark went back")
+                self.expect(
+                    log.high_watermark >= self.reigns.get(reign, 0), "S8", f"{broker}: the high watermark went back"
+                )
                 self.reigns[reign] = log.high_watermark
                 if broker == self.leader and replica.leader_epoch == self.leader_epoch:
-                    self.expect(log.start_offset >= self.deleted, "S21", f"{broker} leads and shows what was deleted below {self.deleted}")
-            self.expect(log.start_offset <= log.high_watermark <= log.end_offset, "S9", f"{broker}: start, high watermark, end")
-            self.expect(log.start_offset <= self.asked, "S9", f"{broker}: deleted up to {log.start_offset}, asked for {self.asked}")
+                    self.expect(
+                        log.start_offset >= self.deleted,
+                        "S21",
+                        f"{broker} leads and shows what was deleted below {self.deleted}",
+                    )
+            self.expect(
+                log.start_offset <= log.high_watermark <= log.end_offset, "S9", f"{broker}: start, high watermark, end"
+            )
+            self.expect(
+                log.start_offset <= self.asked,
+                "S9",
+                f"{broker}: deleted up to {log.start_offset}, asked for {self.asked}",
+            )
             self.look(broker, log, leads=replica.is_leader)
         for offset in self.acked:
-            self.expect(offset in self.exposed, "S14", f"offset {offset} was acknowledged, but is below no leader's high watermark")
+            self.expect(
+                offset in self.exposed,
+                "S14",
+                f"offset {offset} was acknowledged, but is below no leader's high watermark",
+            )
         committed = [self.logs[b] for b in self.isr]
         for log in committed:
             end = log.ack_offset
@@ -317,23 +351,36 @@ class Walk(Bench):
                 if offset < log.start_offset:
                     continue
                 found = self.at(log, offset)
-                self.expect(found == data and offset < end, "S2", f"a member of the in-sync set lacks exposed offset {offset}")
+                self.expect(
+                    found == data and offset < end, "S2", f"a member of the in-sync set lacks exposed offset {offset}"
+                )
 
     def look_at_mark(self, broker: int, effect: Effect) -> None:
-        """What ``effect`` tells others is in the mark: after the end of a process only that tells torn from rotten."""
+        """What ``effect`` tells others is in the mark: after the end of a process only that tells torn from
+        rotten."""
         log: MemoryLog = self.logs[broker]
         synced_end, high_watermark, _ = log.mark
         match effect:
             case Fetch(_, request) if log.durability == "sync" and request.fetch_offset > log.start_offset:
                 self.expect(
-                    synced_end >= request.fetch_offset, "S2", f"{broker} fetches at {request.fetch_offset}, its mark is at {synced_end}"
+                    synced_end >= request.fetch_offset,
+                    "S2",
+                    f"{broker} fetches at {request.fetch_offset}, its mark is at {synced_end}",
                 )
             case Reply(_, _, PartitionProduceResponse(error_code=0) as result) if log.durability == "sync":
                 self.expect(
-                    synced_end > result.base_offset, "S14", f"{broker} acknowledges {result.base_offset}, its mark is at {synced_end}"
+                    synced_end > result.base_offset,
+                    "S14",
+                    f"{broker} acknowledges {result.base_offset}, its mark is at {synced_end}",
                 )
-            case Reply(_, _, PartitionData(error_code=0)) if self.replicas[broker].is_leader and log.high_watermark > log.start_offset:
-                self.expect(high_watermark >= log.high_watermark, "S9", f"{broker} shows {log.high_watermark}, marked {high_watermark}")
+            case Reply(_, _, PartitionData(error_code=0)) if (
+                self.replicas[broker].is_leader and log.high_watermark > log.start_offset
+            ):
+                self.expect(
+                    high_watermark >= log.high_watermark,
+                    "S9",
+                    f"{broker} shows {log.high_watermark}, marked {high_watermark}",
+                )
 
     def look(self, broker: int, log: MemoryLog, *, leads: bool) -> None:
         """New batches of one log."""
@@ -349,7 +396,11 @@ class Walk(Bench):
                 if batch.last < log.high_watermark:
                     if batch.base in self.exposed and self.exposed[batch.base] == batch.data:
                         break
-                    self.expect(self.exposed.setdefault(batch.base, batch.data) == batch.data, "S3", f"offset {batch.base} changed")
+                    self.expect(
+                        self.exposed.setdefault(batch.base, batch.data) == batch.data,
+                        "S3",
+                        f"offset {batch.base} changed",
+                    )
 
     @staticmethod
     def at(log: MemoryLog, offset: int) -> bytes | None:
@@ -388,7 +439,11 @@ class Walk(Bench):
                 self.act_send()
                 while self.flight:
                     broker, event = self.flight.pop(0)
-                    if isinstance(event, FetchAnswered) and broker in self.fetches and self.fetches[broker].request is event.request:
+                    if (
+                        isinstance(event, FetchAnswered)
+                        and broker in self.fetches
+                        and self.fetches[broker].request is event.request
+                    ):
                         del self.fetches[broker]
                     self.step(broker, event)
             for broker in self.logs:
@@ -407,4 +462,6 @@ class Walk(Bench):
             whole = all(log.high_watermark == log.end_offset == logs[0].end_offset for log in logs)
             if len(self.isr) == COUNT and whole and all(content == contents[0] for content in contents):
                 return
-        raise Violation(f"does not heal: ends {self.ends()}, high watermarks {self.high_watermarks()}, in sync {self.isr}")
+        raise Violation(
+            f"does not heal: ends {self.ends()}, high watermarks {self.high_watermarks()}, in sync {self.isr}"
+        )

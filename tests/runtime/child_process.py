@@ -1,7 +1,9 @@
-"""A process that writes until it is killed. Started once; forks a child for each line it is given, so that a kill costs no start of Python.
+"""A process that writes until it is killed. Started once; forks a child for each line it is given, so that a kill
+costs no start of Python.
 
-Line: ``<log|cluster> <path> <sync|os> <seed>``. The child says ``pid <number>``, then ``ack <partition> <offset> <value>`` after each
-acknowledgement, by a write of its own, so that what was said before the kill arrives. The server says ``end`` when the child is gone.
+Line: ``<log|cluster> <path> <sync|os> <seed>``. The child says ``pid <number>``, then
+``ack <partition> <offset> <value>`` after each acknowledgement, by a write of its own, so that what was said before
+the kill arrives. The server says ``end`` when the child is gone.
 """
 
 from __future__ import annotations

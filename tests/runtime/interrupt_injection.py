@@ -20,8 +20,9 @@ class Struck(BaseException):
 
 
 class Strike:
-    """Raises ``error`` at the ``moment``-th point where the interpreter would run a signal handler (where a Python function begins, and
-    where a C function has returned), and ``again`` as many times, each ``distance`` such points later; not in code that is ``spared``."""
+    """Raises ``error`` at the ``moment``-th point where the interpreter would run a signal handler (where a Python
+    function begins, and where a C function has returned), and ``again`` as many times, each ``distance`` such
+    points later; not in code that is ``spared``."""
 
     def __init__(
         self,
@@ -66,8 +67,8 @@ def struck(strike: Strike, use: Callable[[], object]) -> bool:
 
 
 def interrupted(moment: int, use: Callable[[], object], error: type[BaseException] = Struck) -> bool:
-    """Call ``use``, which is struck once, wherever that is but in the simulated disk: it stands for system calls. Whether that
-    came."""
+    """Call ``use``, which is struck once, wherever that is but in the simulated disk: it stands for system calls.
+    Whether that came."""
     strike = Strike(moment, error=error, spared=("/testing/",))
     sys.setprofile(strike)
     try:

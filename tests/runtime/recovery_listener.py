@@ -1,7 +1,8 @@
 """A process that reads a log which another one writes: ``python -m tests.runtime.recovery_listener FOLDER OUT``.
 
-It follows the log until a record says that it is the last, answers questions on its standard input meanwhile, and writes down what it saw:
-one line ``offset value`` for each record, ``gap from to`` where records were deleted before it came to them.
+It follows the log until a record says that it is the last, answers questions on its standard input meanwhile, and
+writes down what it saw: one line ``offset value`` for each record, ``gap from to`` where records were deleted
+before it came to them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ LAST = b"the last one"
 
 
 def answer(folder: str) -> None:
-    """For each offset on the standard input: whether a fresh look sees the record there, and whether all that may be seen is safe."""
+    """For each offset on the standard input: whether a fresh look sees the record there, and whether all that may
+    be seen is safe."""
     disk = SystemDisk()
     reader = next(iter(open_readers(disk, folder).values()))
     highest = 0

@@ -39,7 +39,8 @@ class SlowFile:
 
 
 class SlowDisk(SystemDisk):
-    """The machine's disk, except that ``calls`` on segments wait while ``gate`` is closed; ``entered`` says that one does."""
+    """The machine's disk, except that ``calls`` on segments wait while ``gate`` is closed; ``entered`` says that
+    one does."""
 
     def __init__(self, *calls: str) -> None:
         super().__init__()

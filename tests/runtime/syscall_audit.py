@@ -1,4 +1,5 @@
-"""What a program asks the Disk port for, and what strace saw it do under a folder: each as (kind, path) -> how often."""
+"""What a program asks the Disk port for, and what strace saw it do under a folder: each as (kind, path) -> how
+often."""
 
 from __future__ import annotations
 
@@ -25,7 +26,13 @@ CALLS: Final = (
     "renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,open,openat,creat,mmap,sendfile,copy_file_range,splice,"
     "chmod,fchmod,fchmodat,chown,fchown,utimensat"
 )
-_SAME: Final = {"pwrite64": "write", "pwritev": "write", "pwritev2": "write", "fdatasync": "sync", "ftruncate": "truncate"}
+_SAME: Final = {
+    "pwrite64": "write",
+    "pwritev": "write",
+    "pwritev2": "write",
+    "fdatasync": "sync",
+    "ftruncate": "truncate",
+}
 _PLAIN: Final = {"fallocate": "reserve", "unlink": "remove", "rmdir": "remove_directory", "fsync": "sync_directory"}
 _UNFINISHED: Final = re.compile(r"(\d+) +(\w+\(.*) <unfinished \.\.\.>")
 _RESUMED: Final = re.compile(r"(\d+) +<\.\.\. \w+ resumed>(.*)")
@@ -34,11 +41,12 @@ _PATH: Final = re.compile(r'"([^"]+)"|\d<([^>]+)>')
 _DELETED: Final = "(deleted)"
 
 
-# ------------------------------------------------------------------------------------------------------------- in the program
+# ----------------------------------------------------------------------------------- in the program
 
 
 def write_down(place: str) -> None:
-    """From here on, in this process: every call of the port goes into the file ``place`` before it is made, so that a kill loses none."""
+    """From here on, in this process: every call of the port goes into the file ``place`` before it is made, so that
+    a kill loses none."""
     out = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def tell(kind: str, path: str) -> None:
@@ -47,7 +55,9 @@ def write_down(place: str) -> None:
     def tell_file(kind: str, file: Any) -> None:
         tell(kind, os.readlink(f"/proc/self/fd/{file.descriptor.fd}"))
 
-    def listen(owner: type, name: str, before: Callable[..., None], after: Callable[..., None] = lambda *_, **__: None) -> None:
+    def listen(
+        owner: type, name: str, before: Callable[..., None], after: Callable[..., None] = lambda *_, **__: None
+    ) -> None:
         real = getattr(owner, name)
 
         def asked(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -69,11 +79,22 @@ def write_down(place: str) -> None:
         if size:
             tell("reserve", path)
 
-    for name in ("rename", "remove", "remove_directory", "make_directory", "sync_directory", "lock", "open_store", "list"):
+    for name in (
+        "rename",
+        "remove",
+        "remove_directory",
+        "make_directory",
+        "sync_directory",
+        "lock",
+        "open_store",
+        "list",
+    ):
         listen(SystemDisk, name, lambda _, path, *rest, _name=name, **more: tell(_name, path))
     listen(SystemDisk, "submit_sync", tell_shared)
     # Strace tells these from others by their success.
-    listen(SystemDisk, "open", nothing, lambda _, path, *, write=False: tell("open for writing" if write else "open", path))
+    listen(
+        SystemDisk, "open", nothing, lambda _, path, *, write=False: tell("open for writing" if write else "open", path)
+    )
     listen(SystemDisk, "hold", nothing, lambda _, path: tell("open", path))
     listen(SystemDisk, "create", tell_room, lambda _, path, size=0: tell("create", path))
     for name, kind in (("write_at", "write"), ("sync", "sync"), ("truncate", "truncate"), ("reserve", "reserve")):
@@ -84,7 +105,7 @@ def _plain(path: str) -> str:
     return os.path.normpath(path.removesuffix(_DELETED).rstrip())
 
 
-# --------------------------------------------------------------------------------------------------------------- from outside
+# ------------------------------------------------------------------------------------- from outside
 
 
 class Watched(NamedTuple):
@@ -97,10 +118,13 @@ class Watched(NamedTuple):
 
 
 def watched(program: str, root: Path, beside: Path, *arguments: str) -> Watched:
-    """Run ``program`` with the words ``root``, ``beside`` and ``arguments``, each call of its port written down, and look at what it does
-    under ``root``. Both files lie in the folder ``beside``."""
+    """Run ``program`` with the words ``root``, ``beside`` and ``arguments``, each call of its port written down,
+    and look at what it does under ``root``. Both files lie in the folder ``beside``."""
     strace = shutil.which("strace")
-    if strace is None or subprocess.run([strace, "-o", "/dev/null", "true"], check=False, capture_output=True).returncode:
+    if (
+        strace is None
+        or subprocess.run([strace, "-o", "/dev/null", "true"], check=False, capture_output=True).returncode
+    ):
         pytest.skip("SKIPPED FAULT RIG: no strace that may trace here")
     beside.mkdir(exist_ok=True)
     asked, trace = beside / "asked", beside / "trace"
@@ -160,24 +184,33 @@ def _count(line: str, root: str, found: Seen) -> None:
     if name == "openat":
         if " = -1 " in rest:
             return
-        kind = "open for writing" if "O_RDWR" in rest or "O_WRONLY" in rest else "folder" if "O_DIRECTORY" in rest else "open"
+        kind = (
+            "open for writing"
+            if "O_RDWR" in rest or "O_WRONLY" in rest
+            else "folder"
+            if "O_DIRECTORY" in rest
+            else "open"
+        )
         if "O_CREAT" in rest:
             kind = "create" if "O_EXCL" in rest else "lock"
     found[kind, path] += 1
 
 
 def around(run: Watched) -> dict[tuple[str, str], tuple[int, int]]:
-    """What was done under the folder and not asked for, or asked for and not done: (kind, path) -> (how often seen, how often asked for).
+    """What was done under the folder and not asked for, or asked for and not done: (kind, path) -> (how often seen,
+    how often asked for).
 
     The exceptions, each with its reason:
 
     * the file of a store that was asked for: LMDB maps and writes it itself, by design (``pyreplog.system.store``);
     * a lock's text and its mode, on the file that the port was asked to lock: no data, and written by the lock;
     * the mode of a file or folder that the port has just made: a part of making it;
-    * the parents of a folder to make: made on the way, and their names synced, for nobody else knows that they were made;
-    * listing a folder, which changes nothing: whoever asks the port to list, sync or make one opens it, and the command looks for near
-      names without it;
-    * one sync for several who wait for it, who asked for it together or had theirs shared by the port: seen less often than asked for.
+    * the parents of a folder to make: made on the way, and their names synced, for nobody else knows that they were
+      made;
+    * listing a folder, which changes nothing: whoever asks the port to list, sync or make one opens it, and the
+      command looks for near names without it;
+    * one sync for several who wait for it, who asked for it together or had theirs shared by the port: seen less
+      often than asked for.
     """
     asked, seen = run.asked, run.seen
     paths = {kind: {path for one, path in asked if one == kind} for kind in {kind for kind, _ in asked}}

@@ -1,4 +1,5 @@
-"""Records above a stale high watermark: counted wherever a log is looked at, and read by whichever caller asks for them."""
+"""Records above a stale high watermark: counted wherever a log is looked at, and read by whichever caller asks for
+them."""
 
 from __future__ import annotations
 
@@ -88,11 +89,15 @@ def test_a_writer_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_the_command_counts_and_reads_them(broker: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """topics and describe count 70 offsets above the high watermark, cat and export tell of them, and their option reads them."""
+    """topics and describe count 70 offsets above the high watermark, cat and export tell of them, and their option
+    reads them."""
     out, _ = replog(capfd, "topics", broker)
     assert out == "orders  1 partition, 30 offsets, 70 above the high watermark\n"
     assert json.loads(replog(capfd, "topics", broker, "--json")[0])["above_high_watermark"] == 70
-    assert "0 up to 30 (the high watermark): 30 offsets, and 70 offsets above it, up to 100" in replog(capfd, "describe", broker)[0]
+    assert (
+        "0 up to 30 (the high watermark): 30 offsets, and 70 offsets above it, up to 100"
+        in replog(capfd, "describe", broker)[0]
+    )
     assert json.loads(replog(capfd, "describe", broker, "--json")[0])["above_high_watermark"] == 70
     said = "70 offsets above the high watermark (orders-0 at 30) are not among these records"
     for words in (("cat", broker), ("cat", "--all", broker), ("export", broker, "-")):
@@ -107,7 +112,9 @@ def test_the_command_counts_and_reads_them(broker: Path, capfd: pytest.CaptureFi
     assert parquet.read_table(tmp_path / "all.parquet").num_rows == COUNT
 
 
-def test_nothing_is_told_of_a_log_that_ends_at_its_high_watermark(broker: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_told_of_a_log_that_ends_at_its_high_watermark(
+    broker: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """With the high watermark at the end of the log nothing is counted, and cat is silent."""
     checkpoint(broker, COUNT)
     assert replog(capfd, "topics", broker)[0] == "orders  1 partition, 100 offsets\n"
@@ -117,7 +124,8 @@ def test_nothing_is_told_of_a_log_that_ends_at_its_high_watermark(broker: Path, 
 def test_a_live_writer_is_given_the_time_of_a_sync(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a log with a stale mark cat tells what lies above it; but not if its writer moves the high watermark a moment later."""
+    """Of a log with a stale mark cat tells what lies above it; but not if its writer moves the high watermark a
+    moment later."""
     mark = tmp_path / "log" / "log-0" / "replog.mark"
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append_many([b"x"] * STALE)
@@ -165,6 +173,9 @@ def test_spark_reads_them_in_a_batch(broker: Path) -> None:
         for above, count in ((False, STALE), (True, COUNT)):
             options = parse_read_options({"path": str(path), "aboveHighWatermark": str(above)})
             ranges = [each for task in plan_tasks(options) for each in task]
-            assert sum(batch.num_rows for batch in read_ranges(options, [Field("offset", "bigint", True)], ranges)) == count
+            assert (
+                sum(batch.num_rows for batch in read_ranges(options, [Field("offset", "bigint", True)], ranges))
+                == count
+            )
     with pytest.raises(ConfigError, match="aboveHighWatermark is for batch reads"):
         parse_read_options({"path": str(broker), "aboveHighWatermark": "true"}, streaming=True)

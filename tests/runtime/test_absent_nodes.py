@@ -1,4 +1,5 @@
-"""Readers of a cluster whose nodes' folders are partly away: they refuse, because the rest would look like the whole."""
+"""Readers of a cluster whose nodes' folders are partly away: they refuse, because the rest would look like the
+whole."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def test_a_part_of_a_cluster_is_not_read_as_the_whole(
 
 
 @pytest.mark.parametrize("command", ["cat", "export", "topics", "verify", "repair"])
-def test_no_command_takes_a_part_for_the_whole(halves: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_takes_a_part_for_the_whole(
+    halves: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each command names the absent partition and does not end with 0; ``topics`` and ``export`` do the rest."""
     path = _without(halves, tmp_path, 2)
     target = tmp_path / "out.ndjson"
@@ -101,7 +104,8 @@ def lagging(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @READERS
 def test_a_copy_outside_the_in_sync_set_is_not_read_as_the_whole(lagging: Path, read: Callable[[Path], None]) -> None:
-    """The leader's folder is away, and the follower's copy lacks acknowledged records: the refusal names both and the way out."""
+    """The leader's folder is away, and the follower's copy lacks acknowledged records: the refusal names both and
+    the way out."""
     with pytest.raises(StorageNotFoundError, match=r"t-0 has no copy of an in-sync replica.*node-\d.*repair"):
         read(lagging)
 
@@ -118,7 +122,8 @@ def test_a_foreign_controller_file_is_refused(halves: Path, tmp_path: Path, read
 
 
 def test_a_clean_close_lets_every_replica_end_with_the_high_watermark(tmp_path: Path) -> None:
-    """After an orderly close each in-sync copy alone shows every record that was acknowledged, also the last one."""
+    """After an orderly close each in-sync copy alone shows every record that was acknowledged, also the last
+    one."""
     path = tmp_path / "data"
     with Cluster(path, nodes=3) as cluster:
         cluster.admin.create_topic("t", replication_factor=3)
@@ -132,7 +137,8 @@ def test_a_clean_close_lets_every_replica_end_with_the_high_watermark(tmp_path: 
 
 @pytest.fixture(scope="module")
 def overtaken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed cluster of two nodes beside the controller's file of an earlier session, in which the topic ``new`` did not exist."""
+    """A closed cluster of two nodes beside the controller's file of an earlier session, in which the topic ``new``
+    did not exist."""
     path = tmp_path_factory.mktemp("overtaken") / "data"
     for topic in ("t", "new"):
         with Cluster(path, nodes=2) as cluster:

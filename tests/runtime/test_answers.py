@@ -1,4 +1,5 @@
-"""What a caller is told to whom a cluster cannot answer, or who names what it does not have; and what a timeout may be, everywhere."""
+"""What a caller is told to whom a cluster cannot answer, or who names what it does not have; and what a timeout may
+be, everywhere."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ NOBODY = r"no node of the cluster answers\. cluster\.nodes\[0\]\.restart\(\)"
 
 
 def test_nobody_answers(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """With every node dead, each question ends after the time that was asked for, with a typed error that says who and what to do."""
+    """With every node dead, each question ends after the time that was asked for, with a typed error that says who
+    and what to do."""
     topic = create()
     with cluster.producer() as producer:
         producer.send(topic, b"x").result(10)
@@ -46,7 +48,8 @@ def test_nobody_answers(cluster: pyreplog.Cluster, create: Callable[..., str]) -
 
 
 def test_nobody_leads(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """What is sent to a partition whose replicas are all dead is refused, in the end, with an error that has a name and may pass."""
+    """What is sent to a partition whose replicas are all dead is refused, in the end, with an error that has a name
+    and may pass."""
     topic = create()
     with cluster.producer(delivery_timeout_ms=300) as producer:
         producer.send(topic, b"x").result(10)
@@ -58,7 +61,8 @@ def test_nobody_leads(cluster: pyreplog.Cluster, create: Callable[..., str]) -> 
 
 
 def test_nobody_may_lead(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Who alone has what was acknowledged is away, or has lost it: who waits hears who that is, and what a person may do."""
+    """Who alone has what was acknowledged is away, or has lost it: who waits hears who that is, and what a person
+    may do."""
     topic = create(min_insync_replicas="1", durability="sync")
     leader = cluster.leader(topic)
     assert leader is not None
@@ -70,7 +74,9 @@ def test_nobody_may_lead(cluster: pyreplog.Cluster, create: Callable[..., str]) 
         leader.kill()
         for node in others:
             node.restart()
-    elect = rf"cluster\.admin\.elect_leaders\('{topic}', \[0\], unclean=True\) has another lead, and says what that loses"
+    elect = (
+        rf"cluster\.admin\.elect_leaders\('{topic}', \[0\], unclean=True\) has another lead, and says what that loses"
+    )
     reader = cluster.consumer(topic)
     number = leader.node_id
 
@@ -82,7 +88,10 @@ def test_nobody_may_lead(cluster: pyreplog.Cluster, create: Callable[..., str]) 
     assert cluster._driver.wait_until(lambda: awaited(number), 30)
     with pytest.raises(pyreplog.RequestTimedOutError) as late:
         reader.end_offset(topic, 0, timeout=0.05)
-    alone = f"it has no leader: only node {number} is known to have all that was acknowledged, and node {number} is down\\. "
+    alone = (
+        f"it has no leader: only node {number} is known to have all that was acknowledged, and node {number} is"
+        " down\\. "
+    )
     restart = rf"cluster\.nodes\[{number - 1}\]\.restart\(\) starts node {number}; if that is in vain, "
     assert re.search(alone + restart + elect, str(late.value))
 
@@ -100,7 +109,10 @@ def test_nobody_may_lead(cluster: pyreplog.Cluster, create: Callable[..., str]) 
     with cluster.producer(delivery_timeout_ms=300) as producer:
         refused = producer.send(topic, b"y").exception(30)
         assert isinstance(refused, pyreplog.RequestTimedOutError | pyreplog.LeaderNotAvailableError)
-        assert f"admin.describe('{topic}') says in isr and elr which nodes may lead it; if none of them comes back" in str(refused)
+        assert (
+            f"admin.describe('{topic}') says in isr and elr which nodes may lead it; if none of them comes back"
+            in str(refused)
+        )
         assert "are lost" in (cluster.admin.elect_leaders(topic, unclean=True)[0] or "")
     with cluster.producer() as producer:
         assert producer.send(topic, b"y").result(30).offset == 0
@@ -114,7 +126,9 @@ def test_a_first_send_waits_as_long_as_it_was_told(cluster: pyreplog.Cluster, cr
     for delivery_ms, block_ms in ((60, 10_000), (30_000, 60), (30_000, 0)):
         with cluster.producer(delivery_timeout_ms=delivery_ms, max_block_ms=block_ms) as producer:
             started = time.monotonic()
-            with pytest.raises(pyreplog.RequestTimedOutError, match=f"nothing was sent: topic 'events' not known after 0.*{NOBODY}"):
+            with pytest.raises(
+                pyreplog.RequestTimedOutError, match=f"nothing was sent: topic 'events' not known after 0.*{NOBODY}"
+            ):
                 producer.send(topic, b"x")
             assert time.monotonic() - started < 5
     with pytest.raises(pyreplog.ConfigError, match="max_block_ms is -1"):
@@ -128,8 +142,13 @@ def test_some_are_down(cluster: pyreplog.Cluster) -> None:
     assert leader is not None
     leader.kill()
     with cluster.consumer("narrow") as consumer:
-        restart = rf".*node {leader.node_id} is down.*cluster\.nodes\[{leader.node_id - 1}\]\.restart\(\) starts node {leader.node_id}"
-        with pytest.raises(pyreplog.RequestTimedOutError, match=f"the end of narrow-0 not known after 0.1 s: {restart}"):
+        restart = (
+            rf".*node {leader.node_id} is down.*cluster\.nodes\[{leader.node_id - 1}\]\.restart\(\) starts node"
+            rf" {leader.node_id}"
+        )
+        with pytest.raises(
+            pyreplog.RequestTimedOutError, match=f"the end of narrow-0 not known after 0.1 s: {restart}"
+        ):
             consumer.end_offset("narrow", 0, timeout=0.1)
         leader.restart()
         assert consumer.end_offset("narrow", 0) == 0
@@ -139,10 +158,19 @@ def test_what_a_disk_said_is_heard() -> None:
     """Where the controller cannot write either, nobody is fenced: the text is not that every node is up."""
     nodes: Any = [
         SimpleNamespace(node_id=1, ready=True, failure=None),
-        SimpleNamespace(node_id=2, ready=True, failure=pyreplog.StorageError(errno.EROFS, "Read-only file system while writing", "x")),
+        SimpleNamespace(
+            node_id=2,
+            ready=True,
+            failure=pyreplog.StorageError(errno.EROFS, "Read-only file system while writing", "x"),
+        ),
     ]
-    late = Advice(nodes, tuple, lambda of: None, lambda topic: {}).late("the end of events-0", 1.0, pyreplog.TopicPartition("events", 0))
-    assert "node 2: [Errno 30] Read-only file system while writing: 'x'. restart() has a node try its disk again" in str(late)
+    late = Advice(nodes, tuple, lambda of: None, lambda topic: {}).late(
+        "the end of events-0", 1.0, pyreplog.TopicPartition("events", 0)
+    )
+    assert (
+        "node 2: [Errno 30] Read-only file system while writing: 'x'. restart() has a node try its disk again"
+        in str(late)
+    )
 
 
 def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
@@ -163,7 +191,9 @@ def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable
             lambda: cluster.admin.delete_records("ordres", {}),
             lambda: cluster.admin.elect_leaders("ordres"),
         ):
-            with pytest.raises(pyreplog.UnknownTopicError, match="'ordres'; admin.create_topic makes one; did you mean 'orders'"):
+            with pytest.raises(
+                pyreplog.UnknownTopicError, match="'ordres'; admin.create_topic makes one; did you mean 'orders'"
+            ):
                 use()
         with pytest.raises(pyreplog.UnknownTopicError, match="'xyz'; admin.create_topic makes one; known are orders"):
             cluster.leader("xyz")
@@ -196,7 +226,9 @@ def test_elections_that_cannot_be(cluster: pyreplog.Cluster, create: Callable[..
     create()
     for node in cluster.nodes:
         node.kill()
-    with pytest.raises(pyreplog.PreferredLeaderNotAvailableError, match="the preferred leader is down or not in sync: events-0") as refused:
+    with pytest.raises(
+        pyreplog.PreferredLeaderNotAvailableError, match="the preferred leader is down or not in sync: events-0"
+    ) as refused:
         cluster.admin.elect_leaders("events")
     assert refused.value.code == 80
     with pytest.raises(pyreplog.EligibleLeadersNotAvailableError, match="no replica that could lead is up: events-0"):
@@ -207,8 +239,11 @@ BAD_TIMES = (-1, -0.5, math.nan, -math.inf, "1", b"1", [1.0], 1j)
 
 
 @pytest.mark.parametrize("bad", BAD_TIMES, ids=repr)
-def test_timeouts_that_are_none(bad: Any, cluster: pyreplog.Cluster, create: Callable[..., str], tmp_path: Path) -> None:
-    """Below 0, nan, and what is no number are a ConfigError wherever seconds are asked for; nothing is closed by it."""
+def test_timeouts_that_are_none(
+    bad: Any, cluster: pyreplog.Cluster, create: Callable[..., str], tmp_path: Path
+) -> None:
+    """Below 0, nan, and what is no number are a ConfigError wherever seconds are asked for; nothing is closed by
+    it."""
     topic = create()
     with (
         pyreplog.open_log(tmp_path / "log", durability="os") as log,
@@ -244,11 +279,17 @@ def test_timeouts_that_are_none(bad: Any, cluster: pyreplog.Cluster, create: Cal
         assert all(node.ready for node in cluster.nodes)
 
 
-def test_timeouts_that_never_pass_and_those_that_do_not_wait(cluster: pyreplog.Cluster, create: Callable[..., str], tmp_path: Path) -> None:
+def test_timeouts_that_never_pass_and_those_that_do_not_wait(
+    cluster: pyreplog.Cluster, create: Callable[..., str], tmp_path: Path
+) -> None:
     """None and infinity wait for ever, as does what is longer than any clock; 0 does not wait."""
     topic = create()
     for forever in (None, math.inf, 1e300, 10**9):
-        with pyreplog.open_log(tmp_path / "log") as log, cluster.producer() as producer, cluster.consumer(topic) as consumer:
+        with (
+            pyreplog.open_log(tmp_path / "log") as log,
+            cluster.producer() as producer,
+            cluster.consumer(topic) as consumer,
+        ):
             assert producer.send(topic, b"x").result(forever).topic == topic
             assert producer.send_many(topic, [b"x"]).result(forever)[0].topic == topic
             producer.flush(forever)
@@ -270,7 +311,10 @@ def test_timeouts_in_an_event_loop(tmp_path: Path) -> None:
     """The same rule."""
 
     async def main() -> None:
-        async with aio.Cluster(tmp_path / "data", nodes=1) as cluster, aio.open_log(tmp_path / "log", durability="os") as log:
+        async with (
+            aio.Cluster(tmp_path / "data", nodes=1) as cluster,
+            aio.open_log(tmp_path / "log", durability="os") as log,
+        ):
             await cluster.admin.create_topic("events", config={"durability": "os"})
             async with cluster.producer() as producer, cluster.consumer("events") as consumer:
                 await (await producer.send("events", b"x"))

@@ -1,4 +1,5 @@
-"""Arguments of the wrong type or beyond their limits: a typed error that names the argument, what was given and what is wanted."""
+"""Arguments of the wrong type or beyond their limits: a typed error that names the argument, what was given and
+what is wanted."""
 
 from __future__ import annotations
 
@@ -61,7 +62,12 @@ def test_of_a_reader(tmp_path: Path) -> None:
     """What is checked of who writes is checked of who reads."""
     open_log: Any = pyreplog.open_log
     with open_log(tmp_path / "log", durability="os") as log:
-        check([(lambda: log.scan(5), r"columns is 5; it must be a list of names"), (lambda: log.follow(timeout=True), "timeout is True")])
+        check(
+            [
+                (lambda: log.scan(5), r"columns is 5; it must be a list of names"),
+                (lambda: log.follow(timeout=True), "timeout is True"),
+            ]
+        )
     check(
         [
             (lambda: open_log(tmp_path / "log", "r", disk=5), "disk is 5"),
@@ -101,7 +107,8 @@ def test_of_what_is_opened_by_a_coroutine() -> None:
 
 @pytest.mark.parametrize("way", ["append", "append_nowait", "append_many", "append_many later"])
 def test_timestamps(tmp_path: Path, way: str) -> None:
-    """True is no time. Below -1, which means none, beyond 64 bits and before 1970 there is none; nothing is appended."""
+    """True is no time. Below -1, which means none, beyond 64 bits and before 1970 there is none; nothing is
+    appended."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as opened:
         log: Any = opened
 
@@ -128,7 +135,8 @@ def test_timestamps(tmp_path: Path, way: str) -> None:
 
 
 def test_what_goes_with_the_values_may_come_from_anywhere(tmp_path: Path) -> None:
-    """Keys, headers and timestamps of a generator, of what has no numbers and of what has others, as for append_many."""
+    """Keys, headers and timestamps of a generator, of what has no numbers and of what has others, as for
+    append_many."""
     keys = [b"a", None, b"b"]
     made: list[Callable[[list[Any]], Any]] = [
         list,
@@ -140,10 +148,16 @@ def test_what_goes_with_the_values_may_come_from_anywhere(tmp_path: Path) -> Non
         cluster.admin.create_topic("t", partitions=2, config={"durability": "os"})
         with cluster.producer() as producer:
             for make in made:
-                others: dict[str, list[Any]] = {"keys": keys, "headers": [[("h", b"1")], (), ()], "timestamps": [1, 2, 3]}
+                others: dict[str, list[Any]] = {
+                    "keys": keys,
+                    "headers": [[("h", b"1")], (), ()],
+                    "timestamps": [1, 2, 3],
+                }
                 log.append_many([b"x", b"y", b"z"], **{name: make(items) for name, items in others.items()})
                 for partition in (None, 0):
-                    sent = producer.send_many("t", iter([b"x", b"y", b"z"]), partition=partition, **{n: make(i) for n, i in others.items()})
+                    sent = producer.send_many(
+                        "t", iter([b"x", b"y", b"z"]), partition=partition, **{n: make(i) for n, i in others.items()}
+                    )
                     assert len(sent.result()) == 3
             for wrong in ("abc", b"abc", 7):
                 with pytest.raises(TypeError, match="keys are a list, with one for each value, not"):
@@ -189,11 +203,17 @@ def test_of_a_clusters_clients(cluster: pyreplog.Cluster, create: Callable[..., 
         check(
             [
                 *(
-                    (lambda wrong=wrong: make(max_block_ms=wrong), "max_block_ms is .*; it must be a whole number from 0")
+                    (
+                        lambda wrong=wrong: make(max_block_ms=wrong),
+                        "max_block_ms is .*; it must be a whole number from 0",
+                    )
                     for wrong in ("x", NAN, None, True, -1)
                 ),
                 *(
-                    (lambda wrong=wrong: make(enable_idempotence=wrong), "enable_idempotence is .*; it must be True, False or None")
+                    (
+                        lambda wrong=wrong: make(enable_idempotence=wrong),
+                        "enable_idempotence is .*; it must be True, False or None",
+                    )
                     for wrong in ("x", 1)
                 ),
                 (lambda: make([1]), r"acks is \[1\]; it must be 'all', 1 or 0"),
@@ -201,16 +221,25 @@ def test_of_a_clusters_clients(cluster: pyreplog.Cluster, create: Callable[..., 
                 (lambda: consumer.seek(topic, 0, 0, timeout="x"), "timeout is 'x'; it must be seconds"),
                 (lambda: consumer.poll(True), "timeout is True; it must be seconds"),
                 *(
-                    (lambda wrong=wrong: producer.send(topic, b"x", partition=wrong), "partition is .*; it must be a whole number")
+                    (
+                        lambda wrong=wrong: producer.send(topic, b"x", partition=wrong),
+                        "partition is .*; it must be a whole number",
+                    )
                     for wrong in ("1", True, 1.5, [1])
                 ),
-                *((lambda wrong=wrong: producer.send_many(topic, [b"x"], partition=wrong), "partition is") for wrong in ("1", True)),
+                *(
+                    (lambda wrong=wrong: producer.send_many(topic, [b"x"], partition=wrong), "partition is")
+                    for wrong in ("1", True)
+                ),
                 (lambda: producer.send(topic, b"x", timestamp=-5), "timestamp -5 is below -1"),
                 (lambda: producer.send_many(topic, [b"x"], keys=[]), "1 values but 0 keys"),
                 (lambda: facts.scan(topic, 5), "columns is 5; it must be a list of names"),
                 (lambda: facts.leader(topic, True), "partition is True"),
                 (lambda: node.leads(topic, "x"), "partition is 'x'"),
-                (lambda: admin.elect_leaders(topic, 0), r"partitions is 0; it must be a list of numbers, such as \[0\]"),
+                (
+                    lambda: admin.elect_leaders(topic, 0),
+                    r"partitions is 0; it must be a list of numbers, such as \[0\]",
+                ),
                 (lambda: admin.elect_leaders(topic, unclean="no"), "unclean is 'no'; it must be True or False"),
                 (lambda: admin.create_topic("new", partitions=True), "partitions is True"),
                 (lambda: admin.create_topic("new", replication_factor="1"), "replication_factor is '1'"),

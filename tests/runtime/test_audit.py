@@ -1,7 +1,8 @@
-"""Row 48 of the fault table while it runs: an audit hook hears of everything that Python unpickles, unmarshals, compiles or executes.
+"""Row 48 of the fault table while it runs: an audit hook hears of everything that Python unpickles, unmarshals,
+compiles or executes.
 
-A first life loads all that is ever loaded (which executes the library's own modules); in the second, from the same calls with damaged
-files besides, nothing of the kind may happen, and no file may be opened outside the folder.
+A first life loads all that is ever loaded (which executes the library's own modules); in the second, from the same
+calls with damaged files besides, nothing of the kind may happen, and no file may be opened outside the folder.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pyreplog.system import SystemDisk
 from pyreplog.verify import verify
 
 place, planted = sys.argv[1:]
-FOREIGN = ("pickle.", "marshal.", "exec", "compile", "code.", "import", "ctypes.", "dbm.", "shelve.", "os.system", "os.exec", "subprocess.")
+FOREIGN = ("pickle.", "marshal.", "exec", "compile", "code.", "import", "ctypes.", "dbm.", "shelve.",
+           "os.system", "os.exec", "subprocess.")
 SYSTEM = ("/proc/", "/sys/", "/dev/")
 heard, armed = [], False
 
@@ -54,11 +56,16 @@ def alone(root):
         pickle.loads(pickle.dumps(print))
 
 def damaged(root):
-    # Every file of the log, with a byte in its middle changed, and cut short: read, verified, surveyed, opened for writing.
+    # Every file of the log, with a byte in its middle changed, and cut short: read, verified, surveyed,
+    # opened for writing.
     disk = SystemDisk()
-    names = [os.path.relpath(os.path.join(folder, name), f"{root}/log") for folder, _, names in os.walk(f"{root}/log") for name in names]
+    found = [os.path.join(folder, name) for folder, _, names in os.walk(f"{root}/log") for name in names]
+    names = [os.path.relpath(path, f"{root}/log") for path in found]
     for name in sorted(names):
-        for change in (lambda data: data[: len(data) // 2] + b"\\x80" + data[len(data) // 2 + 1 :], lambda data: data[: len(data) // 2]):
+        for change in (
+            lambda data: data[: len(data) // 2] + b"\\x80" + data[len(data) // 2 + 1 :],
+            lambda data: data[: len(data) // 2],
+        ):
             copy = f"{root}/copy"
             shutil.copytree(f"{root}/log", copy)
             with open(f"{copy}/{name}", "r+b") as file:

@@ -1,4 +1,5 @@
-"""A real cluster whose nodes, links and disks break on demand: what each control does, and that nothing acknowledged is lost by any."""
+"""A real cluster whose nodes, links and disks break on demand: what each control does, and that nothing
+acknowledged is lost by any."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def test_kill_and_restart(cluster: BreakableCluster) -> None:
 
 
 def test_pause_and_resume(cluster: BreakableCluster) -> None:
-    """A paused leader is taken for dead after its session; when it goes on it follows, and knows nothing that was not acknowledged."""
+    """A paused leader is taken for dead after its session; when it goes on it follows, and knows nothing that was
+    not acknowledged."""
     send(cluster, b"1")
     first = leader_of(cluster)
     cluster.pause(first)
@@ -102,7 +104,8 @@ def test_partition_and_heal(cluster: BreakableCluster) -> None:
 
 
 def test_a_topic_is_not_waited_for_where_nobody_hears_of_it(cluster: BreakableCluster) -> None:
-    """Who makes one waits for the nodes that the controller counts on: one that is cut off takes itself for served, and hears nothing."""
+    """Who makes one waits for the nodes that the controller counts on: one that is cut off takes itself for served,
+    and hears nothing."""
     first = leader_of(cluster)
     cluster.partition([first], [*(number for number in (1, 2, 3) if number != first), "controller"])
     cluster.admin.create_topic("others", partitions=2, timeout=30)
@@ -132,7 +135,8 @@ def test_slow_disk(cluster: BreakableCluster) -> None:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_failing_disk(cluster: BreakableCluster, code: int) -> None:
-    """A leader whose disk fails gives up its place, or refuses; nothing acknowledged is lost, and it can be started again."""
+    """A leader whose disk fails gives up its place, or refuses; nothing acknowledged is lost, and it can be started
+    again."""
     send(cluster, b"1")
     first = leader_of(cluster)
     cluster.fail_disk(first, calls=("sync",), errno=code)
@@ -148,7 +152,8 @@ def test_failing_disk(cluster: BreakableCluster, code: int) -> None:
 
 
 def test_tear(tmp_path: Path) -> None:
-    """The power of one machine is cut: what it had not synced is partly gone, and it takes no part in deciding before it caught up."""
+    """The power of one machine is cut: what it had not synced is partly gone, and it takes no part in deciding
+    before it caught up."""
     with BreakableCluster(tmp_path / "cluster", nodes=3, config=FAST, seed=3) as cluster:
         cluster.admin.create_topic("orders", partitions=1, replication_factor=3, config={"durability": "os"})
         sent = [b"%d" % number for number in range(200)]
@@ -200,7 +205,8 @@ def test_no_fault_is_left_out_in_silence(cluster: BreakableCluster) -> None:
 
 
 def test_the_fixture(tmp_path: Path) -> None:
-    """pytest finds the fixtures by the plugin; the marker sets the number of nodes, and a setting that there is not gets a suggestion."""
+    """pytest finds the fixtures by the plugin; the marker sets the number of nodes, and a setting that there is not
+    gets a suggestion."""
     (tmp_path / "test_it.py").write_text(
         """
 import asyncio

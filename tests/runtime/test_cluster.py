@@ -39,14 +39,23 @@ def test_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ack = producer.send("orders", b"...", key=b"k")
             assert ack.result().topic == "orders"
         with cluster.consumer("orders") as consumer:
-            lines = [(record.topic, record.partition, record.offset, record.value) for record in consumer.poll(timeout=10.0)]
+            lines = [
+                (record.topic, record.partition, record.offset, record.value) for record in consumer.poll(timeout=10.0)
+            ]
         assert lines == [("orders", partition_for_key(b"k", 4), 0, b"...")]
         cluster.nodes[0].kill()
         with cluster.producer() as producer:
             for number in range(20):
                 producer.send("orders", b"%d" % number, key=b"%d" % number)
         assert polars.DataFrame(cluster.scan("orders")).height == 21
-    assert sorted(os.listdir("data")) == ["node-1", "node-2", "node-3", "replog.controller", "replog.controller.lock", "replog.reserve"]
+    assert sorted(os.listdir("data")) == [
+        "node-1",
+        "node-2",
+        "node-3",
+        "replog.controller",
+        "replog.controller.lock",
+        "replog.reserve",
+    ]
 
 
 def test_what_is_sent_comes_back(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
@@ -72,7 +81,8 @@ def test_what_is_sent_comes_back(cluster: pyreplog.Cluster, create: Callable[...
 
 
 def test_send_many(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Many at once: one Ack each, in order; keys spread as singly; results agree with what is read; wrong input is refused."""
+    """Many at once: one Ack each, in order; keys spread as singly; results agree with what is read; wrong input is
+    refused."""
     topic = create(partitions=4)
     values = [b"%d" % number for number in range(1000)]
     keys = [b"%d" % (number % 50) if number % 3 else None for number in range(1000)]
@@ -81,7 +91,11 @@ def test_send_many(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
         places = acks.result(10)
         assert len(acks) == 1000
         assert acks.done()
-        assert [acks[5].result(), acks[-1].result(), *[ack.result() for ack in acks[10:12]]] == [places[5], places[-1], *places[10:12]]
+        assert [acks[5].result(), acks[-1].result(), *[ack.result() for ack in acks[10:12]]] == [
+            places[5],
+            places[-1],
+            *places[10:12],
+        ]
         with pytest.raises(TypeError, match="a whole number or a slice, not str"):
             acks["5"]  # type: ignore[call-overload]
         assert [ack.offset for ack in acks] == [place.offset for place in places]
@@ -114,7 +128,8 @@ def test_acks(cluster: pyreplog.Cluster, create: Callable[..., str], acks: Any) 
 
 
 def test_what_stands_for_a_number_is_one(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """What Python takes for an int is a partition and a timestamp, what can be a float is seconds; the rest is told what to be."""
+    """What Python takes for an int is a partition and a timestamp, what can be a float is seconds; the rest is told
+    what to be."""
     topic = create()
 
     class Number:
@@ -154,7 +169,11 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: producer.send(topic, bytes(2_000_000)), pyreplog.MessageTooLargeError, "1048588"),
             (lambda: producer.send(5, b"x"), TypeError, "topic"),  # type: ignore[arg-type]
             (lambda: cluster.producer(2), pyreplog.ConfigError, "acks"),  # type: ignore[arg-type]
-            (lambda: cluster.producer(max_in_flight=0), pyreplog.ConfigError, "max_in_flight is 0; it must be a whole number from 1"),
+            (
+                lambda: cluster.producer(max_in_flight=0),
+                pyreplog.ConfigError,
+                "max_in_flight is 0; it must be a whole number from 1",
+            ),
             (lambda: cluster.producer(delivery_timeout_ms=0.5), pyreplog.ConfigError, "delivery_timeout_ms"),  # type: ignore[arg-type]
             (lambda: cluster.consumer(topic, max_poll_records=0), pyreplog.ConfigError, "max_poll_records"),
             (lambda: cluster.consumer(topic, fetch_max_bytes=-1), pyreplog.ConfigError, "fetch_max_bytes"),
@@ -169,7 +188,11 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.admin.create_topic("a/b"), pyreplog.InvalidTopicError, "a/b"),
             (lambda: cluster.admin.create_topic(b"orders"), TypeError, "topic must be text, not bytes"),  # type: ignore[arg-type]
             (lambda: cluster.admin.create_topic("new", partitions=0), pyreplog.ConfigError, "partitions"),
-            (lambda: cluster.admin.create_topic("new", replication_factor=4), pyreplog.ConfigError, "is 4; there are 3 nodes"),
+            (
+                lambda: cluster.admin.create_topic("new", replication_factor=4),
+                pyreplog.ConfigError,
+                "is 4; there are 3 nodes",
+            ),
             (lambda: cluster.admin.create_topic("new", timeout=-1), pyreplog.ConfigError, "timeout"),
             (lambda: cluster.admin.create_topic("new", timeout="x"), pyreplog.ConfigError, "timeout"),  # type: ignore[arg-type]
             (lambda: cluster.admin.create_topic("new", config=5), pyreplog.ConfigError, "config is 5"),  # type: ignore[arg-type]
@@ -178,14 +201,22 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.consumer(5), pyreplog.ConfigError, "5 is none of a topic"),  # type: ignore[arg-type]
             (lambda: cluster.consumer(cluster.consumer(topic)), pyreplog.ConfigError, "is none of a topic"),  # type: ignore[arg-type]
             (lambda: cluster.consumer([(topic, "x")]), pyreplog.ConfigError, "'x'"),  # type: ignore[list-item]
-            (lambda: cluster.consumer((topic, "0")), pyreplog.ConfigError, f"the partition of '{topic}' is '0'; it must be a whole number"),
+            (
+                lambda: cluster.consumer((topic, "0")),
+                pyreplog.ConfigError,
+                f"the partition of '{topic}' is '0'; it must be a whole number",
+            ),
             (lambda: cluster.consumer(("other", "0")), pyreplog.UnknownTopicError, "'other'"),
             (lambda: cluster.consumer([topic, "0"]), pyreplog.UnknownTopicError, "'0'"),
             (lambda: next(iter(cluster.consumer([]))), pyreplog.ConfigError, "nothing is assigned to this consumer"),
             (lambda: cluster.consumer([]).poll(None), pyreplog.ConfigError, "nothing is assigned to this consumer"),
             (lambda: cluster.consumer(topic).seek(topic, 0, "x"), pyreplog.ConfigError, "offset is 'x'"),  # type: ignore[call-overload]
             (lambda: cluster.consumer(topic).poll("x"), pyreplog.ConfigError, "timeout is 'x'"),  # type: ignore[arg-type]
-            (lambda: cluster.admin.create_topic("new", config={"segment.byte": 1}), pyreplog.ConfigError, "segment.bytes"),
+            (
+                lambda: cluster.admin.create_topic("new", config={"segment.byte": 1}),
+                pyreplog.ConfigError,
+                "segment.bytes",
+            ),
         ):
             with pytest.raises(error, match=words):
                 use()
@@ -194,7 +225,8 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
 
 
 def test_folders_that_are_none(tmp_path: Path) -> None:
-    """What names no folder, a partition's or a log's is refused before anything is made; an empty path is not the root of all files."""
+    """What names no folder, a partition's or a log's is refused before anything is made; an empty path is not the
+    root of all files."""
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append(b"x")
     (tmp_path / "file").touch()
@@ -237,10 +269,16 @@ def test_topics(cluster: pyreplog.Cluster) -> None:
 
 
 def test_positions(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Seeking by offset, time and to both ends; assignment by topic, topics and partitions; polling what is not there."""
+    """Seeking by offset, time and to both ends; assignment by topic, topics and partitions; polling what is not
+    there."""
     topic, other = create("one", partitions=2), create("two")
     with cluster.producer() as producer:
-        producer.send_many(topic, [b"%d" % number for number in range(10)], partition=0, timestamps=[number * 100 for number in range(10)])
+        producer.send_many(
+            topic,
+            [b"%d" % number for number in range(10)],
+            partition=0,
+            timestamps=[number * 100 for number in range(10)],
+        )
         producer.send(other, b"x")
         producer.flush()
     with cluster.consumer([(topic, 0)]) as consumer:
@@ -283,7 +321,8 @@ def test_a_folder_that_only_looks_like_a_nodes(tmp_path: Path) -> None:
 
 
 def test_a_cluster_goes_on_from_its_folder(tmp_path: Path) -> None:
-    """Closed and opened again it has its topics and records; the number of nodes is remembered, may grow, and never shrinks."""
+    """Closed and opened again it has its topics and records; the number of nodes is remembered, may grow, and never
+    shrinks."""
     for life in range(3):
         with pyreplog.Cluster(tmp_path / "data", nodes=2 if life == 0 else None) as cluster:
             if life == 0:
@@ -316,7 +355,10 @@ def test_second_opening_is_refused(cluster: pyreplog.Cluster, tmp_path: Path) ->
     """In this process and in another, with the holder's pid; the first goes on."""
     with pytest.raises(pyreplog.LockedError, match=f"pid {os.getpid()}"):
         pyreplog.Cluster(tmp_path / "data")
-    code = f"import pyreplog\ntry: pyreplog.Cluster({str(tmp_path / 'data')!r})\nexcept pyreplog.LockedError as error: print(error)"
+    code = (
+        f"import pyreplog\ntry: pyreplog.Cluster({str(tmp_path / 'data')!r})\nexcept pyreplog.LockedError as error:"
+        " print(error)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert f"pid {os.getpid()}" in done.stdout
     assert cluster.admin.topics() == []
@@ -360,7 +402,9 @@ cluster.admin.create_topic("events")
 producer = cluster.producer()
 producer.send("events", b"last words")
 """
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert "Traceback" not in done.stderr
     assert all((tmp_path / "data" / f"node-{number}" / ".kafka_cleanshutdown").exists() for number in (1, 2, 3))
     with pyreplog.Cluster(tmp_path / "data") as cluster, cluster.consumer("events") as consumer:
@@ -368,7 +412,8 @@ producer.send("events", b"last words")
 
 
 def test_a_block_that_a_fork_leaves_ends_quietly(tmp_path: Path) -> None:
-    """A child that leaves the `with` of its parent's producer, consumer and cluster: no error, and what is queued stays the parent's."""
+    """A child that leaves the `with` of its parent's producer, consumer and cluster: no error, and what is queued
+    stays the parent's."""
     code = f"""
 import os, sys, pyreplog
 with pyreplog.Cluster({str(tmp_path / "data")!r}) as cluster:
@@ -384,7 +429,9 @@ if not child:
     sys.stderr.flush()
     os._exit(7)
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.stdout.strip(), done.stderr) == ("7 ['once']", "")
 
 
@@ -430,7 +477,9 @@ producer.send("events", b"after").result(10)
 print(status, [record.value.decode() for record in consumer.until_end()])
 cluster.close()
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.stdout.strip() == "10 ['before', 'queued', 'after']", done.stderr
 
 
@@ -445,7 +494,8 @@ class Number:
 
 
 def test_whole_numbers_of_any_kind(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Offsets, partitions and timestamps as numpy and pandas give them are taken for what they are, and come back as int."""
+    """Offsets, partitions and timestamps as numpy and pandas give them are taken for what they are, and come back
+    as int."""
     topic = create(partitions=2)
     zero: Any = Number(0)
     one: Any = Number(1)
@@ -456,7 +506,11 @@ def test_whole_numbers_of_any_kind(cluster: pyreplog.Cluster, create: Callable[.
     with cluster.consumer([(topic, one)]) as consumer:
         assert type(consumer.seek(topic, one, one)) is int
         assert [(record.partition, record.offset) for record in consumer.poll(10)] == [(1, 1), (1, 2)]
-        assert (consumer.position(topic, one), consumer.start_offset(topic, one), consumer.end_offset(topic, one)) == (3, 0, 3)
+        assert (consumer.position(topic, one), consumer.start_offset(topic, one), consumer.end_offset(topic, one)) == (
+            3,
+            0,
+            3,
+        )
         assert consumer.seek(topic, one, timestamp=one) == 0
     assert pa.table(cluster.scan(topic, start=zero, columns=["offset"])).num_rows == 3
     assert cluster.admin.delete_records(topic, {one: one}) == {1: 1}
@@ -486,7 +540,8 @@ def test_more_in_sync_replicas_are_asked_for_than_there_are(
 
 
 def test_settings_of_any_kind_of_whole_number(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Settings, too: of a topic, a node, a producer and a consumer. They are kept as int, whichever way they are read."""
+    """Settings, too: of a topic, a node, a producer and a consumer. They are kept as int, whichever way they are
+    read."""
     many: Any = Number(5000)
     assert pyreplog.LogConfig.from_mapping({"segment.bytes": many}) == pyreplog.LogConfig(segment_bytes=5000)
     assert pyreplog.LogConfig(segment_bytes=many).to_mapping() == {"segment.bytes": "5000"}
@@ -500,7 +555,8 @@ def test_settings_of_any_kind_of_whole_number(cluster: pyreplog.Cluster, create:
 
 
 def test_no_argument_ends_a_node(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Numbers beyond what Kafka's messages hold, names that are none: refused where they are given, and no node hears of them."""
+    """Numbers beyond what Kafka's messages hold, names that are none: refused where they are given, and no node
+    hears of them."""
     topic = create()
     huge = 1 << 70
     nothing: Any = []
@@ -540,7 +596,8 @@ def test_no_argument_ends_a_node(cluster: pyreplog.Cluster, create: Callable[...
 def test_a_machine_that_fails_says_so_to_who_waits(
     cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error of ours within a client is raised where its answer is waited for, once, and the next question is answered."""
+    """An error of ours within a client is raised where its answer is waited for, once, and the next question is
+    answered."""
 
     def broken(*values: object, **named: object) -> None:
         raise ZeroDivisionError("a bug")
@@ -556,7 +613,9 @@ def test_a_machine_that_fails_says_so_to_who_waits(
     with cluster.consumer(topic) as consumer:
         with monkeypatch.context() as patch:
             patch.setattr("pyreplog.client.consumer.FetchPartition", broken)
-            with pytest.raises(pyreplog.InternalError, match="the consumer failed, and goes on where it was: ZeroDivisionError: a bug"):
+            with pytest.raises(
+                pyreplog.InternalError, match="the consumer failed, and goes on where it was: ZeroDivisionError: a bug"
+            ):
                 while True:
                     assert not consumer.poll(10)
         assert [record.value for record in _polled(consumer, 1)] == [b"x"]
@@ -598,16 +657,19 @@ def test_acks_can_be_awaited(cluster: pyreplog.Cluster, create: Callable[..., st
     asyncio.run(main())
 
 
-# --------------------------------------------------------------------------------------------------------------------- failing disks
+# ------------------------------------------------------------------------------------ failing disks
 
 
 def test_a_node_whose_disk_fails_leaves() -> None:
-    """When the leader's sync fails the others go on with everything acknowledged; restarted on a healed disk it comes back."""
+    """When the leader's sync fails the others go on with everything acknowledged; restarted on a healed disk it
+    comes back."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events")
         with cluster.producer() as producer:
-            acknowledged = {producer.send("events", b"%d" % number).result(20).offset: b"%d" % number for number in range(10)}
+            acknowledged = {
+                producer.send("events", b"%d" % number).result(20).offset: b"%d" % number for number in range(10)
+            }
             leader = cluster.leader("events")
             assert leader is not None
             fault = disks[f"node-{leader.node_id}"].fail("sync", "*.log", times=None)
@@ -647,7 +709,8 @@ def test_full_disk_of_one_node() -> None:
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 def test_who_gives_up_waiting_hears_the_last_refusal(many: bool) -> None:
-    """The leader's disk is full, which may pass: what was sent is sent again, and who waits no longer hears what is in its way."""
+    """The leader's disk is full, which may pass: what was sent is sent again, and who waits no longer hears what is
+    in its way."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", nodes=1, disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events", replication_factor=1, config={"durability": "os"})
@@ -661,7 +724,8 @@ def test_who_gives_up_waiting_hears_the_last_refusal(many: bool) -> None:
 
 
 def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
-    """Too few follow: what is sent ends with an error, the log names each node and what its disk said, once, and with room all goes on."""
+    """Too few follow: what is sent ends with an error, the log names each node and what its disk said, once, and
+    with room all goes on."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events", config={"durability": "os"})
@@ -674,7 +738,9 @@ def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
             ack = producer.send("events", b"one")
             with pytest.raises((pyreplog.ClusterError, pyreplog.OutcomeUnknownError)):
                 ack.result(20)
-            said = [record.getMessage() for record in caplog.records if "does not follow its leader" in record.getMessage()]
+            said = [
+                record.getMessage() for record in caplog.records if "does not follow its leader" in record.getMessage()
+            ]
             assert [text.partition(":")[0] for text in sorted(said)] == [f"node {number}" for number in followers]
             assert all("No space left on device" in text and "0.log" in text for text in said)
             for number in followers:
@@ -684,12 +750,15 @@ def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_topic_that_no_disk_has_room_for() -> None:
-    """Who makes it hears which node's disk refused what; with room its copies are made, without anybody asking again."""
+    """Who makes it hears which node's disk refused what; with room its copies are made, without anybody asking
+    again."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         for number in (1, 2):
             disks[f"node-{number}"].fail("write", "*partition.metadata*", times=None, error=errno.ENOSPC)
-        with pytest.raises(TimeoutError, match=r"node 1: .*No space left.*node-1/events-0/partition\.metadata") as caught:
+        with pytest.raises(
+            TimeoutError, match=r"node 1: .*No space left.*node-1/events-0/partition\.metadata"
+        ) as caught:
             cluster.admin.create_topic("events", timeout=0.3)
         assert "node 2: " in str(caught.value)
         assert "node 3: " not in str(caught.value)
@@ -700,7 +769,8 @@ def test_a_topic_that_no_disk_has_room_for() -> None:
 
 
 def test_another_one_leads_where_the_leader_has_no_room_for_its_copy() -> None:
-    """Each of three nodes would lead one partition. The first cannot make a copy of any: the others lead, and appends are acknowledged."""
+    """Each of three nodes would lead one partition. The first cannot make a copy of any: the others lead, and
+    appends are acknowledged."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__, config={"replica_lag_time_max_ms": 300}) as cluster:
         disks["node-1"].fail("write", "*partition.metadata*", times=None, error=errno.ENOSPC)
@@ -714,8 +784,8 @@ def test_another_one_leads_where_the_leader_has_no_room_for_its_copy() -> None:
 
 
 def test_who_has_no_room_for_a_copy_is_not_elected_before_who_has_one() -> None:
-    """A follower could not make its copy. As soon as the leader dies the other one leads, and not first the one that would have begun with
-    an empty copy, had there been room by then."""
+    """A follower could not make its copy. As soon as the leader dies the other one leads, and not first the one
+    that would have begun with an empty copy, had there been room by then."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         disks["node-2"].fail("write", "*partition.metadata*", times=None, error=errno.ENOSPC)
@@ -729,8 +799,8 @@ def test_who_has_no_room_for_a_copy_is_not_elected_before_who_has_one() -> None:
 
 
 def test_whoever_needs_a_copy_that_no_disk_has_room_for_hears_of_it() -> None:
-    """Where no node can lead for want of room, its disk's words are in what producers and readers are told; and of a batch that it was not
-    appended."""
+    """Where no node can lead for want of room, its disk's words are in what producers and readers are told; and of
+    a batch that it was not appended."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         for number in (1, 2, 3):
@@ -743,12 +813,14 @@ def test_whoever_needs_a_copy_that_no_disk_has_room_for_hears_of_it() -> None:
             assert re.search(r"No space left.*/events-0/partition\.metadata.*; nothing was appended", str(refused))
         with cluster.consumer("events") as consumer, pytest.raises(pyreplog.RequestTimedOutError) as late:
             consumer.end_offset("events", 0, timeout=0.1)
-        assert re.search(r"known after 0\.1 s: node 1: .*No space left.*node-1/events-0/partition\.metadata", str(late.value))
+        assert re.search(
+            r"known after 0\.1 s: node 1: .*No space left.*node-1/events-0/partition\.metadata", str(late.value)
+        )
 
 
 def test_a_full_disk_at_the_start_costs_no_copy() -> None:
-    """All nodes are killed, and find no room to open their logs again. When there is some, who was in sync leads, with all that was
-    acknowledged; nobody has to give up on anything."""
+    """All nodes are killed, and find no room to open their logs again. When there is some, who was in sync leads,
+    with all that was acknowledged; nobody has to give up on anything."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events")
@@ -767,8 +839,8 @@ def test_a_full_disk_at_the_start_costs_no_copy() -> None:
 
 
 def test_copies_that_may_not_be_opened_are_not_lost() -> None:
-    """No node may open its copy. Who asks hears why; when they may again, who was in sync leads, with all that was acknowledged; nobody has
-    to give up on anything."""
+    """No node may open its copy. Who asks hears why; when they may again, who was in sync leads, with all that was
+    acknowledged; nobody has to give up on anything."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events")
@@ -776,7 +848,10 @@ def test_copies_that_may_not_be_opened_are_not_lost() -> None:
             assert producer.send("events", b"one").result(20).offset == 0
     for node_id in (1, 2, 3):
         disks[f"node-{node_id}"].fail("open", "*/events-0/*", times=None, error=errno.EACCES)
-    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster, cluster.producer(delivery_timeout_ms=500) as producer:
+    with (
+        pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster,
+        cluster.producer(delivery_timeout_ms=500) as producer,
+    ):
         refused = producer.send("events", b"two").exception(20)
         assert isinstance(refused, KafkaStorageError)
         assert "Permission denied" in str(refused)
@@ -787,8 +862,8 @@ def test_copies_that_may_not_be_opened_are_not_lost() -> None:
 
 
 def test_a_start_that_is_refused_leaves_a_clean_stop_clean() -> None:
-    """Without descriptors for its logs a node does not start. That the machine is then started anew costs no record of an "os" log, which
-    all had been closed in order."""
+    """Without descriptors for its logs a node does not start. That the machine is then started anew costs no record
+    of an "os" log, which all had been closed in order."""
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events", config={"durability": "os"})
@@ -804,14 +879,17 @@ def test_a_start_that_is_refused_leaves_a_clean_stop_clean() -> None:
 
 
 def test_unclean_power_loss_of_all() -> None:
-    """Under "sync" all machines lose power at once, and the cluster comes back by itself with everything acknowledged."""
+    """Under "sync" all machines lose power at once, and the cluster comes back by itself with everything
+    acknowledged."""
     for seed in range(5):
         chance = Random(seed)
         disks = defaultdict[str, SimDisk](SimDisk)
         cluster = pyreplog.Cluster("/data", disk=disks.__getitem__)
         cluster.admin.create_topic("events", partitions=2)
         with cluster.producer() as producer:
-            places = producer.send_many("events", [b"%d" % number for number in range(chance.randrange(1, 50))]).result(20)
+            places = producer.send_many("events", [b"%d" % number for number in range(chance.randrange(1, 50))]).result(
+                20
+            )
             producer.send_many("events", [b"not waited for"] * 10)
             crashed = {name: disk.crash(chance) for name, disk in disks.items()}
         cluster.close()
@@ -819,14 +897,17 @@ def test_unclean_power_loss_of_all() -> None:
         disks.update(crashed)
         with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster, cluster.consumer("events") as consumer:
             found = {(record.partition, record.offset): record.value for record in consumer.until_end()}
-        assert {(place.partition, place.offset): b"%d" % number for number, place in enumerate(places)}.items() <= found.items()
+        assert {
+            (place.partition, place.offset): b"%d" % number for number, place in enumerate(places)
+        }.items() <= found.items()
 
 
-# ------------------------------------------------------------------------------------------------------------------------- who drives
+# --------------------------------------------------------------------------------------- who drives
 
 
 def test_nobody_waits_behind_another(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """A thread drives while it waits for a record that does not come; others' sends are answered meanwhile; it gets its record at last."""
+    """A thread drives while it waits for a record that does not come; others' sends are answered meanwhile; it gets
+    its record at last."""
     quiet, busy = create("quiet"), create("busy")
     got: list[pyreplog.Record] = []
     consumer = cluster.consumer(quiet)
@@ -842,7 +923,8 @@ def test_nobody_waits_behind_another(cluster: pyreplog.Cluster, create: Callable
 
 
 def test_a_record_that_another_thread_took(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Who polls and comes second waits on, for what is left of its time: it gets the next record, and not nothing at once."""
+    """Who polls and comes second waits on, for what is left of its time: it gets the next record, and not nothing
+    at once."""
     topic = create()
     consumer, producer = cluster.consumer(topic), cluster.producer()
     taken: list[pyreplog.Record] = []
@@ -880,7 +962,8 @@ def test_two_topics_one_of_them_a_number(cluster: pyreplog.Cluster, create: Call
 
 
 def test_the_drive_is_handed_on(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Of many threads that wait, whoever drives may be answered first: the others are answered all the same, each only once."""
+    """Of many threads that wait, whoever drives may be answered first: the others are answered all the same, each
+    only once."""
     topic = create(partitions=3)
     offsets: list[tuple[int, int]] = []
     with cluster.producer() as producer:
@@ -917,7 +1000,8 @@ def test_nobody_needs_to_wait(cluster: pyreplog.Cluster, create: Callable[..., s
 
 
 def test_a_timeout_is_no_failure(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """With too few replicas a record waits: ``result`` times out, and once a replica is back the same Ack has its offset."""
+    """With too few replicas a record waits: ``result`` times out, and once a replica is back the same Ack has its
+    offset."""
     topic = create()
     leader = cluster.leader(topic)
     assert leader is not None
@@ -948,10 +1032,13 @@ def test_system_disks_are_made_for_each_node(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_takes_too_long_says_how_far_it_is(tmp_path: Path) -> None:
-    """The time that a caller has is his own; what he asked for is made all the same, and he is told how much of it is served."""
+    """The time that a caller has is his own; what he asked for is made all the same, and he is told how much of it
+    is served."""
     with pyreplog.Cluster(tmp_path / "data", nodes=2) as cluster:
         cluster.nodes[1].pause()
-        with pytest.raises(TimeoutError, match=r"topic 'wide' is made, but after 0 s the nodes serve only \d+ % of its 20 partitions"):
+        with pytest.raises(
+            TimeoutError, match=r"topic 'wide' is made, but after 0 s the nodes serve only \d+ % of its 20 partitions"
+        ):
             cluster.admin.create_topic("wide", partitions=20, timeout=0)
         cluster.nodes[1].resume()
         with pytest.raises(pyreplog.TopicExistsError):
@@ -961,7 +1048,8 @@ def test_a_topic_that_takes_too_long_says_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_there_will_do_where_it_is_alike(tmp_path: Path) -> None:
-    """A program that begins by making its topics runs again; a topic that is otherwise than asked for is no surprise later."""
+    """A program that begins by making its topics runs again; a topic that is otherwise than asked for is no
+    surprise later."""
     config = {"min.insync.replicas": 2, "retention.ms": 86_400_000, "preallocate": False}
     for again in (False, True):
         with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
@@ -969,7 +1057,9 @@ def test_a_topic_that_is_there_will_do_where_it_is_alike(tmp_path: Path) -> None
             assert (len(made.partitions), made.config["retention.ms"]) == (4, "86400000")
             with cluster.producer() as producer:
                 assert producer.send("orders", b"x", partition=3).result(30).offset == int(again)
-            assert cluster.admin.create_topic("orders", 4, config={"compression.type": "producer"}, exist_ok=True) == made
+            assert (
+                cluster.admin.create_topic("orders", 4, config={"compression.type": "producer"}, exist_ok=True) == made
+            )
             assert cluster.admin.create_topic("orders", exist_ok=True) == made, "nothing is asked for"
             with pytest.raises(pyreplog.TopicExistsError, match="'orders'; exist_ok=True takes it"):
                 cluster.admin.create_topic("orders", 4, 3, config)
@@ -981,10 +1071,13 @@ def test_a_topic_that_is_there_will_do_where_it_is_alike(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "config", [{"segment.bytes": 2000}, {"max.message.bytes": 1000}, {"segment.bytes": 65536, "compression.type": "gzip"}], ids=str
+    "config",
+    [{"segment.bytes": 2000}, {"max.message.bytes": 1000}, {"segment.bytes": 65536, "compression.type": "gzip"}],
+    ids=str,
 )
 def test_a_topic_of_small_batches_takes_many_records_at_once(tmp_path: Path, config: dict[str, object]) -> None:
-    """What the topic's settings allow bounds a producer's batches; only a record that is too large by itself is refused."""
+    """What the topic's settings allow bounds a producer's batches; only a record that is too large by itself is
+    refused."""
     values = [Random(number).randbytes(200) for number in range(1500)]
     with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
         cluster.admin.create_topic("small", partitions=1, config=config)
@@ -994,7 +1087,8 @@ def test_a_topic_of_small_batches_takes_many_records_at_once(tmp_path: Path, con
             assert [ack.result(30).offset for ack in acks] == list(range(1000, 1500))
             if len(config) == 1:
                 with pytest.raises(
-                    MessageTooLargeError, match=r"^message too large: a batch of \d+ bytes; .* make that larger \(`config=` of open_log,"
+                    MessageTooLargeError,
+                    match=r"^message too large: a batch of \d+ bytes; .* make that larger \(`config=` of open_log,",
                 ):
                     producer.send("small", bytes(70_000)).result(30)
         with cluster.consumer("small") as consumer:
@@ -1002,10 +1096,13 @@ def test_a_topic_of_small_batches_takes_many_records_at_once(tmp_path: Path, con
 
 
 def test_records_as_large_as_their_topic_takes(cluster: pyreplog.Cluster) -> None:
-    """A topic's ``max.message.bytes`` says how large a record may be, above the default too, whatever its codec; what is larger is refused
-    with words that say what to do. Followers copy it, and a consumer reads it, however little they fetch at a time."""
+    """A topic's ``max.message.bytes`` says how large a record may be, above the default too, whatever its codec;
+    what is larger is refused with words that say what to do. Followers copy it, and a consumer reads it, however
+    little they fetch at a time."""
     large = 3_000_000
-    cluster.admin.create_topic("vast", config={"durability": "os", "max.message.bytes": 1 << 28, "compression.type": "zstd"})
+    cluster.admin.create_topic(
+        "vast", config={"durability": "os", "max.message.bytes": 1 << 28, "compression.type": "zstd"}
+    )
     with cluster.producer() as producer, pytest.raises(MessageTooLargeError, match=f"a batch of {64 << 20} bytes"):
         producer.send("vast", bytes(64 << 20))
     for name, codec in (("plain", "producer"), ("packed", "zstd")):
@@ -1015,7 +1112,9 @@ def test_records_as_large_as_their_topic_takes(cluster: pyreplog.Cluster) -> Non
         with cluster.producer() as producer:
             assert producer.send(name, value).result(30).offset == 0
             assert [place.offset for place in producer.send_many(name, [b"a", value, b"b"]).result(30)] == [1, 2, 3]
-            with pytest.raises(MessageTooLargeError, match=rf"a record for {name}-0 does not fit a batch of {large} bytes"):
+            with pytest.raises(
+                MessageTooLargeError, match=rf"a record for {name}-0 does not fit a batch of {large} bytes"
+            ):
                 producer.send(name, bytes(large))
             assert producer.send(name, b"c").result(30).offset == 4
         with cluster.consumer(name, fetch_max_bytes=1, read_from="follower") as consumer:

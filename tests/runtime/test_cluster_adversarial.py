@@ -1,4 +1,5 @@
-"""What a cluster is put through by somebody who means it ill: many threads, nodes killed in turn, a process killed whole, long runs."""
+"""What a cluster is put through by somebody who means it ill: many threads, nodes killed in turn, a process killed
+whole, long runs."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ PATIENCE_S = 60.0
 
 
 class Sender:
-    """A thread that sends until told to stop, and keeps the book: where what was acknowledged is, and of what nobody knows."""
+    """A thread that sends until told to stop, and keeps the book: where what was acknowledged is, and of what
+    nobody knows."""
 
     def __init__(self, cluster: pyreplog.Cluster, number: int, enough: threading.Semaphore) -> None:
         self.acknowledged: dict[bytes, Place] = {}
@@ -75,7 +77,8 @@ def wait_for(enough: threading.Semaphore, count: int) -> None:
 
 
 def check(cluster: pyreplog.Cluster, senders: list[Sender]) -> None:
-    """Every acknowledged record is there once, where it was said to be; nothing is there that was never sent, nothing twice."""
+    """Every acknowledged record is there once, where it was said to be; nothing is there that was never sent,
+    nothing twice."""
     with cluster.consumer("events") as consumer:
         records = list(consumer.until_end())
     found: dict[bytes, Place] = {}
@@ -91,7 +94,9 @@ def check(cluster: pyreplog.Cluster, senders: list[Sender]) -> None:
     assert found.keys() <= {value for sender in senders for value in (*sender.acknowledged, *sender.unknown)}
     for number in range(SENDERS):
         for partition in ends:
-            values = [value for value, place in found.items() if place[0] == partition and value.startswith(b"%d-" % number)]
+            values = [
+                value for value, place in found.items() if place[0] == partition and value.startswith(b"%d-" % number)
+            ]
             order = [int(value.partition(b"-")[2]) for value in values]
             assert order == sorted(order), "the records of one sender are out of order"
     for node in cluster.nodes:
@@ -100,8 +105,11 @@ def check(cluster: pyreplog.Cluster, senders: list[Sender]) -> None:
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
-def test_leaders_die_under_eight_senders(cluster: pyreplog.Cluster, create: Callable[..., str], durability: str) -> None:
-    """Leaders are killed and restarted in a loop under eight senders: every acknowledged record is there once, at its offset, in order."""
+def test_leaders_die_under_eight_senders(
+    cluster: pyreplog.Cluster, create: Callable[..., str], durability: str
+) -> None:
+    """Leaders are killed and restarted in a loop under eight senders: every acknowledged record is there once, at
+    its offset, in order."""
     create("events", 2, durability=durability, segment_bytes="65536")
     enough = threading.Semaphore(0)
     senders = [Sender(cluster, number, enough) for number in range(SENDERS)]
@@ -132,7 +140,8 @@ def holds(node: pyreplog.ClusterNode, ends: list[int]) -> bool:
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
 def test_each_node_dies_in_turn(cluster: pyreplog.Cluster, create: Callable[..., str], durability: str) -> None:
-    """With any one node dead, sending, reading and looking up go on; when it is back, all three hold the same records."""
+    """With any one node dead, sending, reading and looking up go on; when it is back, all three hold the same
+    records."""
     create("events", 3, durability=durability)
     expected: dict[Place, bytes] = {}
     with cluster.producer() as producer, cluster.consumer("events") as consumer:
@@ -170,7 +179,8 @@ def test_each_node_dies_in_turn(cluster: pyreplog.Cluster, create: Callable[...,
 
 
 def test_stopping_with_a_node_down(tmp_path: Path) -> None:
-    """A cluster that was closed while a node was dead, and opened again twice, has everything, and the node catches up."""
+    """A cluster that was closed while a node was dead, and opened again twice, has everything, and the node catches
+    up."""
     expected: list[Place] = []
     for life in range(3):
         with pyreplog.Cluster(tmp_path / "data") as cluster:
@@ -248,4 +258,6 @@ def test_restarts_leak_nothing(cluster: pyreplog.Cluster, create: Callable[..., 
         gc.collect()
         after = open_files(), threading.active_count()
     assert len(after[0]) <= len(before[0]) + 2, sorted(after[0].values())
-    assert after[1] <= before[1] + 8, [thread.name for thread in threading.enumerate()]  # a node's threads that sync end a little later
+    assert after[1] <= before[1] + 8, [
+        thread.name for thread in threading.enumerate()
+    ]  # a node's threads that sync end a little later

@@ -20,7 +20,8 @@ PATIENCE_S = 30.0
 
 
 def test_a_node_of_a_closed_cluster_stays_down(tmp_path: Path) -> None:
-    """``restart`` after ``close`` is a ClosedError and takes no lock; ``kill`` is harmless; the folder can be opened again."""
+    """``restart`` after ``close`` is a ClosedError and takes no lock; ``kill`` is harmless; the folder can be
+    opened again."""
     cluster = pyreplog.Cluster(tmp_path / "data")
     node = cluster.nodes[0]
     cluster.close()
@@ -56,7 +57,8 @@ def test_producers_share_what_a_close_may_take(tmp_path: Path, monkeypatch: pyte
 
 
 def test_closing_under_senders_readers_and_restarts(tmp_path: Path) -> None:
-    """Threads that send, wait for records, and restart nodes while the cluster is closed get an answer or ClosedError, and none hangs."""
+    """Threads that send, wait for records, and restart nodes while the cluster is closed get an answer or
+    ClosedError, and none hangs."""
     acknowledged: dict[int, bytes] = {}
     failures: list[BaseException] = []
     begun = threading.Semaphore(0)
@@ -108,7 +110,7 @@ def test_closing_under_senders_readers_and_restarts(tmp_path: Path) -> None:
     assert acknowledged.items() <= found.items()
 
 
-# ------------------------------------------------------------------------------------------------------------------- interruptions
+# ------------------------------------------------------------------------------------ interruptions
 
 
 @pytest.fixture
@@ -126,10 +128,13 @@ def moments(use: Callable[[], object], count: int) -> list[int]:
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # where the interpreter closes a generator it cannot raise
 @pytest.mark.parametrize("again", [0, 2])
 def test_an_interrupted_close_leaves_nothing_locked(tmp_path: Path, again: int) -> None:
-    """Wherever a handler raises while a cluster is closed, its folder is released; where it raises again and again, by the next call."""
+    """Wherever a handler raises while a cluster is closed, its folder is released; where it raises again and again,
+    by the next call."""
     path = tmp_path / "data"
     with pyreplog.Cluster(path, 1) as cluster:
         cluster.admin.create_topic("events", config={"durability": "os"})

@@ -1,4 +1,5 @@
-"""One node after the other: stopped in order, killed half-way into the cluster, its records deleted, its leaders elected by a person."""
+"""One node after the other: stopped in order, killed half-way into the cluster, its records deleted, its leaders
+elected by a person."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_nodes_stop_in_order_under_load(cluster: pyreplog.Cluster, create: Calla
 def test_stop_waits_until_leadership_has_moved(
     cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``stop()`` ends a node only after the controller has moved every leadership away from it: no partition is without a leader."""
+    """``stop()`` ends a node only after the controller has moved every leadership away from it: no partition is
+    without a leader."""
     topic = create(partitions=6)
     leaders: list[set[int]] = []
     end = ClusterNode._end_stopped
@@ -103,7 +105,9 @@ def test_deleting_records(cluster: pyreplog.Cluster, create: Callable[..., str])
             producer.send(topic, b"%d" % number, partition=number % 2)
     assert cluster.admin.delete_records(topic, {0: 4, 1: -1}) == {0: 4, 1: 10}
     with cluster.consumer(topic) as consumer:
-        assert [(record.partition, record.offset) for record in consumer.until_end()] == [(0, offset) for offset in range(4, 10)]
+        assert [(record.partition, record.offset) for record in consumer.until_end()] == [
+            (0, offset) for offset in range(4, 10)
+        ]
     with cluster.consumer([(topic, 0)], auto_offset_reset="none") as consumer:
         consumer.seek(topic, 0, 2)
         with pytest.raises(OffsetOutOfRangeError):
@@ -142,7 +146,8 @@ def test_reading_up_to_an_end_whose_records_are_deleted(cluster: pyreplog.Cluste
 
 
 def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
-    """The only node with the newest record is gone: the others wait, until somebody accepts the loss and is told of it."""
+    """The only node with the newest record is gone: the others wait, until somebody accepts the loss and is told of
+    it."""
     with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
         cluster.admin.create_topic("t", config={"durability": "os", "min.insync.replicas": 1})
         with cluster.producer() as producer:
@@ -206,7 +211,8 @@ def test_a_signal_ends_a_process_of_its_own_in_order(tmp_path: Path, sent: signa
 
 
 def test_reading_from_followers(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Everything that is committed comes, in order, also while it is being written and while nodes die and come back."""
+    """Everything that is committed comes, in order, also while it is being written and while nodes die and come
+    back."""
     topic = create(partitions=3)
     with pytest.raises(ConfigError):
         cluster.consumer(topic, read_from="anybody")  # type: ignore[arg-type]
@@ -232,7 +238,8 @@ def test_reading_from_followers(cluster: pyreplog.Cluster, create: Callable[...,
 
 @pytest.mark.parametrize("number", [3, -4, 10**30])
 def test_a_node_that_is_not_there_is_named(cluster: pyreplog.Cluster, number: int) -> None:
-    """Nodes count from 1 and places from 0, so the error of a wrong one says which there are; before and after the end."""
+    """Nodes count from 1 and places from 0, so the error of a wrong one says which there are; before and after the
+    end."""
     said = f"there is no nodes[{number}]: nodes[0] to nodes[2] are the nodes 1 to 3"
     with pytest.raises(IndexError) as caught:
         cluster.nodes[number]

@@ -31,7 +31,9 @@ def writer(tmp_path: Path) -> Iterator[Cluster]:
         with cluster.producer() as producer:
             for partition, count in enumerate(COUNTS):
                 values = [b"%d:%d" % (partition, number) for number in range(count)]
-                producer.send_many("orders", values, partition=partition, timestamps=[1000 + number for number in range(count)]).wait()
+                producer.send_many(
+                    "orders", values, partition=partition, timestamps=[1000 + number for number in range(count)]
+                ).wait()
         yield cluster
 
 
@@ -69,7 +71,8 @@ def _another_id(partition: Path) -> None:
 
 
 def test_a_conflict_of_one_topic_refuses_that_topic_alone(tmp_path: Path) -> None:
-    """Folders of two topics of one name refuse the reads of that name; the cluster is opened, and its other topics are read."""
+    """Folders of two topics of one name refuse the reads of that name; the cluster is opened, and its other topics
+    are read."""
     for topic, partition in (("good", 0), ("bad", 0), ("bad", 1)):
         with pyreplog.open_log(tmp_path, topic=topic, partition=partition, durability="os") as log:
             log.append(b"x")
@@ -97,7 +100,8 @@ def test_a_folder_of_another_topic_that_appears_later_is_refused(tmp_path: Path)
 
 
 def test_reading_leaves_the_folder_as_it_is(writer: Cluster) -> None:
-    """Nothing is made, written or locked: the files stay as they are, and a writer opens the folder while it is read."""
+    """Nothing is made, written or locked: the files stay as they are, and a writer opens the folder while it is
+    read."""
     writer.close()
     before = _files(Path(writer.path))
     with Cluster(writer.path, mode="r") as cluster, cluster.consumer("orders") as consumer:
@@ -109,7 +113,8 @@ def test_reading_leaves_the_folder_as_it_is(writer: Cluster) -> None:
 
 
 def test_topics_and_their_description_are_the_controllers(writer: Cluster) -> None:
-    """``topics``, ``describe`` and ``cluster_id`` say what the writing cluster's admin says, and notice topics that are made later."""
+    """``topics``, ``describe`` and ``cluster_id`` say what the writing cluster's admin says, and notice topics that
+    are made later."""
     with Cluster(writer.path, mode="r") as cluster:
         assert cluster.topics() == ["orders"] == cluster.admin.topics()
         assert cluster.describe("orders") == writer.admin.describe("orders") == cluster.admin.describe("orders")
@@ -124,11 +129,20 @@ def test_topics_and_their_description_are_the_controllers(writer: Cluster) -> No
 
 
 def test_positions_move_as_those_of_the_writers_consumer(writer: Cluster) -> None:
-    """Assign, seek by offset and time, position, start and end offsets answer as the writing cluster's consumer does."""
+    """Assign, seek by offset and time, position, start and end offsets answer as the writing cluster's consumer
+    does."""
 
     def walk(consumer: pyreplog.Consumer | pyreplog.ReaderConsumer) -> list[object]:
-        said: list[object] = [consumer.assignment, consumer.position("orders", 1), consumer.end_offset(TopicPartition("orders", 0))]
-        said += [consumer.seek("orders", 1, 7), consumer.position("orders", 1), consumer.seek(TopicPartition("orders", 2), timestamp=1011)]
+        said: list[object] = [
+            consumer.assignment,
+            consumer.position("orders", 1),
+            consumer.end_offset(TopicPartition("orders", 0)),
+        ]
+        said += [
+            consumer.seek("orders", 1, 7),
+            consumer.position("orders", 1),
+            consumer.seek(TopicPartition("orders", 2), timestamp=1011),
+        ]
         said.append(_by_partition(consumer.until_end()))
         said += [consumer.seek("orders", 2, timestamp=10**12), consumer.start_offset("orders", 3)]
         consumer.seek_to_beginning()
@@ -143,12 +157,17 @@ def test_positions_move_as_those_of_the_writers_consumer(writer: Cluster) -> Non
         return said
 
     subject = [("orders", 1), ("orders", 2)]
-    with Cluster(writer.path, mode="r") as cluster, cluster.consumer(subject) as reading, writer.consumer(subject) as consumer:
+    with (
+        Cluster(writer.path, mode="r") as cluster,
+        cluster.consumer(subject) as reading,
+        writer.consumer(subject) as consumer,
+    ):
         assert walk(reading) == walk(consumer)
 
 
 def test_what_is_not_read_is_refused(writer: Cluster) -> None:
-    """Unknown topics and partitions, positions that are not there and settings of a writer are errors with their reasons."""
+    """Unknown topics and partitions, positions that are not there and settings of a writer are errors with their
+    reasons."""
     with Cluster(writer.path, mode="r") as cluster, cluster.consumer([]) as consumer:
         with pytest.raises(pyreplog.UnknownTopicError, match="partitions 0 to 3, not 4"):
             consumer.assign(("orders", 4))
@@ -172,7 +191,8 @@ def test_what_is_not_read_is_refused(writer: Cluster) -> None:
 
 
 def test_deleted_records_follow_the_reset(writer: Cluster) -> None:
-    """A position below the start goes on at the first record, at the end, or is an error, as ``auto_offset_reset`` says."""
+    """A position below the start goes on at the first record, at the end, or is an error, as ``auto_offset_reset``
+    says."""
     with Cluster(writer.path, mode="r") as cluster:
         consumers = [cluster.consumer(("orders", 0), auto_offset_reset=one) for one in ("earliest", "latest", "none")]
         for consumer in consumers:
@@ -223,13 +243,15 @@ WRITES: list[tuple[str, Callable[[ClusterReader], object]]] = [
 
 @pytest.mark.parametrize("call", [one for _, one in WRITES], ids=[name for name, _ in WRITES])
 def test_everything_that_writes_is_refused(writer: Cluster, call: Callable[[ClusterReader], object]) -> None:
-    """A producer, administration and nodes are a ReadOnlyError that says how the cluster was opened and where to write."""
+    """A producer, administration and nodes are a ReadOnlyError that says how the cluster was opened and where to
+    write."""
     with Cluster(writer.path, mode="r") as cluster, pytest.raises(ReadOnlyError, match=r"mode='r'.*Cluster\(path\)"):
         call(cluster)
 
 
 def test_no_call_of_a_writer_reaches_a_reader() -> None:
-    """Every public name of Cluster, and of its Admin, is defined for readers too: none of them runs the writer's code."""
+    """Every public name of Cluster, and of its Admin, is defined for readers too: none of them runs the writer's
+    code."""
     from pyreplog.runtime import Admin, ReaderAdmin  # noqa: PLC0415
 
     for kind, base in ((ClusterReader, Cluster), (ReaderAdmin, Admin)):
@@ -248,13 +270,16 @@ with pyreplog.Cluster(sys.argv[1], mode="r") as cluster:
 def test_another_process_reads_the_topic(writer: Cluster) -> None:
     """A second process reads the whole topic while the first has the cluster open; a LockedError sends it there."""
     done = subprocess.run([sys.executable, "-c", READ, writer.path], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [[part, number, f"{part}:{number}"] for part in range(4) for number in range(COUNTS[part])]
+    assert json.loads(done.stdout) == [
+        [part, number, f"{part}:{number}"] for part in range(4) for number in range(COUNTS[part])
+    ]
     with pytest.raises(pyreplog.LockedError, match=r"Cluster\(path, mode='r'\)"):
         Cluster(writer.path)
 
 
 def test_a_part_is_never_the_topic(writer: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition that the controller knows and no folder holds is an error that names it: the rest would not be the topic."""
+    """A partition that the controller knows and no folder holds is an error that names it: the rest would not be
+    the topic."""
     monkeypatch.setattr(catalog, "CREATION_TIMEOUT_S", 0)
     writer.close()
     for node in (1, 2):
@@ -268,7 +293,8 @@ def test_a_part_is_never_the_topic(writer: Cluster, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["clean-4.3.1", "cluster-4.3.1", "split"])
 def test_a_brokers_folders_are_read(name: str, tmp_path: Path) -> None:
-    """The ``log.dirs`` of a real broker, three brokers' side by side and one broker's two folders give each topic whole."""
+    """The ``log.dirs`` of a real broker, three brokers' side by side and one broker's two folders give each topic
+    whole."""
     if name == "split":
         for place in ("disk1", "disk2"):
             units.copy_of("clean-4.3.1", tmp_path / place)
@@ -283,10 +309,14 @@ def test_a_brokers_folders_are_read(name: str, tmp_path: Path) -> None:
         for topic in [topic for topic in cluster.topics() if not topic.startswith("__")]:
             expected = {one["partition"]: one["records"] for one in parts if one["topic"] == topic}
             found = cluster.describe(topic)
-            assert [(part.partition, part.leader) for part in found.partitions] == [(number, -1) for number in sorted(expected)]
+            assert [(part.partition, part.leader) for part in found.partitions] == [
+                (number, -1) for number in sorted(expected)
+            ]
             with cluster.consumer(topic) as consumer:
                 records = _by_partition(consumer.until_end())
-            assert {number: len(offsets) for number, offsets in records.items()} == {key: count for key, count in expected.items() if count}
+            assert {number: len(offsets) for number, offsets in records.items()} == {
+                key: count for key, count in expected.items() if count
+            }
             assert pa.table(cluster.scan(topic)).num_rows == sum(expected.values())
 
 

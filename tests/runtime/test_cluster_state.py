@@ -1,4 +1,5 @@
-"""A cluster's folder that is not as it was left: state gone, damaged or old, a node's folder gone, somebody else in it."""
+"""A cluster's folder that is not as it was left: state gone, damaged or old, a node's folder gone, somebody else in
+it."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def read(path: Path, topic: str) -> dict[tuple[int, int], bytes | None]:
 
 
 def test_a_cluster_without_its_state_is_refused(tmp_path: Path) -> None:
-    """Where nodes' folders are but no controller state, no new cluster is begun over them; with the file back everything is there."""
+    """Where nodes' folders are but no controller state, no new cluster is begun over them; with the file back
+    everything is there."""
     path = tmp_path / "data"
     written = write(path, "events")
     shutil.move(path / STATE, tmp_path / "kept")
@@ -56,12 +58,15 @@ def test_a_cluster_without_its_state_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
 def test_damaged_state_is_reported_and_left_alone(tmp_path: Path, damage: str) -> None:
-    """A damaged state file is a CorruptError that names it, and not a byte of the folder's state or records changes."""
+    """A damaged state file is a CorruptError that names it, and not a byte of the folder's state or records
+    changes."""
     path = tmp_path / "data"
     written = write(path, "events")
     whole = (path / STATE).read_bytes()
     half = len(whole) // 2
-    damaged = {"flip": whole[:half] + bytes([whole[half] ^ 4]) + whole[half + 1 :], "cut": whole[:half], "empty": b""}[damage]
+    damaged = {"flip": whole[:half] + bytes([whole[half] ^ 4]) + whole[half + 1 :], "cut": whole[:half], "empty": b""}[
+        damage
+    ]
     (path / STATE).write_bytes(damaged)
     with pytest.raises(CorruptError, match=STATE):
         pyreplog.Cluster(path)
@@ -71,7 +76,8 @@ def test_damaged_state_is_reported_and_left_alone(tmp_path: Path, damage: str) -
 
 
 def test_old_state_costs_no_records(tmp_path: Path) -> None:
-    """A state from before a topic was created is refused before any folder is set aside; with the latest state all is read again."""
+    """A state from before a topic was created is refused before any folder is set aside; with the latest state all
+    is read again."""
     path = tmp_path / "data"
     first = write(path, "first")
     old = (path / STATE).read_bytes()
@@ -86,7 +92,8 @@ def test_old_state_costs_no_records(tmp_path: Path) -> None:
 
 
 def test_a_node_whose_folder_is_gone_is_still_one_of_the_cluster(tmp_path: Path) -> None:
-    """How many nodes there are is what the controller knows: a replaced disk is filled again, and fewer nodes are refused."""
+    """How many nodes there are is what the controller knows: a replaced disk is filled again, and fewer nodes are
+    refused."""
     path = tmp_path / "data"
     written = write(path, "events")
     shutil.rmtree(path / "node-3")
@@ -122,7 +129,8 @@ os._exit(0)
 @pytest.mark.parametrize("durability", ["sync", "os"])
 @pytest.mark.parametrize("left", [1, 2, 3])
 def test_all_but_one_copy_may_be_lost_while_all_are_in_sync(tmp_path: Path, left: int, durability: str) -> None:
-    """The cluster dies at once, and of its three folders one comes back: every acknowledged record is there, and more are taken."""
+    """The cluster dies at once, and of its three folders one comes back: every acknowledged record is there, and
+    more are taken."""
     subprocess.run([sys.executable, "-c", ACKNOWLEDGED, str(tmp_path / "data"), durability], check=True)
     for number in {1, 2, 3} - {left}:
         shutil.rmtree(tmp_path / "data" / f"node-{number}")
@@ -135,8 +143,8 @@ def test_all_but_one_copy_may_be_lost_while_all_are_in_sync(tmp_path: Path, left
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_close_keeps_what_only_the_leader_has(tmp_path: Path, durability: str) -> None:
-    """With acks=1 a record is acknowledged that no follower has fetched. The cluster is closed and opened again: it is there, whoever of
-    the nodes led."""
+    """With acks=1 a record is acknowledged that no follower has fetched. The cluster is closed and opened again: it
+    is there, whoever of the nodes led."""
     with BreakableCluster(tmp_path / "data") as cluster:
         cluster.admin.create_topic("orders", partitions=3, config={"durability": durability})
         leaders = [cluster.leader("orders", partition) for partition in range(3)]
@@ -172,9 +180,14 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     """While one process has the folder open another gets LockedError with its pid, and disturbs nothing."""
     path = tmp_path / "data"
     written = write(path, "events")
-    code = "import sys, pyreplog\ntry:\n    pyreplog.Cluster(sys.argv[1])\nexcept pyreplog.LockedError as error:\n    print(error)\n"
+    code = (
+        "import sys, pyreplog\ntry:\n    pyreplog.Cluster(sys.argv[1])\nexcept pyreplog.LockedError as error:\n   "
+        " print(error)\n"
+    )
     with pyreplog.Cluster(path) as cluster:
-        said = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=True).stdout
+        said = subprocess.run(
+            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
         assert f"pid {os.getpid()}" in said
         with pytest.raises(LockedError):
             pyreplog.Cluster(path)
@@ -197,10 +210,12 @@ class Narrow(SystemDisk):
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=["descriptors", "room"])
 def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, error: int) -> None:
-    """A lack of descriptors, or of room when its turn was cut short, ends it; it begins again as soon as there are, with all that was
-    answered, and the cluster serves as before."""
+    """A lack of descriptors, or of room when its turn was cut short, ends it; it begins again as soon as there are,
+    with all that was answered, and the cluster serves as before."""
     disk = Narrow()
-    with pyreplog.Cluster(tmp_path / "data", disk=lambda name: disk if name == "controller" else SystemDisk()) as cluster:
+    with pyreplog.Cluster(
+        tmp_path / "data", disk=lambda name: disk if name == "controller" else SystemDisk()
+    ) as cluster:
         cluster.admin.create_topic("a")
         disk.error = error
         if error == errno.ENOSPC:
@@ -213,7 +228,9 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
             producer.send("a", b"1").result(PATIENCE_S)
 
         def back() -> bool:
-            return cluster._is_controlled and all(broker.active for broker in cluster._authority.authority.image.brokers.values())
+            return cluster._is_controlled and all(
+                broker.active for broker in cluster._authority.authority.image.brokers.values()
+            )
 
         assert cluster._driver.wait_until(back, PATIENCE_S)
         cluster.admin.create_topic("c")
@@ -226,8 +243,9 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
 
 @pytest.mark.parametrize("instead", ["nothing", "an empty folder", "another cluster", "an older state"])
 def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: Path, instead: str) -> None:
-    """The cluster's folder is moved away while it is open: whatever is in its place, the controller waits for its own state, and goes on
-    with that when it is back. Nothing is taken for a repeat, and what was acknowledged is there."""
+    """The cluster's folder is moved away while it is open: whatever is in its place, the controller waits for its
+    own state, and goes on with that when it is back. Nothing is taken for a repeat, and what was acknowledged is
+    there."""
     path, away = tmp_path / "data", tmp_path / "away"
     with pyreplog.Cluster(path) as cluster, cluster.producer() as producer:
         older = (path / STATE).read_bytes()
@@ -266,7 +284,8 @@ def test_a_controller_that_begins_again_counts_on_nobody_yet(tmp_path: Path) -> 
 
 
 def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many partitions only those that somebody uses are opened, and everything is there; a process that dies leaves all to be opened."""
+    """Of many partitions only those that somebody uses are opened, and everything is there; a process that dies
+    leaves all to be opened."""
     opened: list[str] = []
 
     def counted(disk: Disk, directory: str, *rest: object) -> Parts:
@@ -293,7 +312,9 @@ def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, m
         assert producer.send("events", b"more", partition=7).result(PATIENCE_S).offset == 2
     with cluster.consumer("events") as consumer:
         found = [(record.partition, record.offset, record.value) for record in consumer.until_end()]
-    assert sorted(found) == sorted([(number % 20, number // 20, b"%d" % number) for number in range(40)] + [(7, 2, b"more")])
+    assert sorted(found) == sorted(
+        [(number % 20, number // 20, b"%d" % number) for number in range(40)] + [(7, 2, b"more")]
+    )
     for node in cluster.nodes:
         node.kill()
     opened.clear()
@@ -310,7 +331,9 @@ def test_no_cluster_is_made_above_others(tmp_path: Path) -> None:
         with pyreplog.open_log(above / inner, topic="t", durability="os") as log:
             log.append(b"x")
         before = sorted(above.rglob("*"))
-        with pytest.raises(ConfigError, match=rf"of other logs, or of nodes \({inner}\), and a cluster made in it would hide them"):
+        with pytest.raises(
+            ConfigError, match=rf"of other logs, or of nodes \({inner}\), and a cluster made in it would hide them"
+        ):
             pyreplog.Cluster(above)
         assert sorted(above.rglob("*")) == before
         with pyreplog.open_log(above, "r", topic="t") as reader:

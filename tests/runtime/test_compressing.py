@@ -1,4 +1,5 @@
-"""A log with ``compression.type`` whose records do not get smaller: its own batches leave room for what the codec adds."""
+"""A log with ``compression.type`` whose records do not get smaller: its own batches leave room for what the codec
+adds."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_what_does_not_get_smaller(way: str, codec: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_large_record_goes_alone(way: str, codec: str) -> None:
-    """A record with no room for what a codec may add is taken where its batch fits as it is written, between others and in their order."""
+    """A record with no room for what a codec may add is taken where its batch fits as it is written, between others
+    and in their order."""
     large = [bytes(990), Random(1).randbytes(780) + bytes(110), bytes(910)]
     values = [b"before", large[0], b"between", large[1], large[2], b"behind", b"last"]
     with opened(compression_type=codec, max_message_bytes=1060) as log:
@@ -67,7 +69,8 @@ def test_a_large_record_goes_alone(way: str, codec: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_large_record_that_does_not_fit_leaves_nothing(way: str, codec: str) -> None:
-    """It fits before and not behind the codec: the call itself refuses it, by its index, and writes nothing of what it brought."""
+    """It fits before and not behind the codec: the call itself refuses it, by its index, and writes nothing of what
+    it brought."""
     bad = Random(1).randbytes(990)
     values = [*[bytes(600)] * 5, bad, b"behind"]
     with opened(compression_type=codec, max_message_bytes=990 + 70) as log, opened(max_message_bytes=990 + 70) as plain:
@@ -80,7 +83,9 @@ def test_a_large_record_that_does_not_fit_leaves_nothing(way: str, codec: str) -
             assert [ack.result().offset for ack in acks] == [0, 1, 2, 3, 4, 5]
             assert log.append_nowait(bytes(990)).result().offset == 6
             return
-        with pytest.raises(pyreplog.MessageTooLargeError, match="record 5 does not fit a batch of 1060 bytes once it is compressed"):
+        with pytest.raises(
+            pyreplog.MessageTooLargeError, match="record 5 does not fit a batch of 1060 bytes once it is compressed"
+        ):
             append(log, way, values)
         with pytest.raises(pyreplog.MessageTooLargeError):
             log.append(bad)
@@ -99,7 +104,8 @@ def test_the_smallest_bounds(way: str, bound: int) -> None:
 
 
 def test_uncompressed_batches_are_as_large_as_before() -> None:
-    """``compression.type`` uncompressed adds nothing to batches that are not compressed: they take all of the bound."""
+    """``compression.type`` uncompressed adds nothing to batches that are not compressed: they take all of the
+    bound."""
     values = [bytes(100)] * 100
     counts = []
     for codec in ("producer", "uncompressed"):

@@ -223,8 +223,8 @@ def test_who_was_paused_has_a_turn_at_once() -> None:
 
 
 def test_what_is_due_is_somebodys() -> None:
-    """Who leaves the drive sees to it that the thread in the background comes, for a timer that is due before it would, and for what was
-    cut short."""
+    """Who leaves the drive sees to it that the thread in the background comes, for a timer that is due before it
+    would, and for what was cut short."""
     driver = Driver(SystemClock(), "test")
     background = driver._background
     driver._hand_over()
@@ -303,7 +303,8 @@ def test_stopping_wakes_everybody() -> None:
 
 
 def test_work_that_arms_before_it_fails_is_not_called_again_at_once() -> None:
-    """As who has no thread to sync with, and leaves that for the next turn: it would fail and be told of a thousand times a second."""
+    """As who has no thread to sync with, and leaves that for the next turn: it would fail and be told of a thousand
+    times a second."""
     seen: list[tuple[float | None, bool, bool]] = []
 
     class Watched(Background):

@@ -1,4 +1,5 @@
-"""What users hold in their hands, beside what it does: how it reads, whether it is closed, that it is not copied, and how it is named."""
+"""What users hold in their hands, beside what it does: how it reads, whether it is closed, that it is not copied,
+and how it is named."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from pyreplog.client import BatchResult
 from pyreplog.testing import SimDisk
 
 
-def test_what_belongs_to_this_process_is_neither_copied_nor_pickled(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+def test_what_belongs_to_this_process_is_neither_copied_nor_pickled(
+    cluster: pyreplog.Cluster, create: Callable[..., str]
+) -> None:
     """And says so, and where to get another, instead of naming a lock or a descriptor inside."""
     topic = create()
     with cluster.producer() as producer, cluster.consumer(topic) as consumer:
@@ -52,7 +55,12 @@ def test_what_coroutines_hold_is_neither_copied_nor_pickled(tmp_path: Path) -> N
                         copy.deepcopy(thing)
                 place = TopicPartition("events", 0)
                 await (await producer.send("events", b"x"))
-                assert await consumer.seek(place, 1) == await consumer.position(place) == await consumer.end_offset(place) == 1
+                assert (
+                    await consumer.seek(place, 1)
+                    == await consumer.position(place)
+                    == await consumer.end_offset(place)
+                    == 1
+                )
                 assert await consumer.seek(place, timestamp=0) == await consumer.start_offset(place) == 0
                 assert await consumer.seek("events", 0, 1) == await consumer.position("events", 0) == 1
                 await consumer.assign(place)
@@ -105,7 +113,8 @@ def test_a_cluster_that_was_not_opened_has_a_repr(tmp_path: Path) -> None:
 
 
 def test_a_partition_is_named_by_a_pair(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """A TopicPartition, or a plain pair, wherever a consumer takes a topic and a partition; two topics stay two topics."""
+    """A TopicPartition, or a plain pair, wherever a consumer takes a topic and a partition; two topics stay two
+    topics."""
     one, other = create("one", 3), create("other", 1)
     place = TopicPartition(one, 2)
     with cluster.producer() as producer:
@@ -159,7 +168,8 @@ def test_acks_tell_of_the_first_error(tmp_path: Path) -> None:
 
 
 def test_headers_are_read_again(tmp_path: Path) -> None:
-    """A dict gets a hint, its items are taken; an iterator is refused, because who comes when a batch is full finds nothing in it."""
+    """A dict gets a hint, its items are taken; an iterator is refused, because who comes when a batch is full finds
+    nothing in it."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:
         for append in (log.append, log.append_nowait):
             append(b"x", headers={"a": b"1"}.items())
@@ -201,8 +211,11 @@ def test_a_refused_opening_leaves_a_clean_log_clean(tmp_path: Path) -> None:
 
 
 def test_a_clusters_settings_come_as_a_dict_or_a_config(tmp_path: Path) -> None:
-    """A node's by its fields' names or Kafka's, a topic's as a LogConfig, of which the majority stays the default."""
-    with pyreplog.Cluster(tmp_path / "data", config={"session_timeout_ms": 4000, "replica.fetch.wait.max.ms": "300"}) as cluster:
+    """A node's by its fields' names or Kafka's, a topic's as a LogConfig, of which the majority stays the
+    default."""
+    with pyreplog.Cluster(
+        tmp_path / "data", config={"session_timeout_ms": 4000, "replica.fetch.wait.max.ms": "300"}
+    ) as cluster:
         assert cluster._config == pyreplog.NodeConfig(session_timeout_ms=4000, replica_fetch_wait_max_ms=300)
         made = cluster.admin.create_topic("events", config=pyreplog.LogConfig(durability="os", segment_bytes=2000))
         assert made.config == {"durability": "os", "segment.bytes": "2000", "min.insync.replicas": "2"}
@@ -247,8 +260,8 @@ def test_a_reader_is_not_closed(tmp_path: Path) -> None:
 
 
 def test_a_record_takes_a_datetime(cluster: pyreplog.Cluster, create: Callable[..., str], tmp_path: Path) -> None:
-    """Whatever appends or sends it, alone or among many, waits or does not: whole ms since 1970; a naive one is refused, as where one
-    seeks."""
+    """Whatever appends or sends it, alone or among many, waits or does not: whole ms since 1970; a naive one is
+    refused, as where one seeks."""
     at, ms = datetime(2024, 6, 1, 12, 0, 0, 123_987, tzinfo=UTC), 1717243200123
     naive = datetime(2024, 6, 1, 12)
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:
@@ -256,7 +269,10 @@ def test_a_record_takes_a_datetime(cluster: pyreplog.Cluster, create: Callable[.
         assert log.append(b"1", timestamp=at, wait=False).result(20).timestamp == ms
         assert log.append_nowait(b"2", timestamp=at).result(20).timestamp == ms
         assert log.append_many([b"3", b"4"], timestamps=[at, 5]) == range(3, 5)
-        assert [one.timestamp for one in log.append_many([b"5", b"6"], timestamps=[at, 5], wait=False).result(20)] == [ms, 5]
+        assert [one.timestamp for one in log.append_many([b"5", b"6"], timestamps=[at, 5], wait=False).result(20)] == [
+            ms,
+            5,
+        ]
         for refused in (
             lambda: log.append(b"x", timestamp=naive),
             lambda: log.append_nowait(b"x", timestamp=naive),
@@ -264,7 +280,9 @@ def test_a_record_takes_a_datetime(cluster: pyreplog.Cluster, create: Callable[.
             lambda: log.append_many([b"x", b"y"], timestamps=[at, naive], wait=False),
             lambda: log.seek(timestamp=naive),
         ):
-            with pytest.raises(pyreplog.ConfigError, match="timestamp is the naive datetime 2024-06-01T12:00:00; give it a time zone"):
+            with pytest.raises(
+                pyreplog.ConfigError, match="timestamp is the naive datetime 2024-06-01T12:00:00; give it a time zone"
+            ):
                 refused()
         assert [record.timestamp for record in log] == [ms, ms, ms, ms, 5, ms, 5]
         assert log.seek(timestamp=at.replace(microsecond=123_000)) == 0
@@ -274,7 +292,10 @@ def test_a_record_takes_a_datetime(cluster: pyreplog.Cluster, create: Callable[.
         sent += producer.send_many(topic, [b"a", b"b"], timestamps=[at, at])
         sent += producer.send_many(topic, [b"a", b"b"], keys=[b"a", b"b"], timestamps=[at, at])
         assert [ack.result(20).timestamp for ack in sent] == [ms] * 6
-        large = producer.send(topic, bytes(300_000), timestamp=at), *producer.send_many(topic, [bytes(300_000)], timestamps=[at])
+        large = (
+            producer.send(topic, bytes(300_000), timestamp=at),
+            *producer.send_many(topic, [bytes(300_000)], timestamps=[at]),
+        )
         assert [ack.result(20).timestamp for ack in large] == [ms] * 2
         with pytest.raises(pyreplog.ConfigError, match="naive datetime"):
             producer.send(topic, b"v", timestamp=naive)
@@ -300,13 +321,16 @@ def test_a_record_of_a_coroutine_takes_a_datetime(tmp_path: Path) -> None:
             await cluster.admin.create_topic("events", config={"durability": "os"})
             async with cluster.producer() as producer:
                 assert (await (await producer.send("events", b"v", timestamp=at))).timestamp == ms
-                assert [one.timestamp for one in await (await producer.send_many("events", [b"v"], timestamps=[at]))] == [ms]
+                assert [
+                    one.timestamp for one in await (await producer.send_many("events", [b"v"], timestamps=[at]))
+                ] == [ms]
 
     asyncio.run(use())
 
 
 def test_a_loop_that_is_left_has_read_what_it_gave(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Behind the last record of a loop everything goes on, whatever had arrived: another loop, poll, position, seek."""
+    """Behind the last record of a loop everything goes on, whatever had arrived: another loop, poll, position,
+    seek."""
     topic = create()
     place = TopicPartition(topic, 0)
     with cluster.producer() as producer:

@@ -120,8 +120,8 @@ def test_where_it_begins_is_checked_at_once(pair: tuple[pyreplog.Log, pyreplog.L
 
 
 def test_it_may_begin_at_the_end_while_appends_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``end_offset`` is a place to begin also where what lies before it is not on disk yet, and nobody may see it: only what comes is
-    seen."""
+    """``end_offset`` is a place to begin also where what lies before it is not on disk yet, and nobody may see it:
+    only what comes is seen."""
     monkeypatch.setattr(Background, "start", lambda _: None)
     with pyreplog.open_log("log", disk=SimDisk()) as log:
         log.append(b"first")
@@ -154,7 +154,10 @@ def test_nothing_is_left_open(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
 
 def test_many_follow_many(tmp_path: Path) -> None:
     """Three followers see what four threads append, all of it, in the order of the log."""
-    with pyreplog.open_log(tmp_path / "log", durability="os") as log, pyreplog.open_log(tmp_path / "log", mode="r") as reader:
+    with (
+        pyreplog.open_log(tmp_path / "log", durability="os") as log,
+        pyreplog.open_log(tmp_path / "log", mode="r") as reader,
+    ):
         followers = [Follower(log.follow()), Follower(log.follow()), Follower(reader.follow())]
         threads = [threading.Thread(target=lambda: [log.append(b"x") for _ in range(50)]) for _ in range(4)]
         for thread in threads:
@@ -199,7 +202,8 @@ def test_only_what_counts_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["sync", "write"])
 def test_a_poisoned_log_is_followed_no_more(call: str) -> None:
-    """When nothing can come any more because the disk failed, who follows hears of it instead of waiting for ever."""
+    """When nothing can come any more because the disk failed, who follows hears of it instead of waiting for
+    ever."""
     disk = SimDisk()
     log = pyreplog.open_log("/log", disk=disk)
     log.append(b"x")
@@ -264,8 +268,8 @@ def test_a_log_that_was_made_anew_while_it_is_read(count: int, tmp_path: Path) -
 
 
 def test_a_log_that_was_made_anew_stays_another(tmp_path: Path) -> None:
-    """What one look opened and refused gives its records to no later one, nor to an earlier one that goes on; nor where the former log
-    comes back, in whose place it is open still."""
+    """What one look opened and refused gives its records to no later one, nor to an earlier one that goes on; nor
+    where the former log comes back, in whose place it is open still."""
     path = tmp_path / "events"
 
     def write(value: bytes) -> None:
@@ -318,7 +322,8 @@ def test_a_file_that_gave_its_descriptor_up_may_come_back_as_another_logs(tmp_pa
 
 
 def test_what_is_open_is_not_asked_for_its_log(tmp_path: Path) -> None:
-    """A file that stays open is of the log that was opened: who reads on in it, or seeks in it, opens nothing, the mark neither."""
+    """A file that stays open is of the log that was opened: who reads on in it, or seeks in it, opens nothing, the
+    mark neither."""
     with pyreplog.open_log(tmp_path, durability="os") as log:
         for _ in range(80):
             log.append_many([bytes(10_000)] * 10, timestamps=[10**12 + log.end_offset] * 10)
@@ -345,8 +350,8 @@ class MarkCounter(SystemDisk):
 
 
 def test_news_take_two_looks_at_the_mark(tmp_path: Path) -> None:
-    """One says how far the log goes, and one, once the file that was written to is open again, that it is still the same log's. Where
-    there are no news one look says so."""
+    """One says how far the log goes, and one, once the file that was written to is open again, that it is still the
+    same log's. Where there are no news one look says so."""
     disk = MarkCounter()
     with pyreplog.open_log(tmp_path, durability="os") as log, pyreplog.open_log(tmp_path, "r", disk=disk) as reader:
         for offset in range(10):
@@ -382,7 +387,9 @@ with pyreplog.open_log(sys.argv[1], mode="r") as log:
 def test_another_process_follows(tmp_path: Path) -> None:
     """A process that only reads is told each record before the next one is appended."""
     with pyreplog.open_log(tmp_path / "log") as log:
-        process = subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         for number in range(20):

@@ -1,4 +1,5 @@
-"""A client whose request meets a bug in a node hears of it; the node, and everybody whom it serves, goes on. On real files."""
+"""A client whose request meets a bug in a node hears of it; the node, and everybody whom it serves, goes on. On
+real files."""
 
 from __future__ import annotations
 
@@ -18,9 +19,13 @@ ODD_MS = 666
 
 
 def test_others_are_served_while_one_client_breaks_a_node(
-    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: pyreplog.Cluster,
+    create: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Eight senders while a reader looks up a time that raises: it gets UnknownServerError each time, they get every acknowledgement."""
+    """Eight senders while a reader looks up a time that raises: it gets UnknownServerError each time, they get
+    every acknowledgement."""
     topic = create()
     find = Log.find_timestamp
 
@@ -52,11 +57,16 @@ def test_others_are_served_while_one_client_breaks_a_node(
     assert sorted(acknowledged) == list(range(400))
     assert [node._node for node in cluster.nodes] == lives
     assert all(node.alive and node.ready and node.failure is None for node in cluster.nodes)
-    assert [record.exc_text is not None and "RuntimeError: a bug" in record.exc_text for record in caplog.records] == [True] * 5
+    assert [record.exc_text is not None and "RuntimeError: a bug" in record.exc_text for record in caplog.records] == [
+        True
+    ] * 5
 
 
 def test_a_controller_survives_a_description(
-    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: pyreplog.Cluster,
+    create: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nothing was decided, so it does not begin anew, and nobody's leadership ends."""
     topic = create()

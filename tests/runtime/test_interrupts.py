@@ -1,4 +1,5 @@
-"""Ctrl-C while a machine moves, and machines that fail: what they held is given up, their files are not, and everybody else goes on."""
+"""Ctrl-C while a machine moves, and machines that fail: what they held is given up, their files are not, and
+everybody else goes on."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def interrupt(
 
 
 def test_an_interrupted_node_starts_again_from_its_files(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """A KeyboardInterrupt inside the leader's turn reaches the caller; the node is restarted, never by a thread that signals interrupt."""
+    """A KeyboardInterrupt inside the leader's turn reaches the caller; the node is restarted, never by a thread
+    that signals interrupt."""
     create()
     leader = cluster.leader("events")
     assert leader is not None
@@ -113,7 +115,8 @@ def test_an_interrupted_node_starts_again_from_its_files(cluster: pyreplog.Clust
 
 
 class Alarm(TimeoutError):
-    """What a handler raises that limits the time a call may take. OSError and TimeoutError are caught here and there, to mean others."""
+    """What a handler raises that limits the time a call may take. OSError and TimeoutError are caught here and
+    there, to mean others."""
 
 
 @pytest.fixture
@@ -132,7 +135,8 @@ def alarm() -> Iterator[Callable[[], None]]:
 def test_what_a_handler_raises_is_its_callers(
     cluster: pyreplog.Cluster, create: Callable[..., str], alarm: Callable[[], None], who: str
 ) -> None:
-    """Any exception of a signal handler's, not only a KeyboardInterrupt: it reaches the caller, and is no failure of whom it struck."""
+    """Any exception of a signal handler's, not only a KeyboardInterrupt: it reaches the caller, and is no failure
+    of whom it struck."""
     create()
     leader = cluster.leader("events")
     assert leader is not None
@@ -150,8 +154,11 @@ def test_what_a_handler_raises_is_its_callers(
         producer.send("events", b"after").result(PATIENCE_S)
 
 
-def test_an_alarm_is_no_answer_of_a_nodes(cluster: pyreplog.Cluster, create: Callable[..., str], alarm: Callable[[], None]) -> None:
-    """Struck while the leader answers one client's question it is neither that client's misfortune nor a refusal."""
+def test_an_alarm_is_no_answer_of_a_nodes(
+    cluster: pyreplog.Cluster, create: Callable[..., str], alarm: Callable[[], None]
+) -> None:
+    """Struck while the leader answers one client's question it is neither that client's misfortune nor a
+    refusal."""
     create()
     leader = cluster.leader("events")
     assert leader is not None
@@ -175,11 +182,18 @@ def test_an_alarm_is_no_answer_of_a_nodes(cluster: pyreplog.Cluster, create: Cal
 
 @pytest.mark.parametrize(
     "error",
-    [Alarm("that is enough"), BrokenPipeError(errno.EPIPE, "of the handler's"), pyreplog.StorageError(errno.EIO, "of another log")],
+    [
+        Alarm("that is enough"),
+        BrokenPipeError(errno.EPIPE, "of the handler's"),
+        pyreplog.StorageError(errno.EIO, "of another log"),
+    ],
     ids=["alarm", "pipe", "log"],
 )
-def test_what_a_handler_raises_is_no_refusal_of_the_disks(tmp_path: Path, error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Struck within a write it is raised as it is, with a number or without. The log goes on, with the record or without it."""
+def test_what_a_handler_raises_is_no_refusal_of_the_disks(
+    tmp_path: Path, error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Struck within a write it is raised as it is, with a number or without. The log goes on, with the record or
+    without it."""
     write = os.pwrite
 
     def ring(*_: object) -> None:
@@ -209,8 +223,11 @@ class Refusal(pyreplog.ConfigError):
 
 
 @pytest.mark.parametrize("act", ["kill", "restart", "close", "open"])
-def test_what_a_handler_raises_is_no_failure_of_a_nodes_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
-    """Struck while a node begins or ends, it is raised as it is; the next call does all of it again, and no folder stays locked."""
+def test_what_a_handler_raises_is_no_failure_of_a_nodes_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """Struck while a node begins or ends, it is raised as it is; the next call does all of it again, and no folder
+    stays locked."""
 
     error = Refusal("of the handler's")
 
@@ -249,7 +266,9 @@ def test_what_a_handler_raises_is_no_failure_of_a_nodes_end(tmp_path: Path, monk
     pyreplog.Cluster(tmp_path / "data").close()
 
 
-def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(cluster: pyreplog.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(
+    cluster: pyreplog.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Struck while it takes note of that, it would never tell the nodes what it has written down."""
 
     def strike(*_: object) -> None:
@@ -267,7 +286,8 @@ def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(cluster:
 def test_a_second_interrupt_while_the_first_is_told_of_loses_no_machine(
     cluster: pyreplog.Cluster, create: Callable[..., str], who: str
 ) -> None:
-    """The warning is written by handlers of the application's, where a signal may strike again: the machine is replaced all the same."""
+    """The warning is written by handlers of the application's, where a signal may strike again: the machine is
+    replaced all the same."""
     create()
 
     class Second(logging.Handler):
@@ -288,17 +308,29 @@ def test_a_second_interrupt_while_the_first_is_told_of_loses_no_machine(
             seat = leader._seat if who == "leader" else producer._seat
             seen = interrupt(cluster, seat, lambda: producer.send("events", b"v").result(PATIENCE_S) and None)
             assert second.struck == 1
-            assert cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S)
+            assert cluster._driver.wait_until(
+                lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S
+            )
             producer.send("events", b"after").result(PATIENCE_S)
     finally:
         logger.removeHandler(second)
 
 
 def test_no_interrupt_leaves_a_sync_behind(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Wherever a KeyboardInterrupt strikes while syncs that were held back are begun: they begin, and so do later ones."""
+    """Wherever a KeyboardInterrupt strikes while syncs that were held back are begun: they begin, and so do later
+    ones."""
     create(durability="sync")
-    ways = (SyncPool.begin, SyncPool.lend, SyncPool.end_lent, HeldSyncs.begin, HeldSyncs.start, HeldSyncs.finish, Driver._sync)
-    # Of what is compiled too: there nothing strikes but where it calls something that is not, or waits.
+    ways = (
+        SyncPool.begin,
+        SyncPool.lend,
+        SyncPool.end_lent,
+        HeldSyncs.begin,
+        HeldSyncs.start,
+        HeldSyncs.finish,
+        Driver._sync,
+    )
+    # Of what is compiled too: there nothing strikes but where it calls something that is not, or
+    # waits.
     places = {way.__code__ for way in (*ways, _SyncBatch.begin, _SyncBatch.end) if hasattr(way, "__code__")}
     struck: list[str] = []
     with cluster.producer() as producer:
@@ -312,7 +344,9 @@ def test_no_interrupt_leaves_a_sync_behind(cluster: pyreplog.Cluster, create: Ca
                 if frame.f_code not in places:
                     return None
                 place = id(frame), frame.f_lineno
-                if event == "line" and place not in seen:  # not at a lock's line again, on the way out: only C runs there
+                if (
+                    event == "line" and place not in seen
+                ):  # not at a lock's line again, on the way out: only C runs there
                     seen.add(place)
                     left -= 1
                     if left == -1:
@@ -335,11 +369,12 @@ class Struck(Exception):
     """Raised by a signal handler."""
 
 
-# One that strikes in a callback of the garbage collector, hypothesis's for one, raises nowhere: Python only tells of it.
+# One that strikes in a callback of the garbage collector, hypothesis's for one, raises nowhere:
+# Python only tells of it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_interrupt_leaves_the_machines_stopped(cluster: pyreplog.Cluster) -> None:
-    """Wherever a signal handler raises on the way into a moment in which no machine moves, or out of it: the next such moment comes, also
-    where somebody keeps the exception, and with its traceback all that was under way."""
+    """Wherever a signal handler raises on the way into a moment in which no machine moves, or out of it: the next
+    such moment comes, also where somebody keeps the exception, and with its traceback all that was under way."""
     driver = cluster._driver
     armed = False
     kept: list[Struck] = []
@@ -350,7 +385,8 @@ def test_no_interrupt_leaves_the_machines_stopped(cluster: pyreplog.Cluster) -> 
             armed = False
             raise Struck
 
-    # The handler stays: the last signal may come late, by way of another thread, and that of pytest-timeout would take it for its own.
+    # The handler stays: the last signal may come late, by way of another thread, and that of
+    # pytest-timeout would take it for its own.
     signal.signal(signal.SIGALRM, strike)
     signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
     try:
@@ -390,7 +426,8 @@ def test_an_interrupted_producer_goes_on(cluster: pyreplog.Cluster, create: Call
 def test_an_interrupt_just_before_an_acknowledgement_leaves_nobody_waiting(
     cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A producer's batch is its own until it is settled: what an interrupted turn was about to settle has an unknown outcome."""
+    """A producer's batch is its own until it is settled: what an interrupted turn was about to settle has an
+    unknown outcome."""
     create()
     succeed = BatchResult.succeed
     struck: list[BatchResult] = []
@@ -415,14 +452,19 @@ def test_an_interrupt_just_before_an_acknowledgement_leaves_nobody_waiting(
 
 
 def test_an_interrupt_while_waiters_are_told_forgets_none() -> None:
-    """Whoever waits for something that is settled hears of it, whichever of them a signal handler comes in front of."""
+    """Whoever waits for something that is settled hears of it, whichever of them a signal handler comes in front
+    of."""
     for moment in range(3):
         pending = Completion()
         told: list[int] = []
         struck: list[int] = []
 
         def wait(
-            number: int, pending: Completion = pending, told: list[int] = told, struck: list[int] = struck, moment: int = moment
+            number: int,
+            pending: Completion = pending,
+            told: list[int] = told,
+            struck: list[int] = struck,
+            moment: int = moment,
         ) -> None:
             def release() -> None:
                 if number == moment and not struck:
@@ -442,8 +484,8 @@ def test_an_interrupt_while_waiters_are_told_forgets_none() -> None:
 def test_flushing_sends_what_an_interrupt_left_unsent(
     cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A send that is interrupted when the record is queued already, and before anybody is told to send it: who flushes or closes then waits
-    for what is on its way, not for ever."""
+    """A send that is interrupted when the record is queued already, and before anybody is told to send it: who
+    flushes or closes then waits for what is on its way, not for ever."""
     create()
     for end in (pyreplog.Producer.flush, pyreplog.Producer.close):
         with cluster.producer() as producer:
@@ -455,7 +497,9 @@ def test_flushing_sends_what_an_interrupt_left_unsent(
             assert not producer._machine.unsettled()
 
 
-def test_no_interrupt_of_a_send_is_in_the_way_of_the_next(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+def test_no_interrupt_of_a_send_is_in_the_way_of_the_next(
+    cluster: pyreplog.Cluster, create: Callable[..., str]
+) -> None:
     """Wherever it strikes: what is sent next, and asked next, is answered."""
     create()
     with cluster.producer() as producer:
@@ -479,7 +523,9 @@ def test_a_look_up_that_is_lost_between_asking_and_answering_fails(
         machine, seat = consumer._place
         with still(cluster._driver), seat.lock:
             answer = machine.look_up("events", 0, -1)
-            monkeypatch.setattr(machine, "_calls", SimpleNamespace(send=lambda *given: press_ctrl_c(), close=machine._calls.close))
+            monkeypatch.setattr(
+                machine, "_calls", SimpleNamespace(send=lambda *given: press_ctrl_c(), close=machine._calls.close)
+            )
             with pytest.raises(KeyboardInterrupt):
                 machine._ask_offsets()
             assert not answer.settled
@@ -494,7 +540,8 @@ def test_a_look_up_that_is_lost_between_asking_and_answering_fails(
 def test_who_waits_at_a_consumer_that_breaks_goes_on_waiting(
     cluster: pyreplog.Cluster, create: Callable[..., str], error: Exception | None
 ) -> None:
-    """A thread in ``poll(None)`` gets the next record although the machine that it waited at is replaced; of a failure it hears, once."""
+    """A thread in ``poll(None)`` gets the next record although the machine that it waited at is replaced; of a
+    failure it hears, once."""
     create()
     with cluster.consumer("events") as consumer, cluster.producer() as producer:
         producer.send("events", b"first").result(PATIENCE_S)
@@ -521,7 +568,8 @@ def test_who_waits_at_a_consumer_that_breaks_goes_on_waiting(
 
 
 def while_replaced(client: Any, act: Callable[[], object]) -> threading.Thread:
-    """Have another thread ``act`` as soon as the next machine of ``client`` is wanted; it is given time to do that with the last."""
+    """Have another thread ``act`` as soon as the next machine of ``client`` is wanted; it is given time to do that
+    with the last."""
     make = client._make
     thread = threading.Thread(target=act, daemon=True)
 
@@ -543,8 +591,11 @@ def replace(cluster: pyreplog.Cluster, seat: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["send", "send_many", "try_append_nowait", "partitions"])
-def test_who_sends_while_a_producer_is_replaced(cluster: pyreplog.Cluster, create: Callable[..., str], way: str) -> None:
-    """Another thread's record goes by the machine before, and its outcome is unknown then, or by the one after: no error of its own."""
+def test_who_sends_while_a_producer_is_replaced(
+    cluster: pyreplog.Cluster, create: Callable[..., str], way: str
+) -> None:
+    """Another thread's record goes by the machine before, and its outcome is unknown then, or by the one after: no
+    error of its own."""
     create()
     with cluster.producer() as producer:
         producer.send("events", b"first").result(PATIENCE_S)
@@ -574,7 +625,9 @@ def test_who_sends_while_a_producer_is_replaced(cluster: pyreplog.Cluster, creat
             assert ack.result(PATIENCE_S).offset == 1
 
 
-def test_who_waits_for_news_of_a_topic_asks_the_next_machine(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+def test_who_waits_for_news_of_a_topic_asks_the_next_machine(
+    cluster: pyreplog.Cluster, create: Callable[..., str]
+) -> None:
     """A producer's and a consumer's first question about a topic is not lost with the machine that was asked."""
     create()
     create("second")
@@ -599,14 +652,18 @@ def test_who_waits_for_news_of_a_topic_asks_the_next_machine(cluster: pyreplog.C
     assert len(done) == 2
 
 
-def test_a_consumer_that_is_replaced_gives_each_record_once(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+def test_a_consumer_that_is_replaced_gives_each_record_once(
+    cluster: pyreplog.Cluster, create: Callable[..., str]
+) -> None:
     """What another thread takes while the next machine is made is not read again by that one."""
     create()
     with cluster.producer() as producer:
         producer.send_many("events", [b"%d" % number for number in range(5)]).result(PATIENCE_S)
     with cluster.consumer("events") as consumer:
         taken = [record.offset for record in consumer.poll(PATIENCE_S, 1)]
-        thread = while_replaced(consumer, lambda: taken.extend(record.offset for record in consumer.poll(PATIENCE_S, 2)))
+        thread = while_replaced(
+            consumer, lambda: taken.extend(record.offset for record in consumer.poll(PATIENCE_S, 2))
+        )
         replace(cluster, consumer._seat)
         thread.join(PATIENCE_S)
         while len(taken) < 5:
@@ -625,7 +682,9 @@ def test_who_asks_while_the_admin_client_is_replaced(cluster: pyreplog.Cluster, 
 
 
 @pytest.mark.parametrize("way", ["poll", "take", "look_up"])
-def test_a_consumer_closed_between_the_steps_of_a_call(cluster: pyreplog.Cluster, create: Callable[..., str], way: str) -> None:
+def test_a_consumer_closed_between_the_steps_of_a_call(
+    cluster: pyreplog.Cluster, create: Callable[..., str], way: str
+) -> None:
     """Who found it open, and waits for ever when it is closed, is told."""
     create()
     consumer = cluster.consumer("events")
@@ -740,7 +799,8 @@ def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callabl
 
 @pytest.mark.parametrize("who", ["admin", "controller"])
 def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster: pyreplog.Cluster, who: str) -> None:
-    """The client that was cut short has not put the question, and a controller that has just begun again counts on nobody yet."""
+    """The client that was cut short has not put the question, and a controller that has just begun again counts on
+    nobody yet."""
     seat = cluster._authority_seat if who == "controller" else cluster.admin._place[1]
     with still(cluster._driver):
         seat.busy = True  # as a turn that a signal handler cut short leaves it
@@ -749,7 +809,8 @@ def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster:
 
 
 def test_nodes_that_are_away_are_not_waited_for(cluster: pyreplog.Cluster) -> None:
-    """A controller that did not begin again knows that they are: that is said at once, whatever the time allowed."""
+    """A controller that did not begin again knows that they are: that is said at once, whatever the time
+    allowed."""
     for node in cluster.nodes:
         node.pause()
     session_s = cluster._config.session_timeout_ms / 1000
@@ -818,7 +879,8 @@ def test_an_error_of_ours_that_a_handler_raises_is_its_own(
 
 
 def struck_once(ring: Callable[..., Any], original: Callable[..., Any]) -> tuple[Callable[..., Any], list[bool]]:
-    """``original``, before which ``ring`` comes the first time that the main thread calls it, and a list that then is not empty."""
+    """``original``, before which ``ring`` comes the first time that the main thread calls it, and a list that then
+    is not empty."""
     struck: list[bool] = []
 
     def strike(*given: Any, **more: Any) -> Any:
@@ -853,7 +915,8 @@ def test_an_error_of_ours_that_a_handler_raises_is_no_refusal_of_a_leaders(
 def test_a_refusal_that_a_handler_raises_is_not_the_disks(
     cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Struck where a disk that is full is worked around, or told, it reaches the caller as it is; and the next call succeeds."""
+    """Struck where a disk that is full is worked around, or told, it reaches the caller as it is; and the next call
+    succeeds."""
     create(segment_bytes="2000")
     module, name = (producer_snapshot, "begin_file") if where == "snapshot" else (local_controller, "store")
     with cluster.producer() as producer, handled(pyreplog.StorageError(errno.ENOSPC, "of the handler's", "x")) as ring:

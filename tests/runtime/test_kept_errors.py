@@ -1,4 +1,5 @@
-"""Errors that are kept and raised for many callers: each gets one of its own, so that nothing grows and no caller's frames are held."""
+"""Errors that are kept and raised for many callers: each gets one of its own, so that nothing grows and no caller's
+frames are held."""
 
 from __future__ import annotations
 

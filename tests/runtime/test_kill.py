@@ -60,7 +60,8 @@ def victim() -> Iterator[Victim]:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_killed_log_has_what_it_acknowledged(victim: Victim, tmp_path: Path, durability: str) -> None:
-    """After each of 20 kills every acknowledged record is at its offset with its value, and appending goes on behind it."""
+    """After each of 20 kills every acknowledged record is at its offset with its value, and appending goes on
+    behind it."""
     random = Random(7)
     acknowledged: Acknowledged = {}
     for life in range(20):
@@ -79,7 +80,8 @@ def test_a_killed_log_has_what_it_acknowledged(victim: Victim, tmp_path: Path, d
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_killed_cluster_has_what_it_acknowledged(victim: Victim, tmp_path: Path, durability: str) -> None:
-    """After each of 7 kills of all nodes at once the cluster comes back by itself, with every acknowledged record at its offset."""
+    """After each of 7 kills of all nodes at once the cluster comes back by itself, with every acknowledged record
+    at its offset."""
     random = Random(8)
     acknowledged: Acknowledged = {}
     for life in range(7):

@@ -1,4 +1,5 @@
-"""``lock_timeout``: an opening that waits until another one closes the log, and the error if that does not happen."""
+"""``lock_timeout``: an opening that waits until another one closes the log, and the error if that does not
+happen."""
 
 from __future__ import annotations
 
@@ -46,14 +47,17 @@ def opened(face: str, path: Path, **options: Any) -> Any:
 @LOG_AND_CLUSTER
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_an_opening_waits_for_another_process(tmp_path: Path, face: str, end: str) -> None:
-    """The default is refused at once, with the holder; ``lock_timeout`` waits until the holder closes it, or is killed."""
+    """The default is refused at once, with the holder; ``lock_timeout`` waits until the holder closes it, or is
+    killed."""
     holder = hold(face, tmp_path / "log")
     try:
         with pytest.raises(pyreplog.LockedError) as caught:
             opened(face, tmp_path / "log")
         assert caught.value.__cause__ is caught.value.__context__ is None
         name = "log" if face == "open_log" else "cluster"
-        assert f"the {name} {str(tmp_path / 'log')!r} is already open for writing by pid {holder.pid} on " in str(caught.value)
+        assert f"the {name} {str(tmp_path / 'log')!r} is already open for writing by pid {holder.pid} on " in str(
+            caught.value
+        )
         assert "wait for it with lock_timeout=SECONDS" in str(caught.value)
         timer = threading.Timer(0.2, holder.kill if end == "kill" else holder.stdin.close)  # type: ignore[union-attr]
         timer.start()
@@ -85,10 +89,13 @@ def test_a_refusal_leaves_nothing_behind(tmp_path: Path, lock_timeout: float) ->
 
 @LOG_AND_CLUSTER
 def test_the_time_is_over(tmp_path: Path, face: str) -> None:
-    """After ``lock_timeout`` the error says how long was waited, has no chained exception, and leaves the holder as it was."""
+    """After ``lock_timeout`` the error says how long was waited, has no chained exception, and leaves the holder as
+    it was."""
     with opened(face, tmp_path / "log") as first:
         begun = time.monotonic()
-        with pytest.raises(pyreplog.LockedError, match=r"also after 0\.2 s; .*close the object that has it open") as caught:
+        with pytest.raises(
+            pyreplog.LockedError, match=r"also after 0\.2 s; .*close the object that has it open"
+        ) as caught:
             opened(face, tmp_path / "log", lock_timeout=0.2)
         assert time.monotonic() - begun >= 0.2
         assert caught.value.__cause__ is caught.value.__context__ is None
@@ -120,7 +127,8 @@ class Stopped(Exception):
 
 @LOG_AND_CLUSTER
 def test_a_signal_handler_ends_the_wait(tmp_path: Path, face: str) -> None:
-    """What a signal handler raises, as that of Ctrl-C does, ends a wait without an end, and nothing is left locked."""
+    """What a signal handler raises, as that of Ctrl-C does, ends a wait without an end, and nothing is left
+    locked."""
 
     def stop(number: int, frame: object) -> None:
         raise Stopped
@@ -139,7 +147,8 @@ def test_a_signal_handler_ends_the_wait(tmp_path: Path, face: str) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, "5", float("nan"), True])
 def test_wrong_values(tmp_path: Path, wrong: Any) -> None:
-    """What is no number of seconds is refused before anything is made; so is a wait of a reader, which takes no lock."""
+    """What is no number of seconds is refused before anything is made; so is a wait of a reader, which takes no
+    lock."""
     for make in (pyreplog.open_log, pyreplog.Cluster):
         with pytest.raises(pyreplog.ConfigError, match="lock_timeout is"):
             make(tmp_path / "log", lock_timeout=wrong)
@@ -152,8 +161,8 @@ def test_wrong_values(tmp_path: Path, wrong: Any) -> None:
 
 @pytest.mark.parametrize("face", [pyreplog.aio.open_log, pyreplog.aio.Cluster], ids=["open_log", "Cluster"])
 def test_the_loop_goes_on(tmp_path: Path, face: Callable[..., Any]) -> None:
-    """While a coroutine waits for a lock the event loop runs; a wait that is cancelled, or over, takes nothing, and one that goes on gets
-    it."""
+    """While a coroutine waits for a lock the event loop runs; a wait that is cancelled, or over, takes nothing, and
+    one that goes on gets it."""
 
     async def main() -> None:
         first = await face(tmp_path / "log")

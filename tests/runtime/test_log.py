@@ -45,7 +45,10 @@ def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.Mo
     """A relative path is meant where the program was when it opened the log, whoever reads or writes it later."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
-    with pyreplog.open_log("events", durability="os", config={"segment.bytes": 1024}) as log, pyreplog.open_log("events", "r") as reader:
+    with (
+        pyreplog.open_log("events", durability="os", config={"segment.bytes": 1024}) as log,
+        pyreplog.open_log("events", "r") as reader,
+    ):
         log.append(bytes(700))
         monkeypatch.chdir("elsewhere")
         for _ in range(3):
@@ -95,7 +98,10 @@ def test_records_come_back_whole(tmp_path: Path) -> None:
     ]
     assert [r.timestamp for r in records[1:]] == [5, 7, 6, 8]
     assert records[0].timestamp > 1_600_000_000_000
-    assert all(r.topic == "log" and r.partition == 0 and r.timestamp_type == pyreplog.TimestampType.CREATE_TIME for r in records)
+    assert all(
+        r.topic == "log" and r.partition == 0 and r.timestamp_type == pyreplog.TimestampType.CREATE_TIME
+        for r in records
+    )
 
 
 def test_no_headers_may_be_none(tmp_path: Path) -> None:
@@ -122,7 +128,8 @@ def test_order_of_all_ways_to_append(tmp_path: Path) -> None:
 
 
 def test_many_records_become_several_batches_in_order(tmp_path: Path) -> None:
-    """What does not fit ``max.message.bytes`` is split between records, and the range of offsets covers all of it."""
+    """What does not fit ``max.message.bytes`` is split between records, and the range of offsets covers all of
+    it."""
     values = [b"%05d" % number * 20 for number in range(500)]
     with pyreplog.open_log(tmp_path / "log", durability="os", config={"max.message.bytes": 5000}) as log:
         assert log.append_many(values) == range(500)
@@ -133,10 +140,15 @@ def test_many_records_become_several_batches_in_order(tmp_path: Path) -> None:
 
 
 def test_what_is_compressed_can_be_read_again(tmp_path: Path) -> None:
-    """However large ``max.message.bytes`` is: what decompresses to more than readers take is refused, or split between records."""
+    """However large ``max.message.bytes`` is: what decompresses to more than readers take is refused, or split
+    between records."""
     most = 64 << 20
-    with pyreplog.open_log(tmp_path / "log", durability="os", config={"max.message.bytes": 1 << 28, "compression.type": "zstd"}) as log:
-        with pytest.raises(pyreplog.MessageTooLargeError, match=f"{most} bytes; nothing was appended.* leave out compression.type"):
+    with pyreplog.open_log(
+        tmp_path / "log", durability="os", config={"max.message.bytes": 1 << 28, "compression.type": "zstd"}
+    ) as log:
+        with pytest.raises(
+            pyreplog.MessageTooLargeError, match=f"{most} bytes; nothing was appended.* leave out compression.type"
+        ):
             log.append(bytes(most))
         with pytest.raises(pyreplog.MessageTooLargeError):
             log.append_nowait(bytes(most))
@@ -200,7 +212,8 @@ def test_a_wrong_argument_says_what_is_wanted(tmp_path: Path) -> None:
 
 
 def test_iterating_goes_on_from_where_it_stopped(tmp_path: Path) -> None:
-    """Iteration moves ``position`` as in a file, stops at the end as it was, and ``seek`` moves it by offset and time."""
+    """Iteration moves ``position`` as in a file, stops at the end as it was, and ``seek`` moves it by offset and
+    time."""
     start = datetime(2024, 1, 1, tzinfo=UTC)
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:
         for minute in range(10):
@@ -227,7 +240,8 @@ def test_iterating_goes_on_from_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_position_is_moved_within_a_loop(tmp_path: Path) -> None:
-    """``seek`` and ``delete_records`` move a loop that is under way, as with a file; ``position`` is never below the start."""
+    """``seek`` and ``delete_records`` move a loop that is under way, as with a file; ``position`` is never below
+    the start."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:
         for _ in range(3):
             log.append_many([b"x"] * 10)
@@ -250,7 +264,9 @@ def test_position_is_moved_within_a_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["a", "r"])
-def test_one_record_costs_no_look_at_thousands(tmp_path: Path, mode: Literal["a", "r"], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_record_costs_no_look_at_thousands(
+    tmp_path: Path, mode: Literal["a", "r"], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who takes the first record of a range has read a few KB; who takes all of them reads ever more at once."""
     with pyreplog.open_log(tmp_path / "events", durability="os") as writer:
         for _ in range(4000):
@@ -283,7 +299,9 @@ def test_reading_ranges(tmp_path: Path) -> None:
         assert [record.offset for record in log.read(start_timestamp=15, end_timestamp=31)] == [2, 3, 101]
         assert [record.offset for record in log.read(start_timestamp=5000)] == [100]
         assert [record.offset for record in log.read(start_timestamp=5001)] == []
-        with pytest.raises(pyreplog.OffsetOutOfRangeError, match="offset 104 is outside the log .*log.*, which holds offsets 0 up to"):
+        with pytest.raises(
+            pyreplog.OffsetOutOfRangeError, match="offset 104 is outside the log .*log.*, which holds offsets 0 up to"
+        ):
             log.read(104)
         assert log.position == 0
         table = pyarrow.table(log.scan(["offset"], start_timestamp=15, end_timestamp=31))
@@ -317,11 +335,16 @@ def test_durability_belongs_to_the_log(tmp_path: Path) -> None:
 
 
 def test_settings_are_kept(tmp_path: Path) -> None:
-    """Settings are stored with the log; those given later change just themselves; unknown ones are refused with the nearest."""
+    """Settings are stored with the log; those given later change just themselves; unknown ones are refused with the
+    nearest."""
     with pyreplog.open_log(tmp_path / "log", config={"segment.bytes": 5000, "compression.type": "lz4"}) as log:
         log.append_many([b"x" * 100] * 100)
     with pyreplog.open_log(tmp_path / "log", config={"max.message.bytes": 4000}) as log:
-        assert (log.config.segment_bytes, log.config.compression_type, log.config.max_message_bytes) == (5000, "lz4", 4000)
+        assert (log.config.segment_bytes, log.config.compression_type, log.config.max_message_bytes) == (
+            5000,
+            "lz4",
+            4000,
+        )
         assert [record.value for record in log] == [b"x" * 100] * 100
     with pytest.raises(pyreplog.ConfigError, match=r"segment\.bytes"):
         pyreplog.open_log(tmp_path / "log", config={"segment.byte": 1})
@@ -425,7 +448,10 @@ def test_wrong_paths(tmp_path: Path) -> None:
 
 def test_second_writer_is_refused(tmp_path: Path) -> None:
     """In this process and in another, with the holder's pid; and the folder is free again afterwards."""
-    code = f"import pyreplog\ntry: pyreplog.open_log({str(tmp_path / 'log')!r})\nexcept pyreplog.LockedError as error: print(error)"
+    code = (
+        f"import pyreplog\ntry: pyreplog.open_log({str(tmp_path / 'log')!r})\nexcept pyreplog.LockedError as error:"
+        " print(error)"
+    )
     with pyreplog.open_log(tmp_path / "log"):
         with pytest.raises(pyreplog.LockedError, match=f"pid {os.getpid()}"):
             pyreplog.open_log(tmp_path / "log")
@@ -449,8 +475,12 @@ def test_a_clusters_folder_is_not_for_single_writers(tmp_path: Path) -> None:
 
 
 def test_a_log_is_a_table(tmp_path: Path) -> None:
-    """Whoever takes Arrow takes the log itself, for all that its scan gives; another log takes it in, too. Its position stays."""
-    with pyreplog.open_log(tmp_path / "log", durability="os") as log, pyreplog.open_log(tmp_path / "copy", durability="os") as copied:
+    """Whoever takes Arrow takes the log itself, for all that its scan gives; another log takes it in, too. Its
+    position stays."""
+    with (
+        pyreplog.open_log(tmp_path / "log", durability="os") as log,
+        pyreplog.open_log(tmp_path / "copy", durability="os") as copied,
+    ):
         log.append_many([b"a", b"b", None], keys=[b"k", None, None], timestamps=[3, 2, 1])
         table = pyarrow.table(log.scan())
         assert pyarrow.table(log).equals(table)
@@ -464,7 +494,8 @@ def test_a_log_is_a_table(tmp_path: Path) -> None:
 
 
 def test_closed(tmp_path: Path) -> None:
-    """A closed log refuses everything with ClosedError; closing twice is harmless; unfinished Acks were finished."""
+    """A closed log refuses everything with ClosedError; closing twice is harmless; unfinished Acks were
+    finished."""
     log = pyreplog.open_log(tmp_path / "log", durability="os")
     ack = log.append_nowait(b"x")
     log.close()
@@ -498,7 +529,8 @@ def test_exit_closes(tmp_path: Path) -> None:
 
 
 def test_child_of_a_fork(tmp_path: Path) -> None:
-    """The child gets ForkedError, whatever it tries, and takes nothing from the parent: neither its lock nor its records."""
+    """The child gets ForkedError, whatever it tries, and takes nothing from the parent: neither its lock nor its
+    records."""
     code = f"""
 import os, pyreplog
 log = pyreplog.open_log({str(tmp_path / "log")!r}, durability="os")
@@ -519,7 +551,9 @@ print([record.value.decode() for record in log])
 log.close()
 pyreplog.open_log({str(tmp_path / "log")!r}).close()
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=30
+    )
     assert done.stdout.strip() == "['gathered before the fork', 'parent']", done.stderr
 
 
@@ -548,7 +582,8 @@ def test_forgotten_logs_are_warned_of(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_forgotten_log_is_closed_when_it_is_opened_again(tmp_path: Path, staged: bool) -> None:
-    """Nobody can close it any more, so the next opening does; one that somebody holds is refused, and the error says what to close."""
+    """Nobody can close it any more, so the next opening does; one that somebody holds is refused, and the error
+    says what to close."""
     path = tmp_path / "log"
     with pytest.warns(ResourceWarning, match="unclosed log"):
         ack = pyreplog.open_log(path, durability="os").append_nowait(b"queued")
@@ -557,9 +592,17 @@ def test_a_forgotten_log_is_closed_when_it_is_opened_again(tmp_path: Path, stage
     with pyreplog.open_log(path) as log:
         assert ack.result(0).offset == 0
         assert log.append(b"next") == 1
-        names = sorted(thread.name for thread in threading.enumerate() if thread.name in ("pyreplog log-0", f"pyreplog spool of {path}"))
-        assert names == ["pyreplog log-0", f"pyreplog spool of {path}"][: 1 + staged]  # those of the forgotten one have ended
-        with pytest.raises(pyreplog.LockedError, match=r"by this process, pid .* close the object that has it open") as caught:
+        names = sorted(
+            thread.name
+            for thread in threading.enumerate()
+            if thread.name in ("pyreplog log-0", f"pyreplog spool of {path}")
+        )
+        assert (
+            names == ["pyreplog log-0", f"pyreplog spool of {path}"][: 1 + staged]
+        )  # those of the forgotten one have ended
+        with pytest.raises(
+            pyreplog.LockedError, match=r"by this process, pid .* close the object that has it open"
+        ) as caught:
             pyreplog.open_log(path)
         assert str(os.getpid()) in caught.value.holder
         assert [record.value for record in log] == [b"queued", b"next"]
@@ -568,8 +611,8 @@ def test_a_forgotten_log_is_closed_when_it_is_opened_again(tmp_path: Path, stage
 @pytest.mark.parametrize("how", ["default", "error"])
 @pytest.mark.parametrize("kind", ["log", "cluster", "own"])
 def test_what_is_open_at_exit_is_warned_of(tmp_path: Path, kind: str, how: str) -> None:
-    """What nobody closed before the interpreter ends warns by its name, as files do, and is closed; but a process that is there for its
-    cluster. Who wants warnings as errors is shown it, too."""
+    """What nobody closed before the interpreter ends warns by its name, as files do, and is closed; but a process
+    that is there for its cluster. Who wants warnings as errors is shown it, too."""
     path = str(tmp_path / "events")
     make = {
         "log": f"pyreplog.open_log({path!r})",
@@ -587,7 +630,8 @@ def test_what_is_open_at_exit_is_warned_of(tmp_path: Path, kind: str, how: str) 
 
 @pytest.mark.parametrize("mode", ["a", "r"])
 def test_rot_found_by_reading_says_where_it_is(tmp_path: Path, mode: Literal["a", "r"]) -> None:
-    """A bit that flipped while nobody looked: the error names folder and offsets, and what lies behind can be read."""
+    """A bit that flipped while nobody looked: the error names folder and offsets, and what lies behind can be
+    read."""
     with pyreplog.open_log(tmp_path / "log", config={"segment.bytes": 1024}) as log:
         for number in range(30):
             log.append_many([b"%d" % number * 50] * 2)
@@ -627,7 +671,8 @@ def test_a_reader_is_told_where_damage_is(tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_a_reader_is_told_of_what_it_does_not_see(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A folder without a mark, as a broker's, in which there is garbage: it reads up to there, and the log has a warning."""
+    """A folder without a mark, as a broker's, in which there is garbage: it reads up to there, and the log has a
+    warning."""
     folder = tmp_path / "t-0"
     folder.mkdir()
     (folder / f"{0:020}.log").write_bytes(Random(1).randbytes(4000))
@@ -661,7 +706,8 @@ def test_no_log_is_made_above_others(tmp_path: Path, inner: str) -> None:
     before = sorted(tmp_path.rglob("*"))
     for topic in (None, "t", "other"):
         with pytest.raises(
-            pyreplog.ConfigError, match=rf"holds the folders of other logs, or of nodes \({inner}\).*: name one log's own folder"
+            pyreplog.ConfigError,
+            match=rf"holds the folders of other logs, or of nodes \({inner}\).*: name one log's own folder",
         ):
             pyreplog.open_log(tmp_path / "above", topic=topic)
     assert sorted(tmp_path.rglob("*")) == before

@@ -1,4 +1,5 @@
-"""The end of an open log when things go wrong: closing that fails, is cut short, or happens twice; and what a failure leaves waiting."""
+"""The end of an open log when things go wrong: closing that fails, is cut short, or happens twice; and what a
+failure leaves waiting."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def drop(held: list[pyreplog.Log]) -> None:
     gc.collect()
 
 
-# ------------------------------------------------------------------------------------------------------------- a failed sync
+# ------------------------------------------------------------------------------------ a failed sync
 
 
 def test_what_is_gathered_while_a_sync_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +102,8 @@ def test_what_is_gathered_while_a_sync_fails_is_told(monkeypatch: pytest.MonkeyP
 
 
 def test_a_chore_that_poisons_the_log_is_told() -> None:
-    """Who waits for a record that was gathered hears of it, whoever found out that the log takes nothing any more."""
+    """Who waits for a record that was gathered hears of it, whoever found out that the log takes nothing any
+    more."""
     log = opened(SimDisk())
     log.append(b"durable")
     alone(log)
@@ -212,7 +214,8 @@ def test_sleepers_are_woken_by_the_sync() -> None:
 
 
 def test_a_sync_of_what_is_not_there_is_refused() -> None:
-    """Opened again after an interruption, a log may end before what somebody waits for: it says so, and does not try for ever."""
+    """Opened again after an interruption, a log may end before what somebody waits for: it says so, and does not
+    try for ever."""
     with opened(SimDisk()) as log:
         log.append(b"x")
         assert log._writer is not None
@@ -220,7 +223,7 @@ def test_a_sync_of_what_is_not_there_is_refused() -> None:
             log._writer._syncer.wait(2, 0.1)
 
 
-# -------------------------------------------------------------------------------------------------------- closing that fails
+# ------------------------------------------------------------------------------- closing that fails
 
 
 @pytest.mark.parametrize("call", ["rename", "create", "sync_directory"])
@@ -272,8 +275,8 @@ def test_a_close_without_descriptors_settles_what_was_written(monkeypatch: pytes
 def test_a_deletion_cut_short_leaves_a_log_that_goes_on(
     durability: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all segments may go a new one is begun: cut short just then, the next call opens the partition again, and what was deleted is
-    not there."""
+    """Where all segments may go a new one is begun: cut short just then, the next call opens the partition again,
+    and what was deleted is not there."""
     disk = SimDisk()
     log = opened(disk, durability=durability, config={"retention.bytes": 0})
     alone(log)
@@ -309,7 +312,8 @@ def test_a_close_that_syncs_at_last_acknowledges(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_closing_a_log_that_cannot_be_opened_again(durability: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an interrupted append there is no descriptor to open the partition with: ``close`` says so and ends, and nothing is lost."""
+    """After an interrupted append there is no descriptor to open the partition with: ``close`` says so and ends,
+    and nothing is lost."""
     disk = SimDisk()
     log = opened(disk, durability=durability)
     log.append(b"x")
@@ -323,11 +327,12 @@ def test_closing_a_log_that_cannot_be_opened_again(durability: str, monkeypatch:
         assert [record.value for record in log] == [b"x"]
 
 
-# ---------------------------------------------------------------------------------------------------- a repair beside others
+# --------------------------------------------------------------------------- a repair beside others
 
 
 def test_who_waits_for_a_sync_while_the_log_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files that a thread is about to sync are closed by one that opens the partition again: its record is there, and counts."""
+    """The files that a thread is about to sync are closed by one that opens the partition again: its record is
+    there, and counts."""
     log = opened(SimDisk())
     alone(log)
     sync = GroupCommit._sync
@@ -373,7 +378,8 @@ def test_who_waits_for_a_sync_opens_a_log_again_whose_opening_was_cut_short(monk
 
 
 def test_who_waits_for_a_sync_hears_that_the_log_cannot_be_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """... and where the partition cannot be opened again just now, it does not wait for ever; later appends succeed."""
+    """... and where the partition cannot be opened again just now, it does not wait for ever; later appends
+    succeed."""
     disk = SimDisk()
     log = opened(disk)
     alone(log)
@@ -401,8 +407,8 @@ def test_who_waits_for_a_sync_hears_that_the_log_cannot_be_opened_again(monkeypa
 @pytest.mark.parametrize("durability", ["sync", "os"])
 @pytest.mark.parametrize("use", ["append", "append_many", "append_nowait", "delete_records"])
 def test_what_a_handler_raises_is_no_refusal(use: str, durability: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be an error of this library's, such as another log's that is closed. The change that it cut short, here while a segment is
-    begun, is mended by the next call."""
+    """It may be an error of this library's, such as another log's that is closed. The change that it cut short,
+    here while a segment is begun, is mended by the next call."""
     disk = SimDisk()
     other = opened(SimDisk())
     other.close()
@@ -441,7 +447,8 @@ def test_what_a_handler_raises_is_no_refusal(use: str, durability: str, monkeypa
 
 
 def test_a_sync_that_fails_when_the_log_was_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was of the same files: the mark says that nobody knows what the disk holds, and the next opening writes it again."""
+    """It was of the same files: the mark says that nobody knows what the disk holds, and the next opening writes it
+    again."""
     disk = SimDisk()
     log = opened(disk, durability="os")
     alone(log)
@@ -535,14 +542,16 @@ def test_who_waits_opens_a_log_again_that_could_not_be_before(monkeypatch: pytes
     log.close()
 
 
-# ------------------------------------------------------------------------------------------------------ closing that is cut short
+# ------------------------------------------------------------------------ closing that is cut short
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # where the interpreter closes a generator it cannot raise
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_close_interrupted_at_any_moment(durability: str) -> None:
-    """A handler that raises at any point of ``close`` (a third of them, drawn by seed): the second call does the rest, nothing acknowledged
-    is lost, nobody hangs."""
+    """A handler that raises at any point of ``close`` (a third of them, drawn by seed): the second call does the
+    rest, nothing acknowledged is lost, nobody hangs."""
     tell()
     moment = FIRST - EVERY
     struck = True
@@ -567,8 +576,11 @@ def test_close_interrupted_at_any_moment(durability: str) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_a_log_whose_close_was_cut_short_is_closed_when_opened_again(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By then nobody has it any more, and its folder is not left locked; until then the process knows of it, to close it at exit."""
+def test_a_log_whose_close_was_cut_short_is_closed_when_opened_again(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then nobody has it any more, and its folder is not left locked; until then the process knows of it, to
+    close it at exit."""
     disk = SimDisk()
     log = opened(disk)
     alone(log)
@@ -625,7 +637,8 @@ def test_a_close_that_is_cut_short_ends_who_follows(monkeypatch: pytest.MonkeyPa
 
 
 def test_who_closes_beside_another_waits_for_it(tmp_path: Path) -> None:
-    """When ``close`` returns, the log is closed, whoever closes it: its records count, and its folder may be opened."""
+    """When ``close`` returns, the log is closed, whoever closes it: its records count, and its folder may be
+    opened."""
     disk = SlowDisk()
     log = pyreplog.open_log(tmp_path / "log", disk=disk)
     disk.gate.clear()
@@ -662,15 +675,15 @@ def test_closing_within_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended == [None]
 
 
-# ----------------------------------------------------------------------------------------------------------------- opening
+# ------------------------------------------------------------------------------------------ opening
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed log:ResourceWarning")  # struck between its making and its giving
 @pytest.mark.parametrize(("there", "step"), [(False, EVERY), (True, 4 * EVERY)])
 def test_open_log_interrupted_at_any_moment(there: bool, step: int) -> None:
-    """A handler that raises at any point of an opening (a share of them, drawn by seed) leaves no folder locked and nothing to be closed at
-    exit."""
+    """A handler that raises at any point of an opening (a share of them, drawn by seed) leaves no folder locked and
+    nothing to be closed at exit."""
     tell()
     known = remembered()
     moment = 1 + SEED % step - step
@@ -690,15 +703,17 @@ def test_open_log_interrupted_at_any_moment(there: bool, step: int) -> None:
     assert moment > 100
 
 
-# -------------------------------------------------------------------------------------------------------------------- threads
+# ------------------------------------------------------------------------------------------ threads
 
 
-@pytest.mark.parametrize("error", [Struck, RuntimeError("release unlocked lock")], ids=["raised", "raised in a lock of Python's"])
+@pytest.mark.parametrize(
+    "error", [Struck, RuntimeError("release unlocked lock")], ids=["raised", "raised in a lock of Python's"]
+)
 def test_a_thread_whose_start_was_interrupted_is_started_again(
     error: type[BaseException] | BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C before the system was asked for it: the next call asks again. One that came after all ends at once. It is not said that there
-    are no threads."""
+    """Ctrl-C before the system was asked for it: the next call asks again. One that came after all ends at once. It
+    is not said that there are no threads."""
     worked: list[threading.Thread] = []
     done = threading.Event()
 
@@ -771,7 +786,7 @@ def test_a_thread_that_runs_when_its_start_is_interrupted_is_kept(monkeypatch: p
     background.stop()
 
 
-# -------------------------------------------------------------------------------------------------------- calls within calls
+# ------------------------------------------------------------------------------- calls within calls
 
 
 def within(log: pyreplog.Log, monkeypatch: pytest.MonkeyPatch, use: Callable[[], object]) -> list[Any]:
@@ -798,7 +813,8 @@ def within(log: pyreplog.Log, monkeypatch: pytest.MonkeyPatch, use: Callable[[],
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_call_within_a_call_of_the_same_thread_is_refused(durability: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler or a ``__del__`` that uses the log in the middle of an append gets an error, and the append goes on."""
+    """A signal handler or a ``__del__`` that uses the log in the middle of an append gets an error, and the append
+    goes on."""
     log = opened(SimDisk(), durability=durability)
     log.append(b"first")
     uses: list[Callable[[], object]] = [
@@ -831,7 +847,8 @@ def test_closing_within_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_append_within_a_sync_of_the_same_thread_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its record is written, and the outer one's thread is in the middle of the sync: whether it gets there is not known yet."""
+    """Its record is written, and the outer one's thread is in the middle of the sync: whether it gets there is not
+    known yet."""
     log = opened(SimDisk())
     alone(log)
     sync = GroupCommit._sync
@@ -841,7 +858,9 @@ def test_an_append_within_a_sync_of_the_same_thread_does_not_wait_for_itself(mon
         if not errors:
             with pytest.raises(pyreplog.UnsyncedError) as caught:
                 log.append(b"inner")
-            assert str(caught.value).startswith("outcome unknown: append of 1 record"), "no number of the system's is there to name"
+            assert str(caught.value).startswith("outcome unknown: append of 1 record"), (
+                "no number of the system's is there to name"
+            )
             errors.append(caught.value.__cause__)
         sync(self, of, plan)
 
@@ -867,7 +886,8 @@ def test_a_reader_within_itself_is_refused() -> None:
 
 
 def test_the_logger_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To ask takes a lock of ``logging`` that Ctrl-C may leave held: whoever tells something later would wait for it."""
+    """To ask takes a lock of ``logging`` that Ctrl-C may leave held: whoever tells something later would wait for
+    it."""
     LOGGER.warning("first")
     asked: list[object] = []
     with monkeypatch.context() as patch:
@@ -877,11 +897,14 @@ def test_the_logger_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_logs_are_forgotten_beside_others_that_open(tmp_path: Path) -> None:
-    """A collection may begin anywhere, and while it runs another thread opens a log: the one that closes is closed, without an error."""
+    """A collection may begin anywhere, and while it runs another thread opens a log: the one that closes is closed,
+    without an error."""
     log = pyreplog.open_log(tmp_path / "log")
     others: list[Any] = [log]
     threshold = gc.get_threshold()
-    pairs = [(number, -number) for number in range(5000)]  # no pair of an earlier life is left to be taken: making one counts
+    pairs = [
+        (number, -number) for number in range(5000)
+    ]  # no pair of an earlier life is left to be taken: making one counts
 
     def collecting(phase: str, info: dict[str, int]) -> None:
         if phase == "stop" and len(others) < 20:

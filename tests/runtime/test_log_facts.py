@@ -14,7 +14,8 @@ from pyreplog.verify import Level, verify
 
 
 def test_a_reader_knows_the_settings_and_sizes(tmp_path: Path) -> None:
-    """durability, config and stats of a log that somebody else writes are as its files say; nothing was appended by the reader."""
+    """durability, config and stats of a log that somebody else writes are as its files say; nothing was appended by
+    the reader."""
     path = tmp_path / "events"
     with pyreplog.open_log(path, durability="os", config={"segment.bytes": 2000, "retention.bytes": 10**6}) as log:
         log.append_many([b"x" * 100] * 30)
@@ -38,7 +39,8 @@ def test_a_reader_knows_the_settings_and_sizes(tmp_path: Path) -> None:
 
 
 def test_old_segments_go_by_themselves(tmp_path: Path) -> None:
-    """A log with retention.bytes stays near that size while it is appended to, and a reader goes on from its start."""
+    """A log with retention.bytes stays near that size while it is appended to, and a reader goes on from its
+    start."""
     path = tmp_path / "events"
     settings = {"segment.bytes": 4000, "retention.bytes": 10_000, "file.delete.delay.ms": 0}
     with pyreplog.open_log(path, durability="os", config=settings) as log:
@@ -71,7 +73,8 @@ def test_retention_runs_when_a_log_is_opened_and_closed_shortly() -> None:
 
 
 def test_deleted_records_are_gone_for_good(tmp_path: Path) -> None:
-    """delete_records raises the start at once, for readers elsewhere too, and it stays raised; above the high watermark it is refused."""
+    """delete_records raises the start at once, for readers elsewhere too, and it stays raised; above the high
+    watermark it is refused."""
     path = tmp_path / "events"
     with pyreplog.open_log(path, config={"segment.bytes": 1024, "file.delete.delay.ms": 0}) as log:
         for number in range(10):
@@ -100,7 +103,8 @@ def test_deleted_records_are_gone_for_good(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 1024])
 def test_where_everything_was_deleted_epochs_go_on(tmp_path: Path, segment_bytes: int, clean: bool) -> None:
-    """What is appended behind deleted records, some openings later, is of no older leader epoch than they, so the log opens again."""
+    """What is appended behind deleted records, some openings later, is of no older leader epoch than they, so the
+    log opens again."""
     epochs = []
     for number in range(7):
         path = tmp_path / str(number)
@@ -128,7 +132,8 @@ def test_where_everything_was_deleted_epochs_go_on(tmp_path: Path, segment_bytes
 
 
 def test_retention_below_one_segment_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The call that gives the setting gets one warning with both names and how much is kept; retention and later openings say nothing."""
+    """The call that gives the setting gets one warning with both names and how much is kept; retention and later
+    openings say nothing."""
     caplog.set_level("WARNING", "pyreplog")
 
     def told() -> list[str]:

@@ -98,7 +98,7 @@ def everything(disk: SimDisk) -> list[bytes | None]:
         return [record.value for record in log]
 
 
-# ------------------------------------------------------------------------------------------------------------------- power loss
+# --------------------------------------------------------------------------------------- power loss
 
 
 def losses(durability: str, *, power: bool) -> int:
@@ -128,7 +128,8 @@ def losses(durability: str, *, power: bool) -> int:
 
 
 def test_sync_survives_power_loss() -> None:
-    """What durability "sync" acknowledged survives the loss of all that was not synced, in any order and torn anywhere."""
+    """What durability "sync" acknowledged survives the loss of all that was not synced, in any order and torn
+    anywhere."""
     assert losses("sync", power=True) == 0
 
 
@@ -141,7 +142,9 @@ def test_a_kill_loses_nothing(durability: str) -> None:
 def test_acknowledging_before_the_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bug: were acknowledgements given before the sync, the same test would see records lost."""
     monkeypatch.setattr(GroupCommit, "wait", lambda self, offset, timeout=None: None)
-    monkeypatch.setattr(pyreplog.runtime.writer.LogWriter, "wait_for", lambda self, pending, timeout: pending.succeed(0, 0))
+    monkeypatch.setattr(
+        pyreplog.runtime.writer.LogWriter, "wait_for", lambda self, pending, timeout: pending.succeed(0, 0)
+    )
     assert losses("sync", power=True) > 0
 
 
@@ -156,7 +159,8 @@ def test_the_mark_is_written_before_a_sync_is_answered() -> None:
 
 
 def test_a_mark_left_behind_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted bug: were the mark not written before an ``os`` log acknowledges, a reader would not see what it acknowledged."""
+    """Planted bug: were the mark not written before an ``os`` log acknowledges, a reader would not see what it
+    acknowledged."""
     disk = SimDisk()
     with opened(disk, durability="os") as log:
         log.append(b"x")
@@ -168,18 +172,20 @@ def test_a_mark_left_behind_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
             assert reader.end_offset == 1, "the planted bug was not planted"
 
 
-# ---------------------------------------------------------------------------------------------------------------- failing disks
+# ------------------------------------------------------------------------------------ failing disks
 
 
 @pytest.mark.parametrize("way", ["append", "append_many", "append_nowait"])
 def test_a_failed_sync_poisons(way: str) -> None:
-    """The append that needed it is of unknown outcome (and a StorageError, and a ClosedError), nothing is acknowledged any more, reads end
-    at what was durable, reopening heals."""
+    """The append that needed it is of unknown outcome (and a StorageError, and a ClosedError), nothing is
+    acknowledged any more, reads end at what was durable, reopening heals."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"durable")
     fault = disk.fail("sync", "*.log", times=None)
-    with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 1 record to events-0: written, but not known to be") as caught:
+    with pytest.raises(
+        pyreplog.OutcomeUnknownError, match="append of 1 record to events-0: written, but not known to be"
+    ) as caught:
         append_by(way, log, b"lost?")
     error = caught.value
     assert isinstance(error, pyreplog.StorageError)
@@ -189,7 +195,12 @@ def test_a_failed_sync_poisons(way: str) -> None:
     assert isinstance(error.__cause__ if way != "append_nowait" else error, pyreplog.StorageError)
     assert fault.hits == 1
     disk.clear_faults()
-    for use in (lambda: log.append(b"x"), lambda: log.append_many([b"x"]), lambda: log.append_nowait(b"x").result(), log.flush):
+    for use in (
+        lambda: log.append(b"x"),
+        lambda: log.append_many([b"x"]),
+        lambda: log.append_nowait(b"x").result(),
+        log.flush,
+    ):
         with pytest.raises(pyreplog.ClosedError, match="poisoned") as closed:
             use()
         assert isinstance(closed.value.__cause__, pyreplog.StorageError)
@@ -204,12 +215,15 @@ def test_a_failed_sync_poisons(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["append_many", "append_arrow"])
 def test_what_the_disk_takes_in_part_is_not_told_as_refused(way: str) -> None:
-    """Many records go in several batches, and there is room for the first: the error says which are there, and whoever reads finds them."""
+    """Many records go in several batches, and there is room for the first: the error says which are there, and
+    whoever reads finds them."""
     disk = SimDisk()
     log = opened(disk, config={"max.message.bytes": 1000})
     values = [b"x" * 400] * 6
     disk.fail("write", "*.log", nth=2, error=errno.ENOSPC)
-    with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 6 records to events-0: those at offsets 0 to 1 are written"):
+    with pytest.raises(
+        pyreplog.OutcomeUnknownError, match="append of 6 records to events-0: those at offsets 0 to 1 are written"
+    ):
         if way == "append_many":
             log.append_many(values)
         else:
@@ -229,7 +243,9 @@ def test_the_sync_of_what_the_disk_took_in_part_fails() -> None:
     log = opened(disk, config={"max.message.bytes": 1000})
     disk.fail("write", "*.log", nth=2, error=errno.ENOSPC)
     disk.fail("sync", "*.log")
-    with pytest.raises(pyreplog.UnsyncedError, match=r"of which those at 0 to 1 were, the others are refused \(.*\): written, but"):
+    with pytest.raises(
+        pyreplog.UnsyncedError, match=r"of which those at 0 to 1 were, the others are refused \(.*\): written, but"
+    ):
         log.append_many([b"x" * 400] * 6)
     log.close()
 
@@ -263,7 +279,8 @@ def test_a_table_without_memory_for_a_later_part(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("way", ["append", "append_many"])
 def test_a_failed_flush_is_not_told_as_a_refusal(way: str) -> None:
-    """An ``os`` log is synced by ``flush.messages``, and when a segment is full: the records of the append that did it are written."""
+    """An ``os`` log is synced by ``flush.messages``, and when a segment is full: the records of the append that did
+    it are written."""
     disk = SimDisk()
     log = opened(disk, durability="os", config={"flush.messages": 2})
     log.append(b"there")
@@ -278,7 +295,8 @@ def test_a_failed_flush_is_not_told_as_a_refusal(way: str) -> None:
 
 
 def test_a_sync_that_cannot_begin_leaves_the_outcome_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no descriptor for it: whoever waits for the handle is not told that nothing was appended, and a later sync settles it."""
+    """There is no descriptor for it: whoever waits for the handle is not told that nothing was appended, and a
+    later sync settles it."""
     log = opened(SimDisk())
     ack = log.append_nowait(b"x")
     with monkeypatch.context() as patch:
@@ -293,8 +311,9 @@ def test_a_sync_that_cannot_begin_leaves_the_outcome_open(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_sync_for_which_there_is_no_descriptor_poisons_nothing(durability: str, code: int) -> None:
-    """A file that gave its own up and is to be synced finds none: what was written stays readable, for others too, appends go on, the next
-    sync makes all of it durable. So it is where the log is closed meanwhile, and opened again."""
+    """A file that gave its own up and is to be synced finds none: what was written stays readable, for others too,
+    appends go on, the next sync makes all of it durable. So it is where the log is closed meanwhile, and opened
+    again."""
     disk = SimDisk()
     log = opened(disk, durability=durability)
     log.append(b"1")
@@ -367,7 +386,8 @@ def test_waiting_threads_hear_of_a_failed_sync() -> None:
 
 
 def test_a_failed_sync_is_told_while_nobody_has_to_wait() -> None:
-    """A handler of ``logging`` may wait for another thread that uses the log, as it does for one whose own message it is to append."""
+    """A handler of ``logging`` may wait for another thread that uses the log, as it does for one whose own message
+    it is to append."""
     disk = SimDisk()
     log = opened(disk)
     ended: list[bool] = []
@@ -396,7 +416,8 @@ def test_a_failed_sync_is_told_while_nobody_has_to_wait() -> None:
 
 
 def test_a_full_disk_loses_only_what_did_not_fit() -> None:
-    """ENOSPC is an error at once, wherever in the write it strikes; what was acknowledged stays; with room again appending goes on."""
+    """ENOSPC is an error at once, wherever in the write it strikes; what was acknowledged stays; with room again
+    appending goes on."""
     for partial in (0, 1, 60, 70):
         disk = SimDisk()
         log = opened(disk)
@@ -430,7 +451,9 @@ def test_who_may_not_make_a_file_is_not_told_that_the_disk_is_in_doubt() -> None
     disk.fail("create", times=None, error=errno.EACCES)
     with pytest.raises(pyreplog.StoragePermissionError):
         log.append(bytes(3000))
-    with pytest.raises(pyreplog.ClosedError, match=r"has ended with an earlier failure \(.*Permission denied.*\): close the log"):
+    with pytest.raises(
+        pyreplog.ClosedError, match=r"has ended with an earlier failure \(.*Permission denied.*\): close the log"
+    ):
         log.append(b"x")
     disk.clear_faults()
     log.close()
@@ -454,7 +477,8 @@ def test_a_write_error_ends_writing() -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_write_that_failed_and_could_not_be_undone(durability: str) -> None:
-    """What the disk refused and did not let cut off may be there after all: nobody calls it refused, whichever way it was appended."""
+    """What the disk refused and did not let cut off may be there after all: nobody calls it refused, whichever way
+    it was appended."""
     ways: list[Callable[[pyreplog.Log], object]] = [
         lambda log: log.append(b"x"),
         lambda log: log.append_many([b"x"]),
@@ -476,7 +500,8 @@ def test_a_write_that_failed_and_could_not_be_undone(durability: str) -> None:
 
 @pytest.mark.parametrize("way", ["append", "append_many", "append_nowait"])
 def test_what_the_mark_does_not_say_is_not_called_refused(way: str) -> None:
-    """An append whose record is in the log, and whose mark could not be written: unknown, for the next opening finds it."""
+    """An append whose record is in the log, and whose mark could not be written: unknown, for the next opening
+    finds it."""
     disk = SimDisk()
     log = opened(disk, durability="os")
     log.append(b"before")
@@ -515,7 +540,8 @@ def test_opening_fails_cleanly() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
 def test_a_really_full_disk(tmp_path: Path) -> None:
-    """On a file system of 1 MB: StorageError when full, all that was acknowledged is there, and appending goes on once there is room."""
+    """On a file system of 1 MB: StorageError when full, all that was acknowledged is there, and appending goes on
+    once there is room."""
     place = tmp_path / "small"
     place.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(place)], check=False).returncode:
@@ -540,7 +566,7 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- threads
+# ------------------------------------------------------------------------------------------ threads
 
 
 def in_threads(count: int, work: Any) -> list[threading.Thread]:
@@ -585,7 +611,8 @@ def test_waiting_threads_share_a_sync(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_threads_mix_all_ways_to_append(tmp_path: Path, durability: str) -> None:
-    """Eight threads append in every way: each record is there once, at the offset that was told, and each thread's in its order."""
+    """Eight threads append in every way: each record is there once, at the offset that was told, and each thread's
+    in its order."""
     told: dict[int, bytes] = {}
     with pyreplog.open_log(tmp_path / "log", durability=durability) as log:  # type: ignore[arg-type]
 
@@ -640,7 +667,7 @@ def test_closing_while_others_append(tmp_path: Path) -> None:
         assert set(told) <= {record.value for record in reader}
 
 
-# ---------------------------------------------------------------------------------------------------------------------- asyncio
+# ------------------------------------------------------------------------------------------ asyncio
 
 
 def test_acks_can_be_awaited(tmp_path: Path) -> None:
@@ -694,16 +721,19 @@ def test_result_times_out(tmp_path: Path) -> None:
         assert ack.result(20).offset == 1
 
 
-# -------------------------------------------------------------------------------------------------------------------- interrupts
+# --------------------------------------------------------------------------------------- interrupts
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # where the interpreter closes a generator it cannot raise
 @pytest.mark.parametrize("error", [Struck, pyreplog.ReentrantCallError])
 @pytest.mark.parametrize("way", ["append", "append_many", "append_nowait", "flush"])
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_interrupts_at_any_moment(durability: str, way: str, error: type[BaseException]) -> None:
-    """A handler that raises at any point of an append (a third of them, drawn by seed), what a log within it raises too, loses nothing
-    acknowledged, leaves nobody hanging, and the log goes on; nor does a kill behind it lose anything. Each append rolls."""
+    """A handler that raises at any point of an append (a third of them, drawn by seed), what a log within it raises
+    too, loses nothing acknowledged, leaves nobody hanging, and the log goes on; nor does a kill behind it lose
+    anything. Each append rolls."""
     tell()
     disk = SimDisk()
     log = opened(disk, durability=durability, config={"segment.bytes": 1024})
@@ -757,8 +787,8 @@ def test_interrupts_at_any_moment(durability: str, way: str, error: type[BaseExc
 def test_a_roll_cut_short_leaves_a_log_that_goes_on(
     durability: str, error: type[BaseException], then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No memory, or Ctrl-C, just after the files of a new segment were made: the next call opens the partition again, whichever it is, and
-    nothing acknowledged is lost or hidden."""
+    """No memory, or Ctrl-C, just after the files of a new segment were made: the next call opens the partition
+    again, whichever it is, and nothing acknowledged is lost or hidden."""
     disk = SimDisk()
     log = opened(disk, durability=durability, config={"segment.bytes": 1024})
     told = [b"%d" % number * 300 for number in range(2)]
@@ -788,6 +818,9 @@ def test_a_roll_cut_short_leaves_a_log_that_goes_on(
 
 
 def test_a_failed_sync_is_told_where_logging_cannot_be_loaded(tmp_path: Path) -> None:
-    """No descriptor is left for the module that would write it down: the caller hears of the failure all the same, and who follows."""
-    ended = subprocess.run([sys.executable, "-c", MUTE, tmp_path / "events"], capture_output=True, text=True, timeout=60)
+    """No descriptor is left for the module that would write it down: the caller hears of the failure all the same,
+    and who follows."""
+    ended = subprocess.run(
+        [sys.executable, "-c", MUTE, tmp_path / "events"], capture_output=True, text=True, timeout=60
+    )
     assert ended.stdout.split() == ["ClosedError", "UnsyncedError"], ended.stderr

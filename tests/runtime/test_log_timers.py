@@ -1,4 +1,5 @@
-"""What an open log does by the clock: syncs that ``flush.*`` ask for, and the checkpoint files. The clock is moved by hand."""
+"""What an open log does by the clock: syncs that ``flush.*`` ask for, and the checkpoint files. The clock is moved
+by hand."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_flush_ms_counts_from_the_first_record_that_waits() -> None:
 
 
 def test_checkpoints_are_written_on_their_schedule() -> None:
-    """The high watermark every 5 seconds where it moved, recovery point and log start every minute; all three on close."""
+    """The high watermark every 5 seconds where it moved, recovery point and log start every minute; all three on
+    close."""
     disk, clock = SimDisk(), SimClock()
     with opened(disk, clock=clock) as (log, writer):
         log.append_many([b"x"] * 7)
@@ -89,10 +91,18 @@ def test_checkpoints_are_written_on_their_schedule() -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_what_is_due_is_done_beside_a_writer_that_never_rests(durability: str) -> None:
-    """Retention after each roll, checkpoints and ``flush.ms`` have their turn though each look finds another batch begun."""
+    """Retention after each roll, checkpoints and ``flush.ms`` have their turn though each look finds another batch
+    begun."""
     disk, clock = SimDisk(), SimClock()
     config = {"segment.bytes": 16384, "retention.bytes": 32768, **({"flush.ms": 1000} if durability == "os" else {})}
-    with pyreplog.open_log(PATH, disk=disk, clock=clock, durability=durability, config=config, buffer_memory=1 << 16) as log:  # type: ignore[arg-type]
+    with pyreplog.open_log(
+        PATH,
+        disk=disk,
+        clock=clock,
+        durability=durability,  # type: ignore[arg-type]
+        config=config,
+        buffer_memory=1 << 16,
+    ) as log:
         assert log._writer is not None
         writer = log._writer
         seen: list[object] = []
@@ -126,7 +136,8 @@ def test_a_full_segment_wakes_the_thread() -> None:
 
 
 def test_a_full_segment_is_synced() -> None:
-    """An ``os`` log without ``flush.*`` is synced when a segment is full: an opening after a kill reads no more than what came since."""
+    """An ``os`` log without ``flush.*`` is synced when a segment is full: an opening after a kill reads no more
+    than what came since."""
     with opened(durability="os", config={"segment.bytes": 16384}) as (log, writer):
         log.append(bytes(10_000))
         writer._work()
@@ -143,7 +154,11 @@ def test_a_full_segment_is_synced() -> None:
 def test_files_of_what_went_stay_no_longer_than_they_are_to(way: str) -> None:
     """Their room comes back when ``file.delete.delay.ms`` is over, though retention is not due for minutes."""
     disk, clock = SimDisk(), SimClock()
-    config = {"segment.bytes": 16384, "file.delete.delay.ms": 2000, **({} if way == "delete_records" else {"retention.bytes": 1})}
+    config = {
+        "segment.bytes": 16384,
+        "file.delete.delay.ms": 2000,
+        **({} if way == "delete_records" else {"retention.bytes": 1}),
+    }
     with opened(disk, clock=clock, config=config) as (log, writer):
         writer._work()
         for _ in range(3):

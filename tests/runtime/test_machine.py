@@ -1,5 +1,6 @@
-"""The fault table's rows about the machine, as a program with an open log meets them: disks that are full, read-only or slow, no
-descriptors, no memory, clocks that jump, and somebody else's hands in the folder. The number of its row is in each test's name."""
+"""The fault table's rows about the machine, as a program with an open log meets them: disks that are full,
+read-only or slow, no descriptors, no memory, clocks that jump, and somebody else's hands in the folder. The number
+of its row is in each test's name."""
 
 from __future__ import annotations
 
@@ -24,17 +25,23 @@ from pyreplog.values import TopicPartition
 from tests.runtime.programs import ran
 from tests.seed import SEED, tell
 
-# A limit of the address space is one of AddressSanitizer's own memory, too: it ends the program where malloc would say no.
-without_sanitizer = pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="no malloc of AddressSanitizer's may fail")
+# A limit of the address space is one of AddressSanitizer's own memory, too: it ends the program
+# where malloc would say no.
+without_sanitizer = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="no malloc of AddressSanitizer's may fail"
+)
 
-# --------------------------------------------------------------------------------------------------------------------- file systems
+# ------------------------------------------------------------------------------------- file systems
 
 
 @contextlib.contextmanager
 def mounted(place: Path, options: str) -> Iterator[Path]:
     """A tmpfs at ``place``."""
     place.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=False).returncode:
+    if (
+        os.geteuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=False).returncode
+    ):
         pytest.skip("SKIPPED FAULT RIG: this machine does not let us mount")
     try:
         yield place
@@ -43,7 +50,8 @@ def mounted(place: Path, options: str) -> Iterator[Path]:
 
 
 def rotten(folder: Path, replicas: int) -> int:
-    """A cluster that was closed in order, one bit of whose leader's copy flipped since; who leads. It holds 0 to 499, ten a batch."""
+    """A cluster that was closed in order, one bit of whose leader's copy flipped since; who leads. It holds 0 to
+    499, ten a batch."""
     with pyreplog.Cluster(folder) as cluster:
         cluster.admin.create_topic("t", replication_factor=replicas, config={"durability": "os"})
         with cluster.producer() as producer:
@@ -60,7 +68,8 @@ def rotten(folder: Path, replicas: int) -> int:
 
 
 def test_row_6_rot_in_a_leaders_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Who reads notices nothing: another replica leads. The copy stays as it is until a person takes it away: then it is fetched anew."""
+    """Who reads notices nothing: another replica leads. The copy stays as it is until a person takes it away: then
+    it is fetched anew."""
     caplog.set_level("WARNING", "pyreplog")
     number = rotten(tmp_path / "data", 3)
     with pyreplog.Cluster(tmp_path / "data") as cluster:
@@ -74,7 +83,9 @@ def test_row_6_rot_in_a_leaders_copy(tmp_path: Path, caplog: pytest.LogCaptureFi
         assert re.search(r"offsets 2\d0 to 2\d9 are damaged", line)
 
         def whole() -> bool:
-            ((partition,),) = (topic.partitions.values() for topic in cluster._authority.authority.image.topics.values())
+            ((partition,),) = (
+                topic.partitions.values() for topic in cluster._authority.authority.image.topics.values()
+            )
             return sorted(partition.isr) == [1, 2, 3]
 
         assert whole(), "it has everything that comes"
@@ -98,7 +109,8 @@ def test_row_6_rot_in_the_only_copy_is_told(tmp_path: Path, caplog: pytest.LogCa
     with pyreplog.Cluster(tmp_path / "data") as cluster, cluster.consumer("t") as consumer:
         got: list[bytes | None] = []
         with pytest.raises(
-            pyreplog.CorruptLogError, match=rf"^t-0 at node {leader}, and no copy in sync is known to be whole: offsets "
+            pyreplog.CorruptLogError,
+            match=rf"^t-0 at node {leader}, and no copy in sync is known to be whole: offsets ",
         ) as caught:
             while True:
                 got += [record.value for record in consumer.poll(timeout=10)]
@@ -106,7 +118,8 @@ def test_row_6_rot_in_the_only_copy_is_told(tmp_path: Path, caplog: pytest.LogCa
         assert 200 <= caught.value.start < 300
         (line,) = (record.getMessage() for record in caplog.records)
         assert line.startswith(
-            f"node {leader}: t-0 is damaged, and served as far as it can be, because no copy in sync is known to be whole: checksum"
+            f"node {leader}: t-0 is damaged, and served as far as it can be, because no copy in sync is known to be"
+            " whole: checksum"
         )
         with cluster.producer() as producer:
             producer.send("t", b"500").result(30)
@@ -116,10 +129,13 @@ def test_row_6_rot_in_the_only_copy_is_told(tmp_path: Path, caplog: pytest.LogCa
 
 
 def test_row_11_no_inode_is_left(tmp_path: Path) -> None:
-    """Where no file can be made any more, a roll is a StorageError, what was acknowledged stays, and with room again appending goes on."""
+    """Where no file can be made any more, a roll is a StorageError, what was acknowledged stays, and with room
+    again appending goes on."""
     with (
         mounted(tmp_path / "small", "size=4m,nr_inodes=30,mode=0700") as place,
-        pyreplog.open_log(place / "log", durability="os", config={"segment.bytes": 2000, "file.delete.delay.ms": 0}) as log,
+        pyreplog.open_log(
+            place / "log", durability="os", config={"segment.bytes": 2000, "file.delete.delay.ms": 0}
+        ) as log,
     ):
         told = 0
         with pytest.raises(pyreplog.StorageError) as caught:
@@ -136,7 +152,8 @@ def test_row_11_no_inode_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_row_11_no_inode_is_left_for_a_close(tmp_path: Path, killed: bool) -> None:
-    """The close takes none that the next opening needs: it opens, records are deleted, others appended, and it closes in order."""
+    """The close takes none that the next opening needs: it opens, records are deleted, others appended, and it
+    closes in order."""
     code = """
 import os, sys, pyreplog
 log = pyreplog.open_log(sys.argv[1], config={"segment.bytes": 2000, "file.delete.delay.ms": 0})
@@ -154,7 +171,9 @@ except pyreplog.StorageError as error:
     print(error.errno)
 """
     with mounted(tmp_path / "small", "size=4m,nr_inodes=90,mode=0700") as place:
-        done = subprocess.run([sys.executable, "-c", code, str(place / "log"), str(killed)], check=True, capture_output=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(place / "log"), str(killed)], check=True, capture_output=True
+        )
         assert killed or int(done.stdout) == errno.ENOSPC
         with pyreplog.open_log(place / "log") as log:
             assert log.end_offset == 30
@@ -165,8 +184,8 @@ except pyreplog.StorageError as error:
 
 
 def test_row_11_no_inode_is_left_to_keep_a_torn_tail(tmp_path: Path) -> None:
-    """What recovery cuts is kept, or it is not cut: without an inode for it the log is refused as often as it is opened, none of its files
-    is another afterwards. With a few it opens and closes in order."""
+    """What recovery cuts is kept, or it is not cut: without an inode for it the log is refused as often as it is
+    opened, none of its files is another afterwards. With a few it opens and closes in order."""
     code = """
 import os, sys, pyreplog
 pyreplog.open_log(sys.argv[1]).close()
@@ -208,7 +227,8 @@ def fill(place: Path) -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_row_11_a_full_disk_is_emptied(tmp_path: Path, killed: bool) -> None:
-    """After a stop on a full disk, in order or not: the log opens, records are deleted, others taken in their place, and it closes."""
+    """After a stop on a full disk, in order or not: the log opens, records are deleted, others taken in their
+    place, and it closes."""
     code = """
 import os, sys, pyreplog
 log = pyreplog.open_log(sys.argv[1], durability="os", config={"segment.bytes": 200_000, "file.delete.delay.ms": 0})
@@ -222,7 +242,11 @@ if sys.argv[2] == "True":
 log.close()
 """
     with mounted(tmp_path / "small", "size=4m,nr_inodes=200,mode=0700") as place:
-        told = int(subprocess.run([sys.executable, "-c", code, str(place / "log"), str(killed)], check=True, capture_output=True).stdout)
+        told = int(
+            subprocess.run(
+                [sys.executable, "-c", code, str(place / "log"), str(killed)], check=True, capture_output=True
+            ).stdout
+        )
         fill(place)
         with pyreplog.open_log(place / "log") as log:
             assert (log.start_offset, log.end_offset) == (0, told)
@@ -235,7 +259,8 @@ log.close()
 
 
 def test_row_11_a_cluster_on_a_full_disk_is_emptied(tmp_path: Path) -> None:
-    """After a kill on a full disk: it opens, every replica deletes, also one that finds no room for what it is behind."""
+    """After a kill on a full disk: it opens, every replica deletes, also one that finds no room for what it is
+    behind."""
     code = """
 import os, sys, pyreplog
 cluster = pyreplog.Cluster(sys.argv[1])
@@ -251,7 +276,9 @@ except pyreplog.PyreplogError:
 os._exit(0)
 """
     with mounted(tmp_path / "small", "size=8m,nr_inodes=1000,mode=0700") as place:
-        told = int(subprocess.run([sys.executable, "-c", code, str(place / "c")], check=True, capture_output=True).stdout)
+        told = int(
+            subprocess.run([sys.executable, "-c", code, str(place / "c")], check=True, capture_output=True).stdout
+        )
         fill(place)
         with pyreplog.Cluster(place / "c") as cluster:
             assert cluster.admin.delete_records("t", {0: told - 20}) == {0: told - 20}
@@ -288,8 +315,8 @@ log.close()
 @pytest.mark.parametrize("mode", ["a", "r"])
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_row_13_a_part_that_cannot_be_read(mode: Any, durability: Any) -> None:
-    """Where a disk refuses to read one segment, whatever needs it says so with EIO after all before it was given; what lies behind is read,
-    appending goes on, and when the disk is well again everything is there."""
+    """Where a disk refuses to read one segment, whatever needs it says so with EIO after all before it was given;
+    what lies behind is read, appending goes on, and when the disk is well again everything is there."""
     disk = SimDisk()
     with pyreplog.open_log("/log", disk=disk, durability=durability, config={"segment.bytes": 2000}) as log:
         for number in range(60):
@@ -324,7 +351,8 @@ def test_row_13_a_part_that_cannot_be_read(mode: Any, durability: Any) -> None:
 
 
 def test_row_44_a_read_only_disk(tmp_path: Path) -> None:
-    """On a file system that turned read-only opening to write is a StorageError with EROFS; reading works; writable again, all is there."""
+    """On a file system that turned read-only opening to write is a StorageError with EROFS; reading works; writable
+    again, all is there."""
     with mounted(tmp_path / "disk", "size=4m,mode=0700") as place:
         remount = ["mount", "-o", "remount,{}", "tmpfs", str(place)]
         with pyreplog.open_log(place / "log") as log:
@@ -345,7 +373,8 @@ def test_row_44_a_read_only_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["create", "open", "write", "sync", "rename", "sync_directory"])
 def test_row_44_every_call_says_so(call: str) -> None:
-    """Whichever call is refused with EROFS while a log is used, an error with that number comes out, and nothing acknowledged is lost."""
+    """Whichever call is refused with EROFS while a log is used, an error with that number comes out, and nothing
+    acknowledged is lost."""
     disk = SimDisk()
     log = pyreplog.open_log("/log", disk=disk, config={"segment.bytes": 2000})
     told = [log.append(b"first")]
@@ -366,7 +395,7 @@ def test_row_44_every_call_says_so(call: str) -> None:
     assert refused or call in ("open", "rename", "sync_directory")
 
 
-# ------------------------------------------------------------------------------------------------------------------------- resources
+# ---------------------------------------------------------------------------------------- resources
 
 FEW_DESCRIPTORS = """
 import errno, os, resource, sys, pyreplog
@@ -418,8 +447,9 @@ print(typed > 1, worked > 3)
 
 
 def test_row_38_too_few_descriptors(tmp_path: Path) -> None:
-    """At every limit from 3 to 19 descriptors, and at every third above that the seed draws, opening, appending over segments, reading and
-    following work or are a StorageError with EMFILE; nothing acknowledged is lost, none leaks, and with more of them everything goes on."""
+    """At every limit from 3 to 19 descriptors, and at every third above that the seed draws, opening, appending
+    over segments, reading and following work or are a StorageError with EMFILE; nothing acknowledged is lost, none
+    leaks, and with more of them everything goes on."""
     tell()
     assert ran(FEW_DESCRIPTORS, tmp_path / "log", SEED % 3, 3, options=()).split() == ["True", "True"]
 
@@ -447,9 +477,12 @@ source.append_many([b"row"] * 3)
 table = Table(source.scan())
 value, many = b"value", [b"many"] * 5
 uses = [
-    lambda: log.append(value), lambda: log.append(value, key=b"k", headers=[("h", b"v")]), lambda: log.append_many(many),
-    lambda: log.append_nowait(value).result(), lambda: log.append_many(many, wait=False).result(), lambda: log.append_arrow(table),
-    lambda: list(log.read(0, 200)), lambda: list(islice(log.follow(0, timeout=0), 200)), lambda: log.seek(timestamp=1), lambda: log.stats(),
+    lambda: log.append(value), lambda: log.append(value, key=b"k", headers=[("h", b"v")]),
+    lambda: log.append_many(many),
+    lambda: log.append_nowait(value).result(), lambda: log.append_many(many, wait=False).result(),
+    lambda: log.append_arrow(table),
+    lambda: list(log.read(0, 200)), lambda: list(islice(log.follow(0, timeout=0), 200)),
+    lambda: log.seek(timestamp=1), lambda: log.stats(),
     lambda: sum(batch.row_count for batch in log.scan(start=0, end=200).batches()),
 ]
 told = 0
@@ -499,8 +532,9 @@ source.close()
 
 @pytest.mark.usefixtures("failing_allocations")
 def test_row_37_no_memory(tmp_path: Path) -> None:
-    """Some allocations of Python's within every call, which the seed draws of all that it makes, fail once: MemoryError, or an error it
-    caused, comes out, nothing is left half-done, and the next append works. Offsets stay dense, and a new opening reads the same."""
+    """Some allocations of Python's within every call, which the seed draws of all that it makes, fail once:
+    MemoryError, or an error it caused, comes out, nothing is left half-done, and the next append works. Offsets
+    stay dense, and a new opening reads the same."""
     tell()
     _check_no_memory(ran(NO_MEMORY, tmp_path / "log", 60, SEED, options=(), quiet=False))
 
@@ -548,7 +582,8 @@ log.close()
 @pytest.mark.usefixtures("failing_allocations")
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_row_37_no_memory_behind_the_write(tmp_path: Path, durability: str) -> None:
-    """What is told as a MemoryError is not in the log, so that who sends it again does not double it; else the outcome is unknown."""
+    """What is told as a MemoryError is not in the log, so that who sends it again does not double it; else the
+    outcome is unknown."""
     assert ran(REFUSED_OR_UNKNOWN, tmp_path / "log", durability, options=()) == "[] True True\n"
 
 
@@ -561,7 +596,10 @@ size = int(next(line for line in open("/proc/self/status") if line.startswith("V
 resource.setrlimit(resource.RLIMIT_AS, (size + 60_000_000, resource.RLIM_INFINITY))
 refused = 0
 many = [b"x", big]
-for use in (lambda: log.append(big), lambda: log.append_many(many), lambda: log.append_nowait(big), lambda: log.append(big, wait=False)):
+for use in (
+    lambda: log.append(big), lambda: log.append_many(many),
+    lambda: log.append_nowait(big), lambda: log.append(big, wait=False),
+):
     try:
         use()
     except MemoryError:
@@ -576,7 +614,8 @@ log.close()
 
 @without_sanitizer
 def test_row_37_no_memory_for_a_batch(tmp_path: Path) -> None:
-    """When the core cannot have memory for a large batch, that append is a MemoryError and the log goes on without a trace of it."""
+    """When the core cannot have memory for a large batch, that append is a MemoryError and the log goes on without
+    a trace of it."""
     assert ran(LITTLE_MEMORY, tmp_path / "log", options=()) == "4 [6, 5, 5, 5, 5, 150000000]\n"
 
 
@@ -588,7 +627,8 @@ log.append(bytes(40_000_000))
 log.append(b"after")
 reader = pyreplog.open_log(sys.argv[1], "r")
 uses = (
-    lambda one: len(list(one.read(1, 2))), lambda one: (one.seek(0), len(list(one)))[1], lambda one: len(list(one.follow(1, timeout=0))),
+    lambda one: len(list(one.read(1, 2))), lambda one: (one.seek(0), len(list(one)))[1],
+    lambda one: len(list(one.follow(1, timeout=0))),
     lambda one: sum(batch.row_count for batch in one.scan(start=1).batches()),
 )
 print([use(one) for one in (log, reader) for use in uses])
@@ -613,22 +653,25 @@ reader.close()
 
 @without_sanitizer
 def test_row_37_no_memory_to_read(tmp_path: Path) -> None:
-    """When a batch is larger than the memory there is, whatever reads it is a MemoryError, the records beside it are read on, and with
-    memory it is read as well."""
+    """When a batch is larger than the memory there is, whatever reads it is a MemoryError, the records beside it
+    are read on, and with memory it is read as well."""
     lines = ran(LITTLE_MEMORY_TO_READ, tmp_path / "log", options=()).splitlines()
     assert lines[0] == lines[2] == "[1, 3, 2, 2, 1, 3, 2, 2]"
     assert lines[1] == "8"
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- clocks
+# ------------------------------------------------------------------------------------------- clocks
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_row_19_a_clock_that_jumps(durability: Any) -> None:
-    """Wall clocks that go years back and forth change timestamps and nothing else: order, offsets, reading and the next opening stay."""
+    """Wall clocks that go years back and forth change timestamps and nothing else: order, offsets, reading and the
+    next opening stay."""
     clock, disk = SimClock(), SimDisk()
     jumps = [0, -3 * 365 * 86_400_000, 10 * 365 * 86_400_000, -1, 1, 86_400_000, -86_400_000]
-    with pyreplog.open_log("/log", disk=disk, clock=clock, durability=durability, config={"segment.bytes": 2000}) as log:
+    with pyreplog.open_log(
+        "/log", disk=disk, clock=clock, durability=durability, config={"segment.bytes": 2000}
+    ) as log:
         for number in range(70):
             clock.skew_wall(jumps[number % len(jumps)])
             assert log.append(bytes(100)) == number
@@ -641,7 +684,7 @@ def test_row_19_a_clock_that_jumps(durability: Any) -> None:
         assert [record.timestamp for record in log.read()] == times
 
 
-# --------------------------------------------------------------------------------------------------------------- somebody else's hands
+# ---------------------------------------------------------------------------- somebody else's hands
 
 
 def segment(folder: Path) -> Path:
@@ -652,8 +695,8 @@ def segment(folder: Path) -> Path:
 @pytest.mark.parametrize("way", ["truncated", "overwritten", "removed", "replaced"])
 @pytest.mark.parametrize("mode", ["a", "r"])
 def test_row_40_files_changed_while_open(tmp_path: Path, mode: Any, way: str) -> None:
-    """A segment that an outsider cuts, overwrites, removes or replaces while a log is open: its records or a typed error, never fewer
-    records without one, never other ones."""
+    """A segment that an outsider cuts, overwrites, removes or replaces while a log is open: its records or a typed
+    error, never fewer records without one, never other ones."""
     folder = tmp_path / "log"
     values = [b"%d" % number * 30 for number in range(100)]
     with pyreplog.open_log(folder, durability="os", config={"segment.bytes": 3000}) as log:
@@ -685,12 +728,16 @@ def test_row_40_files_changed_while_open(tmp_path: Path, mode: Any, way: str) ->
 @pytest.mark.parametrize("what", ["root", "partition", "segment"])
 @pytest.mark.parametrize("way", ["removed", "copied", "emptied"])
 @pytest.mark.parametrize("rolls", [False, True])
-def test_row_40_no_log_ends_in_order_beside_its_own_files(tmp_path: Path, durability: Any, what: str, way: str, rolls: bool) -> None:
-    """What is appended to files that the folder has no more, or has as they were before, is not said to be kept: who begins the next
-    segment or closes the log is told."""
+def test_row_40_no_log_ends_in_order_beside_its_own_files(
+    tmp_path: Path, durability: Any, what: str, way: str, rolls: bool
+) -> None:
+    """What is appended to files that the folder has no more, or has as they were before, is not said to be kept:
+    who begins the next segment or closes the log is told."""
     log = pyreplog.open_log(tmp_path / "log", durability=durability, config={"segment.bytes": 3000})
     log.append(b"before" * 100)
-    path = {"root": tmp_path / "log", "partition": tmp_path / "log" / "log-0", "segment": segment(tmp_path / "log")}[what]
+    path = {"root": tmp_path / "log", "partition": tmp_path / "log" / "log-0", "segment": segment(tmp_path / "log")}[
+        what
+    ]
     path.rename(tmp_path / "else")
     if way == "emptied":
         path.write_bytes(b"") if what == "segment" else path.mkdir()
@@ -724,19 +771,27 @@ def test_row_41_partitions_that_are_none(tmp_path: Path, partition: Any) -> None
 
 
 def test_a_cluster_may_have_any_name(tmp_path: Path) -> None:
-    """Whoever opens its folder, or a node's, as a log hears that it is a cluster's, whatever it is called and has in it."""
+    """Whoever opens its folder, or a node's, as a log hears that it is a cluster's, whatever it is called and has
+    in it."""
     path = tmp_path / "my data é"
     pyreplog.Cluster(path).close()
     for place in (path, path / "node-1"):
-        with pytest.raises(pyreplog.ConfigError, match=r"belongs to a cluster: write to it with Cluster\('.*my data é'\)"):
+        with pytest.raises(
+            pyreplog.ConfigError, match=r"belongs to a cluster: write to it with Cluster\('.*my data é'\)"
+        ):
             pyreplog.open_log(place)
-        with pytest.raises(FileNotFoundError, match=r"the cluster has no topic yet; Cluster\('.*my data é'\).admin.create_topic makes one"):
+        with pytest.raises(
+            FileNotFoundError,
+            match=r"the cluster has no topic yet; Cluster\('.*my data é'\).admin.create_topic makes one",
+        ):
             pyreplog.open_log(place, "r")
 
 
 def test_row_41_a_folder_whose_name_is_no_topics(tmp_path: Path) -> None:
     """The error says what to do, nothing is made; with a topic named the same folder is a log."""
-    with pytest.raises(pyreplog.InvalidTopicError, match="'my log' is the folder's, and cannot be a topic's: name one with topic="):
+    with pytest.raises(
+        pyreplog.InvalidTopicError, match="'my log' is the folder's, and cannot be a topic's: name one with topic="
+    ):
         pyreplog.open_log(tmp_path / "my log")
     assert not list(tmp_path.iterdir())
     for _ in range(2):
@@ -747,7 +802,8 @@ def test_row_41_a_folder_whose_name_is_no_topics(tmp_path: Path) -> None:
 
 
 def test_row_41_a_partition_folder_is_not_written(tmp_path: Path) -> None:
-    """No log is made within another's folder of a partition, a cluster's neither: that cluster would not open any more."""
+    """No log is made within another's folder of a partition, a cluster's neither: that cluster would not open any
+    more."""
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append(b"x")
     with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
@@ -764,7 +820,8 @@ def test_row_41_a_partition_folder_is_not_written(tmp_path: Path) -> None:
     "victim", ["*-0/*.log", "*-0/*.index", "*-0/replog.mark", "*-0/leader-epoch-checkpoint", "meta.properties", ".lock"]
 )
 def test_row_42_symbolic_links(tmp_path: Path, victim: str) -> None:
-    """A file of a log that was replaced by a symbolic link is not followed: what it points to is neither read nor changed."""
+    """A file of a log that was replaced by a symbolic link is not followed: what it points to is neither read nor
+    changed."""
     folder = tmp_path / "log"
     with pyreplog.open_log(folder) as log:
         log.append(b"x")
@@ -797,7 +854,8 @@ def test_row_42_a_folder_of_others(tmp_path: Path) -> None:
 
 
 def test_row_42_links_of_others(tmp_path: Path) -> None:
-    """A link to a log's folder is followed if it is this user's, in a folder that only this user may write to; else nothing is written."""
+    """A link to a log's folder is followed if it is this user's, in a folder that only this user may write to; else
+    nothing is written."""
     (tmp_path / "log").mkdir(mode=0o700)
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append(b"x")
@@ -826,7 +884,9 @@ def test_row_42_links_of_others(tmp_path: Path) -> None:
 
 
 FOREIGN = pytest.param(
-    "foreign", "12345", marks=pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FAULT RIG: giving a folder away needs root")
+    "foreign",
+    "12345",
+    marks=pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FAULT RIG: giving a folder away needs root"),
 )
 
 
@@ -846,11 +906,13 @@ def content_of(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize(("kind", "said"), [("link", "symbolic link"), ("770", "chmod go-w"), ("702", "chmod go-w"), FOREIGN])
+@pytest.mark.parametrize(
+    ("kind", "said"), [("link", "symbolic link"), ("770", "chmod go-w"), ("702", "chmod go-w"), FOREIGN]
+)
 @pytest.mark.parametrize("partitions", [1, 20], ids=["opened at once", "opened when asked for"])
 def test_row_42_a_partitions_folder(tmp_path: Path, kind: str, said: str, partitions: int) -> None:
-    """A partition's folder that is a symbolic link, somebody else's or writable by others is not written to: it is refused as damaged, and
-    read, with a warning where others may write."""
+    """A partition's folder that is a symbolic link, somebody else's or writable by others is not written to: it is
+    refused as damaged, and read, with a warning where others may write."""
     for number in range(partitions):
         with pyreplog.open_log(tmp_path / "log", partition=number) as log:
             log.append(b"x")
@@ -871,7 +933,8 @@ def test_row_42_a_partitions_folder(tmp_path: Path, kind: str, said: str, partit
 
 @pytest.mark.parametrize("name", ["log-0", "log-0.00000000000000000000000000000000-delete"])
 def test_row_42_nothing_is_removed_through_a_link(tmp_path: Path, name: str) -> None:
-    """A link by the name of a partition that was not made whole, or is being deleted, takes nothing with it; nor does its removal."""
+    """A link by the name of a partition that was not made whole, or is being deleted, takes nothing with it; nor
+    does its removal."""
     pyreplog.open_log(tmp_path / "log").close()
     shutil.rmtree(tmp_path / "log" / "log-0")
     (tmp_path / "else").mkdir()
@@ -887,8 +950,12 @@ def test_row_42_nothing_is_removed_through_a_link(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("where", ["log", "log/log-0"])
-@pytest.mark.parametrize(("kind", "said"), [("777", "chmod go-w"), ("720", "chmod go-w"), FOREIGN, ("755", ""), ("link", "")])
-def test_row_43_a_warning_when_read(tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str, kind: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "said"), [("777", "chmod go-w"), ("720", "chmod go-w"), FOREIGN, ("755", ""), ("link", "")]
+)
+def test_row_43_a_warning_when_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str, kind: str, said: str
+) -> None:
     """What others may write to is read, with a warning that says which folder and why."""
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append(b"x")
@@ -917,17 +984,26 @@ def test_row_43_permission_bits(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert len(modes) > 15
-    assert {path: oct(mode) for path, mode in modes.items() if mode != (0o700 if path.suffix == "" and path.is_dir() else 0o600)} == {}
+    assert {
+        path: oct(mode)
+        for path, mode in modes.items()
+        if mode != (0o700 if path.suffix == "" and path.is_dir() else 0o600)
+    } == {}
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "ceph", "ext4", ""])
 def test_row_49_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """A folder on NFS or SMB is not written to, unless somebody insists; reading is fine. Where the kernel does not tell, it is taken."""
+    """A folder on NFS or SMB is not written to, unless somebody insists; reading is fine. Where the kernel does not
+    tell, it is taken."""
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append(b"x")
     device = (tmp_path / "log").stat().st_dev
     mounts = tmp_path / "mounts"
-    mounts.write_text(f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw,noatime master:1 - {kind} server:/x rw\n" if kind else "")
+    mounts.write_text(
+        f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw,noatime master:1 - {kind} server:/x rw\n"
+        if kind
+        else ""
+    )
     monkeypatch.setattr("pyreplog.system.mounts.MOUNTS_PATH", str(mounts))
     if kind in ("ext4", ""):
         pyreplog.open_log(tmp_path / "log").close()
@@ -945,7 +1021,8 @@ ROWS = (*range(1, 20), *range(28, 45), *range(47, 51))
 
 
 def test_the_page_knows_every_row() -> None:
-    """The page of the fault table has each row of one machine, and names tests for it that are there; 34 says that nothing is claimed."""
+    """The page of the fault table has each row of one machine, and names tests for it that are there; 34 says that
+    nothing is claimed."""
     root = Path(__file__).parents[2]
     page = (root / "docs/internals/faults.md").read_text()
     named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page))

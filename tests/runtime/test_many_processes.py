@@ -1,4 +1,5 @@
-"""One process writes with many threads, others read beside it without a lock: they see what counts, all of it, and nothing else."""
+"""One process writes with many threads, others read beside it without a lock: they see what counts, all of it, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -40,13 +41,16 @@ def ask(process: subprocess.Popen[str], offset: int) -> str:
 @pytest.mark.parametrize("durability", ["sync", "os"])
 @pytest.mark.parametrize("deleting", [False, True], ids=["kept", "deleted"])
 def test_readers_beside_a_writer(tmp_path: Path, durability: Any, deleting: bool) -> None:
-    """Sixteen threads append in every way, over many segments, and old records are deleted; four processes follow. Each sees every record
-    once, in the order of the log, with the value the writer was told that offset for; a record whose append has returned is
-    seen by whoever looks afterwards; under ``sync`` nothing is seen that is not on the disk; the watermark never goes back."""
+    """Sixteen threads append in every way, over many segments, and old records are deleted; four processes follow.
+    Each sees every record once, in the order of the log, with the value the writer was told that offset for; a
+    record whose append has returned is seen by whoever looks afterwards; under ``sync`` nothing is seen that is not
+    on the disk; the watermark never goes back."""
     folder = tmp_path / "log"
     told: dict[int, str] = {}
     stop = threading.Event()
-    with pyreplog.open_log(folder, durability=durability, config={"segment.bytes": 20_000, "file.delete.delay.ms": 0}) as log:
+    with pyreplog.open_log(
+        folder, durability=durability, config={"segment.bytes": 20_000, "file.delete.delay.ms": 0}
+    ) as log:
         told[log.append(b"first")] = "first"
         outs = [tmp_path / f"seen-{number}" for number in range(READERS)]
         readers = [start_reader(folder, out) for out in outs]

@@ -1,4 +1,5 @@
-"""No thread is to be had (RLIMIT_NPROC, a container's limit): a typed error with advice, nothing half-done, and the next call works."""
+"""No thread is to be had (RLIMIT_NPROC, a container's limit): a typed error with advice, nothing half-done, and the
+next call works."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Refuse = Callable[[int], None]
 
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
-    """``refuse(n)``: the n-th thread from now on and all after it cannot be started; a negative number ends that."""
+    """``refuse(n)``: the n-th thread from now on and all after it cannot be started; a negative number ends
+    that."""
     left = -1
     real = threading.Thread.start
 
@@ -45,8 +47,11 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 @pytest.mark.parametrize("way", ["append", "append_many", "append_nowait", "append_many later"])
-def test_an_append_that_would_need_one(tmp_path: Path, refuse: Refuse, durability: Literal["sync", "os"], way: str) -> None:
-    """On a disk of its own, whose log has no thread before there is something to do: the append leaves nothing, and later succeeds."""
+def test_an_append_that_would_need_one(
+    tmp_path: Path, refuse: Refuse, durability: Literal["sync", "os"], way: str
+) -> None:
+    """On a disk of its own, whose log has no thread before there is something to do: the append leaves nothing, and
+    later succeeds."""
     path = tmp_path / "log"
     refuse(1)
     with pyreplog.open_log(path, durability=durability, disk=SystemDisk()) as log:
@@ -68,7 +73,8 @@ def test_an_append_that_would_need_one(tmp_path: Path, refuse: Refuse, durabilit
 
 
 def test_an_opening_that_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
-    """It is refused and leaves nothing locked. A log has one thread, begun when it is opened: no append needs another."""
+    """It is refused and leaves nothing locked. A log has one thread, begun when it is opened: no append needs
+    another."""
     path = tmp_path / "log"
     refuse(1)
     with pytest.raises(pyreplog.NoThreadError, match=r"no thread can be started for pyreplog log-0.* raise the limit"):
@@ -148,9 +154,11 @@ def test_a_sync_that_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
     disk.close()
 
 
-def test_a_cluster_works_and_is_closed_without_one(tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a cluster has to sync while no thread is to be had, of C's neither, is synced by whoever drives it; closed, its folder is free
-    at once."""
+def test_a_cluster_works_and_is_closed_without_one(
+    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a cluster has to sync while no thread is to be had, of C's neither, is synced by whoever drives it;
+    closed, its folder is free at once."""
     cluster = pyreplog.Cluster(tmp_path / "data", nodes=3)
     cluster.admin.create_topic("t", partitions=2)
     refuse(1)
@@ -165,7 +173,8 @@ def test_a_cluster_works_and_is_closed_without_one(tmp_path: Path, refuse: Refus
 
 
 def test_awaiting_what_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
-    """An opening, an append and a read are refused by the same error, and not carried out later; one reading thread is enough for all."""
+    """An opening, an append and a read are refused by the same error, and not carried out later; one reading thread
+    is enough for all."""
 
     async def main() -> None:
         refuse(1)

@@ -38,7 +38,8 @@ def _spread(tmp_path: Path, disks: list[str]) -> Path:
 
 
 def test_each_node_is_where_the_list_says(tmp_path: Path, disks: list[str]) -> None:
-    """The listed folders are the nodes' roots; the cluster's own holds no log, and every reader finds them through it."""
+    """The listed folders are the nodes' roots; the cluster's own holds no log, and every reader finds them through
+    it."""
     path = _spread(tmp_path, disks)
     assert all(os.path.isdir(f"{folder}/orders-0") for folder in disks)
     assert not [name for name in os.listdir(path) if name.startswith("node-")]
@@ -54,7 +55,8 @@ def test_each_node_is_where_the_list_says(tmp_path: Path, disks: list[str]) -> N
 
 
 def test_the_list_grows_and_moves_with_its_folders(tmp_path: Path, disks: list[str]) -> None:
-    """A longer list adds nodes, a node's folder is moved while the cluster is closed, and the cluster's own folder may be moved."""
+    """A longer list adds nodes, a node's folder is moved while the cluster is closed, and the cluster's own folder
+    may be moved."""
     path = tmp_path / "data"
     inside = str(path / "near")
     with Cluster(path, nodes=[*disks, inside]) as cluster:
@@ -77,7 +79,8 @@ def test_the_list_grows_and_moves_with_its_folders(tmp_path: Path, disks: list[s
 def test_a_disk_that_is_not_mounted_is_a_node_that_is_down(
     tmp_path: Path, disks: list[str], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A listed folder that is missing or empty gets no new node: it is down, the warning says why, and it serves when it is back."""
+    """A listed folder that is missing or empty gets no new node: it is down, the warning says why, and it serves
+    when it is back."""
     path = _spread(tmp_path, disks)
     shutil.move(disks[1], tmp_path / "unmounted")
     if kind == "empty":
@@ -98,7 +101,8 @@ def test_a_disk_that_is_not_mounted_is_a_node_that_is_down(
 
 
 def test_what_is_left_of_a_topic_is_not_the_topic(tmp_path: Path, disks: list[str]) -> None:
-    """While the only copy of a partition lies on a disk that is not mounted, every reader of the topic says so; others are read."""
+    """While the only copy of a partition lies on a disk that is not mounted, every reader of the topic says so;
+    others are read."""
     path = tmp_path / "data"
     with Cluster(path, nodes=disks) as cluster:
         cluster.admin.create_topic("split", partitions=2, replication_factor=1)
@@ -112,7 +116,9 @@ def test_what_is_left_of_a_topic_is_not_the_topic(tmp_path: Path, disks: list[st
             lambda: readers(str(path), topic="split").__enter__(),
         ]
         for read in reads:
-            with pytest.raises(pyreplog.StorageNotFoundError, match=r"split-[01] has no folder.* node 2.*disk2/n2 is missing"):
+            with pytest.raises(
+                pyreplog.StorageNotFoundError, match=r"split-[01] has no folder.* node 2.*disk2/n2 is missing"
+            ):
                 read()
         assert reader.scan("whole") is not None
         assert cluster.scan("whole") is not None
@@ -131,7 +137,8 @@ def test_a_node_inside_the_clusters_folder_is_filled_again(tmp_path: Path) -> No
 
 
 def test_a_lost_disk_is_replaced(tmp_path: Path, disks: list[str]) -> None:
-    """Listed in the cluster's own folder, a node whose disk is lost is filled from the others; then its folder may be moved."""
+    """Listed in the cluster's own folder, a node whose disk is lost is filled from the others; then its folder may
+    be moved."""
     path = _spread(tmp_path, disks)
     shutil.rmtree(disks[1])
     inside = str(path / "node-2")
@@ -148,7 +155,8 @@ def test_a_lost_disk_is_replaced(tmp_path: Path, disks: list[str]) -> None:
 
 
 def test_the_folder_of_another_node_is_refused(tmp_path: Path, disks: list[str]) -> None:
-    """Folders in the wrong order, of another cluster, of an earlier life, or without the node are refused, and both are named."""
+    """Folders in the wrong order, of another cluster, of an earlier life, or without the node are refused, and both
+    are named."""
     path = _spread(tmp_path, disks)
     with pytest.raises(pyreplog.ConfigError, match="disk2/n2 belongs to node 2, not to node 1"):
         Cluster(path, nodes=disks[::-1])
@@ -157,7 +165,9 @@ def test_the_folder_of_another_node_is_refused(tmp_path: Path, disks: list[str])
         other_id = cluster.cluster_id
     with pytest.raises(pyreplog.ConfigError, match=f"other/node-1 belongs to cluster {other_id}, not to cluster"):
         Cluster(path, nodes=[str(other / "node-1"), disks[1]])
-    with pytest.raises(pyreplog.ConfigError, match=r"node 2 keeps its log in .*disk2/n2, and .*disk2/new does not hold it"):
+    with pytest.raises(
+        pyreplog.ConfigError, match=r"node 2 keeps its log in .*disk2/n2, and .*disk2/new does not hold it"
+    ):
         Cluster(path, nodes=[disks[0], str(tmp_path / "disk2/new")])
     properties = Path(disks[1]) / "meta.properties"
     lines = [line for line in properties.read_text().splitlines() if not line.startswith("directory.id")]
@@ -199,7 +209,8 @@ def test_a_nodes_folder_is_no_log_of_its_own(tmp_path: Path, disks: list[str]) -
 
 
 def test_a_copy_of_the_clusters_folder_takes_no_nodes(tmp_path: Path, disks: list[str]) -> None:
-    """A copy of the cluster's folder lists the same nodes, and its controller may be older: it is refused while the original is there."""
+    """A copy of the cluster's folder lists the same nodes, and its controller may be older: it is refused while the
+    original is there."""
     path = _spread(tmp_path, disks)
     shutil.copytree(path, tmp_path / "copy")
     with pytest.raises(pyreplog.ConfigError, match=rf"disk1/n1 belongs to the cluster in {path}, which is still there"):
@@ -226,16 +237,20 @@ def test_a_damaged_list_is_told_and_written_again(tmp_path: Path, disks: list[st
 
 
 def test_nodes_without_their_controller_are_refused(tmp_path: Path, disks: list[str]) -> None:
-    """No new cluster is begun over nodes on other disks whose controller's state is gone; the error names their cluster."""
+    """No new cluster is begun over nodes on other disks whose controller's state is gone; the error names their
+    cluster."""
     path = _spread(tmp_path, disks)
     (path / "replog.controller").unlink()
     for nodes in (None, disks):
-        with pytest.raises(pyreplog.CorruptError, match=r"replog.controller is missing, and this folder holds .*disk1/n1"):
+        with pytest.raises(
+            pyreplog.CorruptError, match=r"replog.controller is missing, and this folder holds .*disk1/n1"
+        ):
             Cluster(path, nodes=nodes)
 
 
 def test_links_of_this_user_are_followed_once(tmp_path: Path) -> None:
-    """The folder that the caller names, and a node's, may be a link of this user in a folder that only this user may write to."""
+    """The folder that the caller names, and a node's, may be a link of this user in a folder that only this user
+    may write to."""
     with Cluster(tmp_path / "data", nodes=2) as cluster:
         cluster.admin.create_topic("orders")
     shutil.move(tmp_path / "data/node-2", tmp_path / "moved")
@@ -251,7 +266,8 @@ def test_links_of_this_user_are_followed_once(tmp_path: Path) -> None:
 
 
 def test_verify_looks_at_every_listed_disk(tmp_path: Path, disks: list[str]) -> None:
-    """``verify`` of the cluster's folder looks at the listed folders, and warns of one that is missing, and of a damaged list."""
+    """``verify`` of the cluster's folder looks at the listed folders, and warns of one that is missing, and of a
+    damaged list."""
     path = _spread(tmp_path, disks)
     book = verify(SystemDisk(), str(path))
     assert (book.findings, book.partition_count) == ([], 2)

@@ -22,7 +22,9 @@ def told() -> dict[tuple[str, str], re.Pattern[str]]:
     """The rows of the guide's table of events, (level, message), and a pattern of the message."""
     rows = re.findall(r"^\| (INFO|DEBUG) \| `([^`]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     split = re.compile(f"({'|'.join(NAMES)})")
-    return {row: re.compile("".join(NAMES.get(part) or re.escape(part) for part in split.split(row[1]))) for row in rows}
+    return {
+        row: re.compile("".join(NAMES.get(part) or re.escape(part) for part in split.split(row[1]))) for row in rows
+    }
 
 
 def test_the_table_of_the_guide_is_what_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -49,7 +51,10 @@ def test_the_table_of_the_guide_is_what_is_logged(tmp_path: Path, caplog: pytest
     seen = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "pyreplog.node"]
     seen = [entry for entry in seen if entry[0] in ("INFO", "DEBUG")]
     for level, message in seen:
-        assert any(row[0] == level and pattern.fullmatch(message) for row, pattern in patterns.items()), (level, message)
+        assert any(row[0] == level and pattern.fullmatch(message) for row, pattern in patterns.items()), (
+            level,
+            message,
+        )
     for row, pattern in patterns.items():
         assert any(row[0] == level and pattern.fullmatch(message) for level, message in seen), (row, seen)
 

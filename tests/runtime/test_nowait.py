@@ -39,7 +39,8 @@ def test_handles_instead_of_offsets(tmp_path: Path, durability: Any) -> None:
 
 
 def test_written_at_once_counted_later(tmp_path: Path, disk: SlowDisk) -> None:
-    """Under ``sync`` the Acks of ``append_many`` are pending until the disk has them; under ``os`` they are settled at once."""
+    """Under ``sync`` the Acks of ``append_many`` are pending until the disk has them; under ``os`` they are settled
+    at once."""
     with pyreplog.open_log(tmp_path / "log", disk=disk) as log:
         disk.gate.clear()
         acks = log.append_many([b"a", b"b"], wait=False)
@@ -81,7 +82,8 @@ def test_a_full_disk_is_told_by_the_handles() -> None:
 
 @pytest.mark.parametrize("way", ["append", "append_many", "append_arrow"])
 def test_the_bound(tmp_path: Path, disk: SlowDisk, way: str) -> None:
-    """With ``max_block_ms=0`` an append beyond the bound is refused at once and as a whole; when the disk has caught up it goes on."""
+    """With ``max_block_ms=0`` an append beyond the bound is refused at once and as a whole; when the disk has
+    caught up it goes on."""
     pa = pytest.importorskip("pyarrow")
     value = bytes(1000)
     with pyreplog.open_log(tmp_path / "log", disk=disk, buffer_memory=100_000, max_block_ms=0) as log:
@@ -207,7 +209,9 @@ def test_an_os_log_waits_for_nothing(tmp_path: Path, disk: SlowDisk) -> None:
         assert log.append(b"x") == 100
 
 
-@pytest.mark.parametrize("setting", [{"buffer_memory": 100}, {"buffer_memory": True}, {"max_block_ms": -1}, {"max_block_ms": float("nan")}])
+@pytest.mark.parametrize(
+    "setting", [{"buffer_memory": 100}, {"buffer_memory": True}, {"max_block_ms": -1}, {"max_block_ms": float("nan")}]
+)
 def test_absurd_bounds_are_refused(tmp_path: Path, setting: dict[str, Any]) -> None:
     """Both settings have limits, belong to writing, and nothing is made when they are refused."""
     with pytest.raises(pyreplog.ConfigError):
@@ -219,8 +223,8 @@ def test_absurd_bounds_are_refused(tmp_path: Path, setting: dict[str, Any]) -> N
 
 
 def test_room_is_made_by_each_sync(tmp_path: Path) -> None:
-    """Whoever waits for room is told after each sync, of which nothing is left that waits; and once the log is poisoned it is told of that,
-    and not that there is no room."""
+    """Whoever waits for room is told after each sync, of which nothing is left that waits; and once the log is
+    poisoned it is told of that, and not that there is no room."""
     disk = SimDisk()
     log = pyreplog.open_log("/log", disk=disk, buffer_memory=4096, max_block_ms=0)
     writer = log._writer

@@ -21,10 +21,14 @@ def _a_topic_of_four(path: Path) -> None:
 
 
 def test_one_partition_is_never_given_out_as_the_topic(tmp_path: Path) -> None:
-    """If a topic has several partitions and none is named, the log is refused, and the error names both ways to read it."""
+    """If a topic has several partitions and none is named, the log is refused, and the error names both ways to
+    read it."""
     folder = tmp_path / "data"
     _a_topic_of_four(folder)
-    with pytest.raises(pyreplog.ConfigError, match=r"'orders' .* 4 partitions \(0, 1, 2, 3\).*partition=N.*Cluster\('.*data', mode='r'\)"):
+    with pytest.raises(
+        pyreplog.ConfigError,
+        match=r"'orders' .* 4 partitions \(0, 1, 2, 3\).*partition=N.*Cluster\('.*data', mode='r'\)",
+    ):
         pyreplog.open_log(folder, "r")
     with pytest.raises(pyreplog.ConfigError, match="partition=N"):
         pyreplog.open_log(folder / "node-1", "r", topic="orders")
@@ -55,7 +59,8 @@ def test_the_only_partition_is_meant_whatever_its_number(tmp_path: Path) -> None
 
 
 def test_writing_needs_the_number_if_there_are_several(tmp_path: Path) -> None:
-    """To append to one of several partitions the caller names it; without that nothing is opened and nothing is made."""
+    """To append to one of several partitions the caller names it; without that nothing is opened and nothing is
+    made."""
     for number in (0, 1):
         pyreplog.open_log(tmp_path / "events", partition=number).close()
     before = sorted(path.name for path in (tmp_path / "events").iterdir())
@@ -83,7 +88,8 @@ def test_the_asyncio_twin_chooses_alike(tmp_path: Path) -> None:
 
 
 def test_a_refused_creation_leaves_the_root_closed_cleanly(tmp_path: Path) -> None:
-    """A folder of another program in the way of a new partition is refused, and the next opening recovers nothing."""
+    """A folder of another program in the way of a new partition is refused, and the next opening recovers
+    nothing."""
     with pyreplog.open_log(tmp_path / "data", topic="t", durability="os") as log:
         log.append(b"x")
     (tmp_path / "data" / "u-0").mkdir()

@@ -1,4 +1,5 @@
-"""Owners of a spool: a process with an open log, one with a cluster, and nobody. Real files, real threads, real kills."""
+"""Owners of a spool: a process with an open log, one with a cluster, and nobody. Real files, real threads, real
+kills."""
 
 from __future__ import annotations
 
@@ -85,13 +86,16 @@ class Full:
 
 
 def test_a_batch_that_waits_keeps_its_producer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as a part of it may be in the log, its producer must not expire there, or the rest would be taken for a new one."""
+    """As long as a part of it may be in the log, its producer must not expire there, or the rest would be taken for
+    a new one."""
     now = [1000.0]
     monkeypatch.setattr(owners, "time", SimpleNamespace(monotonic=lambda: now[0]))
     publish(tmp_path, "t")
     rooms = [5, 5, 1000, 1000]
     told: list[frozenset[int]] = []
-    spool_applier = SpoolApplier(Spool(SystemDisk(), str(tmp_path)), lambda: Full(rooms.pop(0)), SystemClock(), told.append)
+    spool_applier = SpoolApplier(
+        Spool(SystemDisk(), str(tmp_path)), lambda: Full(rooms.pop(0)), SystemClock(), told.append
+    )
     for _ in range(4):
         spool_applier._work()
         now[0] += owners.RETRY_S
@@ -99,8 +103,11 @@ def test_a_batch_that_waits_keeps_its_producer(tmp_path: Path, monkeypatch: pyte
     assert rooms == [1000]
 
 
-def test_a_damaged_batch_is_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """What rotted after it was begun holds up its query alone, is looked at ever more seldom, and told of once; mended, it goes in."""
+def test_a_damaged_batch_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What rotted after it was begun holds up its query alone, is looked at ever more seldom, and told of once;
+    mended, it goes in."""
     now = [1000.0]
     monkeypatch.setattr(owners, "time", SimpleNamespace(monotonic=lambda: now[0]))
     spool = publish(tmp_path, "t")
@@ -137,8 +144,8 @@ def test_a_damaged_batch_is_told_of_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_no_thread_where_nobody_ever_staged_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An open log's own thread looks; a failure to begin is told of, once, and tried again. Whoever looks while the log is closed begins
-    nothing."""
+    """An open log's own thread looks; a failure to begin is told of, once, and tried again. Whoever looks while the
+    log is closed begins nothing."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError(f"can't start new thread: {thread.name}")
@@ -183,7 +190,12 @@ def test_logs_hear_which_producers_to_keep(tmp_path: Path) -> None:
         with cluster.producer() as producer:
             producer.send("t", b"x").result()
         cluster._keep_producers(ids)
-        kept = [log.producers.kept for node in cluster.nodes if node._node is not None for log in node._node.root.logs.opened()]
+        kept = [
+            log.producers.kept
+            for node in cluster.nodes
+            if node._node is not None
+            for log in node._node.root.logs.opened()
+        ]
         assert kept == [ids, ids]
 
 
@@ -206,11 +218,15 @@ def test_an_open_log_takes_it(tmp_path: Path) -> None:
 
 
 def test_nobody_has_it_open(tmp_path: Path) -> None:
-    """Whoever wants it in opens the folder, makes the topic where told, and releases it; not while somebody has it."""
+    """Whoever wants it in opens the folder, makes the topic where told, and releases it; not while somebody has
+    it."""
     folder = tmp_path / "events"
     folder.mkdir()
     publish(folder, "events")
-    with pyreplog.open_log(folder / ".." / "events", disk=SystemDisk()), pytest.raises(LockedError):  # a disk of its own: takes no spool
+    with (
+        pyreplog.open_log(folder / ".." / "events", disk=SystemDisk()),
+        pytest.raises(LockedError),
+    ):  # a disk of its own: takes no spool
         apply_offline(SystemDisk(), str(folder), SystemClock())
     apply_offline(SystemDisk(), str(folder), SystemClock())
     assert values(folder) == ROWS
@@ -231,7 +247,8 @@ def test_nobody_has_it_open(tmp_path: Path) -> None:
 def test_what_the_log_would_refuse_is_refused_before_it_is_begun(
     tmp_path: Path, spool_applier: str, config: dict[str, object], reason: str
 ) -> None:
-    """Records out of the bounds of time, a batch that another codec makes too large: once it was begun, it could never be finished."""
+    """Records out of the bounds of time, a batch that another codec makes too large: once it was begun, it could
+    never be finished."""
     if spool_applier == "cluster":
         with pyreplog.Cluster(tmp_path, nodes=1) as cluster:
             cluster.admin.create_topic("t", config=config)
@@ -326,7 +343,8 @@ def relaying(relay: FakeRelay, stopping: Callable[[], bool]) -> ClusterAppender:
 
 
 def test_what_is_on_its_way_to_a_cluster_is_bounded() -> None:
-    """Before the next batch is read there is room for it; and who closes the cluster waits for nobody who never answers."""
+    """Before the next batch is read there is room for it; and who closes the cluster waits for nobody who never
+    answers."""
     relay = FakeRelay()
     appender = relaying(relay, lambda: True)
     appender.append(TopicPartition("t", 0), memoryview(bytes(WINDOW_SIZE)))
@@ -394,7 +412,8 @@ def test_killed_in_the_middle(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("machine", ["relay", "admin"])
 def test_an_interrupted_machine_is_no_end(tmp_path: Path, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C may strike whoever drives just then: the batch is taken in the next turn, and nobody waits for the dead one's answer."""
+    """Ctrl-C may strike whoever drives just then: the batch is taken in the next turn, and nobody waits for the
+    dead one's answer."""
     interrupted: list[object] = []
     name = {"relay": "append", "admin": "check_of"}[machine]
     original = getattr(ClusterAppender, name)

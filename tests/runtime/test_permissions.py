@@ -1,4 +1,5 @@
-"""``permissions`` of a log and a cluster: folders that a group shares, as Kubernetes, systemd and log collectors have them."""
+"""``permissions`` of a log and a cluster: folders that a group shares, as Kubernetes, systemd and log collectors
+have them."""
 
 from __future__ import annotations
 
@@ -81,8 +82,9 @@ def modes(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("act", [append, send, append_awaited, send_awaited, break_nothing])
 def test_a_volume_that_a_group_shares(tmp_path: Path, act: Callable[..., int]) -> None:
-    """After a mount that made everything group-writable, ``owner`` is refused with the option that takes the folder; ``group`` goes on,
-    also when another user owns everything, and each file and folder that it makes is the group's."""
+    """After a mount that made everything group-writable, ``owner`` is refused with the option that takes the
+    folder; ``group`` goes on, also when another user owns everything, and each file and folder that it makes is the
+    group's."""
     tmp_path.chmod(0o2770)
     assert act(tmp_path / "log", permissions="group") == 0
     assert modes(tmp_path) == {}
@@ -96,7 +98,8 @@ def test_a_volume_that_a_group_shares(tmp_path: Path, act: Callable[..., int]) -
 
 
 def test_every_later_segment_is_the_groups(tmp_path: Path) -> None:
-    """Segments and indexes that are made in the middle of a log have the modes of the first ones, whatever the umask."""
+    """Segments and indexes that are made in the middle of a log have the modes of the first ones, whatever the
+    umask."""
     tmp_path.chmod(0o2770)
     before = os.umask(0o077)
     try:
@@ -112,7 +115,8 @@ def test_every_later_segment_is_the_groups(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FAULT RIG: being other users needs root")
 def test_users_of_one_group_take_turns() -> None:
-    """Users who share only a group write one log and one cluster in turn, also after one of them was killed, and another reads them."""
+    """Users who share only a group write one log and one cluster in turn, also after one of them was killed, and
+    another reads them."""
     volume = Path(tempfile.mkdtemp())  # not in tmp_path, which no other user may enter
     try:
         os.chown(volume, -1, OTHER)
@@ -141,7 +145,8 @@ def read(path: Path) -> int:
 
 
 def as_user(user: int, act: Callable[[], object]) -> str:
-    """What ``act`` returns or raises in a child that is another user, with OTHER as its only group besides its own."""
+    """What ``act`` returns or raises in a child that is another user, with OTHER as its only group besides its
+    own."""
 
     def change() -> object:
         os.setgroups([OTHER])
@@ -168,7 +173,8 @@ def test_any_checks_nothing(tmp_path: Path) -> None:
 
 
 def test_a_reader_of_the_group_is_not_warned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A reader that knows of the group has nothing to warn of; without the option there is one warning, however many folders there are."""
+    """A reader that knows of the group has nothing to warn of; without the option there is one warning, however
+    many folders there are."""
     append(tmp_path / "log", permissions="group")
     with pyreplog.open_log(tmp_path / "log", "r", permissions="group") as log:
         assert len(list(log)) == 1
@@ -183,7 +189,9 @@ def test_a_reader_of_the_group_is_not_warned(tmp_path: Path, caplog: pytest.LogC
 def test_wrong_values(tmp_path: Path) -> None:
     """Another value is refused before anything is made, and so is one beside a disk that a caller brings."""
     for make in (pyreplog.open_log, pyreplog.Cluster, BreakableCluster, partial(pyreplog.Cluster, mode="r")):
-        with pytest.raises(pyreplog.ConfigError, match="permissions is 'all'; it must be one of 'owner', 'group', 'any'"):
+        with pytest.raises(
+            pyreplog.ConfigError, match="permissions is 'all'; it must be one of 'owner', 'group', 'any'"
+        ):
             make(tmp_path / "log", permissions="all")  # type: ignore[arg-type, call-overload]
     with pytest.raises(pyreplog.ConfigError, match="leave disk out"):
         pyreplog.open_log(tmp_path / "log", permissions="group", disk=SystemDisk())

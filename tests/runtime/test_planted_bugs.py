@@ -1,5 +1,6 @@
-"""Bugs planted on purpose into what embeds the log in a process, by their numbers in the list of planted bugs: each is caught by the same
-program that passes without it. The programs are those of the fault table's rows, cut to what the bug touches."""
+"""Bugs planted on purpose into what embeds the log in a process, by their numbers in the list of planted bugs: each
+is caught by the same program that passes without it. The programs are those of the fault table's rows, cut to what
+the bug touches."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ disk._check_link = lambda folder, status, modes: None
 TWO_COPIES = """
 import importlib, shutil, sys, pathlib
 import pyreplog as first
-shutil.copytree(pathlib.Path(first.__file__).parent, sys.argv[2] + "/pyreplog", ignore=shutil.ignore_patterns("__pycache__"))
+ignored = shutil.ignore_patterns("__pycache__")
+shutil.copytree(pathlib.Path(first.__file__).parent, sys.argv[2] + "/pyreplog", ignore=ignored)
 {plant}
 log = first.open_log(sys.argv[1])
 for name in [name for name in sys.modules if name.split(".")[0] == "pyreplog"]:
@@ -145,14 +147,18 @@ PLANTED = [
     pytest.param(ANY_TOPIC, DOTS, "caught: a topic that is a path", id="49"),
     pytest.param(LINKS_FOLLOWED, LINKS, "caught: written through a symbolic link", id="50"),
     pytest.param(FOLDERS_FOLLOWED, FOLDERS, "caught: written through a symbolic link", id="50 (a folder)"),
-    pytest.param(FOREIGN_LINKS_FOLLOWED, FOREIGN_LINKS, "caught: written through a symbolic link", id="50 (another user's)"),
+    pytest.param(
+        FOREIGN_LINKS_FOLLOWED, FOREIGN_LINKS, "caught: written through a symbolic link", id="50 (another user's)"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("plant", "program", "message"), PLANTED)
 def test_a_planted_bug_is_caught(tmp_path: Path, plant: str, program: str, message: str) -> None:
     """The program says so when the bug is there, and finds everything right when it is not."""
-    assert ran(program.replace("{plant}", plant), tmp_path / "with", tmp_path, quiet=False, options=()).strip() == message
+    assert (
+        ran(program.replace("{plant}", plant), tmp_path / "with", tmp_path, quiet=False, options=()).strip() == message
+    )
     other = tmp_path / "other"
     other.mkdir()
     assert ran(program.replace("{plant}", ""), tmp_path / "without", other, quiet=False, options=()).strip() == "right"

@@ -1,7 +1,9 @@
-"""Planted bugs 10 and 12 where the library asks the system to sync: each sync of a log on the real disk fails, or is interrupted, once.
+"""Planted bugs 10 and 12 where the library asks the system to sync: each sync of a log on the real disk fails, or
+is interrupted, once.
 
-Below the library's sync stands a kernel that keeps what is on stable storage: a failed sync loses what it was to write, tells of it once,
-and then says that all is well, as Linux does. At the end the power goes: of each log file only that is left.
+Below the library's sync stands a kernel that keeps what is on stable storage: a failed sync loses what it was to
+write, tells of it once, and then says that all is well, as Linux does. At the end the power goes: of each log file
+only that is left.
 """
 
 from __future__ import annotations
@@ -57,12 +59,15 @@ class Kernel:
                 self._lost.setdefault(path, set()).update(changed)
             return self._error
         lost = self._lost.get(path, set())
-        self.stable[path] = bytes((before[at] if at < len(before) else 0) if at in lost else byte for at, byte in enumerate(data))
+        self.stable[path] = bytes(
+            (before[at] if at < len(before) else 0) if at in lost else byte for at, byte in enumerate(data)
+        )
         return 0
 
 
 def _fail_each(place: Path, error: int) -> None:
-    """A life of a log for each of its syncs, which fails; AssertionError where an acknowledged record is not there afterwards."""
+    """A life of a log for each of its syncs, which fails; AssertionError where an acknowledged record is not there
+    afterwards."""
     at = calls = 0
     while at <= calls:  # the first is without a failure, and says how many there are
         kernel = Kernel(at, error)
@@ -75,14 +80,16 @@ def _fail_each(place: Path, error: int) -> None:
                     left = [record.value for record in log]
             except PyreplogError as damage:
                 raise AssertionError(f"sync {at} of {calls}: {damage}") from damage
-        assert left[: len(acknowledged)] == acknowledged, f"sync {at} of {calls}: {len(acknowledged)} acknowledged, {len(left)} there: lost"
+        assert left[: len(acknowledged)] == acknowledged, (
+            f"sync {at} of {calls}: {len(acknowledged)} acknowledged, {len(left)} there: lost"
+        )
         at += 1
     assert calls > APPENDS
 
 
 def _live(place: Path, kernel: Kernel, error: int) -> list[bytes]:
-    """What is acknowledged until the power goes: with the first record after the sync that failed, or at the end. The rest is in
-    ``after``."""
+    """What is acknowledged until the power goes: with the first record after the sync that failed, or at the end.
+    The rest is in ``after``."""
     acknowledged: list[bytes] = []
     with syncs_by(kernel):
         try:
@@ -145,5 +152,6 @@ def test_it_is_caught(bug: Patch, error: int, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EINTR], ids=lambda error: errno.errorcode[error])
 def test_without_it_the_same_passes(error: int, tmp_path: Path) -> None:
-    """The code as it is: a failed sync is an error and no more is acknowledged, an interrupted one is made again."""
+    """The code as it is: a failed sync is an error and no more is acknowledged, an interrupted one is made
+    again."""
     _fail_each(tmp_path, error)

@@ -1,5 +1,5 @@
-"""Everything that happens to files under a data folder was asked of the Disk port: seen from outside by strace, call for call and file for
-file. What is excepted, and why: :func:`tests.runtime.syscall_audit.around`."""
+"""Everything that happens to files under a data folder was asked of the Disk port: seen from outside by strace,
+call for call and file for file. What is excepted, and why: :func:`tests.runtime.syscall_audit.around`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ for turn in range(2):
         with cluster.consumer("t") as consumer:
             assert consumer.poll(timeout=10)
 """
-# Of so many partitions a clean stop leaves a summary, which is LMDB's file; the second opening reads it.
+# Of so many partitions a clean stop leaves a summary, which is LMDB's file; the second opening
+# reads it.
 SUMMARY = """
 import sys
 from random import Random
@@ -123,7 +124,8 @@ run(3, "repair", log, "--to", saved)
 run(3, "repair", log, "--to", saved, "--yes")
 run(0, "verify", saved)
 """
-# What executors and a driver do, and then whoever owns the log: one batch is appended, one refused, one withdrawn, and one is given up.
+# What executors and a driver do, and then whoever owns the log: one batch is appended, one refused,
+# one withdrawn, and one is given up.
 SPOOL = """
 import sys
 import pyreplog
@@ -180,7 +182,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_nothing_goes_around_the_port(root: Path, tmp_path: Path, durability: str) -> None:
-    """A life of a log with everything in it: appends of every kind, rolls, deletions, reading, following, reopening."""
+    """A life of a log with everything in it: appends of every kind, rolls, deletions, reading, following,
+    reopening."""
     run = watched(LOG, root, tmp_path / "beside", durability)
     assert run.returncode == 0, run.errors
     assert around(run) == {}
@@ -188,7 +191,8 @@ def test_nothing_goes_around_the_port(root: Path, tmp_path: Path, durability: st
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_else_goes_around_it(root: Path, tmp_path: Path, name: str) -> None:
-    """A cluster whose nodes die and come back, a root with a summary, the commands, and what Spark's tasks leave for a log."""
+    """A cluster whose nodes die and come back, a root with a summary, the commands, and what Spark's tasks leave
+    for a log."""
     run = watched(PROGRAMS[name], root, tmp_path / "beside")
     assert run.returncode == 0, run.errors
     assert around(run) == {}
@@ -207,9 +211,15 @@ def test_nor_in_a_recovery(root: Path, tmp_path: Path) -> None:
 
 
 def test_what_goes_around_it_is_seen(root: Path, tmp_path: Path) -> None:
-    """The look itself: a file that is made, written, synced, cut, renamed, read and removed without the port, and a folder."""
+    """The look itself: a file that is made, written, synced, cut, renamed, read and removed without the port, and a
+    folder."""
     run = watched(AROUND, root, tmp_path / "beside")
     assert run.returncode == 0, run.errors
     made, renamed = f"{root}/made", f"{root}/renamed"
-    done = [("lock", made), *((kind, made) for kind in ("write", "sync", "truncate", "rename")), ("open", renamed), ("remove", renamed)]
+    done = [
+        ("lock", made),
+        *((kind, made) for kind in ("write", "sync", "truncate", "rename")),
+        ("open", renamed),
+        ("remove", renamed),
+    ]
     assert around(run) == dict.fromkeys([*done, ("mkdir", f"{root}/folder")], (1, 0))

@@ -1,5 +1,5 @@
-"""The fault table's rows about processes, as a program with an open log meets them: forks, other processes, other copies of the library,
-signals, and every way to end. The number of its row is in each test's name."""
+"""The fault table's rows about processes, as a program with an open log meets them: forks, other processes, other
+copies of the library, signals, and every way to end. The number of its row is in each test's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import pyreplog
 from tests.runtime.programs import ran
 
-# ------------------------------------------------------------------------------------------------------------------------------ fork
+# --------------------------------------------------------------------------------------------- fork
 
 FORK = """
 import os, sys, threading, pyreplog
@@ -47,10 +47,13 @@ if not pid:
     import pyarrow as pa
     refused = 0
     uses = [
-        lambda: log.append(b"x"), lambda: log.append(b"x", wait=False), lambda: log.append_nowait(b"x"), lambda: log.append_many([b"x"]),
-        lambda: log.append_many([b"x"], wait=False), lambda: log.append_arrow(pa.table({"value": [b"x"]})), lambda: log.flush(),
+        lambda: log.append(b"x"), lambda: log.append(b"x", wait=False), lambda: log.append_nowait(b"x"),
+        lambda: log.append_many([b"x"]),
+        lambda: log.append_many([b"x"], wait=False), lambda: log.append_arrow(pa.table({"value": [b"x"]})),
+        lambda: log.flush(),
         lambda: log.delete_records(1), lambda: list(log.read()), lambda: list(log.follow(timeout=0)), lambda: list(log),
-        lambda: log.stats(), lambda: log.seek(timestamp=1), lambda: list(reader), lambda: list(reader.follow(timeout=0)),
+        lambda: log.stats(), lambda: log.seek(timestamp=1), lambda: list(reader),
+        lambda: list(reader.follow(timeout=0)),
     ]
     for use in uses:
         try:
@@ -81,8 +84,8 @@ pyreplog.open_log(folder).close()
 
 @pytest.mark.parametrize("moment", ["quiet", "locked", "busy"])
 def test_row_29_fork(tmp_path: Path, moment: str) -> None:
-    """Whatever the child of a fork asks of an open log is a ForkedError, even when a thread of the parent was inside at that moment; the
-    parent goes on, its pending records and its lock are its own."""
+    """Whatever the child of a fork asks of an open log is a ForkedError, even when a thread of the parent was
+    inside at that moment; the parent goes on, its pending records and its lock are its own."""
     lines = ran(FORK, tmp_path / "log", moment).splitlines()
     assert lines == ["refused 15 of 15", "['a', 'b', 'c', 'after']"]
 
@@ -152,7 +155,8 @@ log.close()
 
 
 def test_row_29_what_waits_when_a_process_forks(tmp_path: Path) -> None:
-    """Handles on what was not acknowledged yet, and iterators that are under way, are the parent's too: none hangs in the child."""
+    """Handles on what was not acknowledged yet, and iterators that are under way, are the parent's too: none hangs
+    in the child."""
     assert ran(FORK_PENDING, tmp_path / "log").splitlines() == ["refused 14 of 14", "[4, 5, 6, 7]"]
 
 
@@ -182,7 +186,7 @@ assert before == {name: os.stat(os.path.join(sys.argv[1], name)).st_mtime_ns for
         assert [record.value for record in reader] == [b"parent", b"again"]
 
 
-# ------------------------------------------------------------------------------------------------------- other processes and copies
+# ----------------------------------------------------------------------- other processes and copies
 
 HOLD = """
 import sys, pyreplog
@@ -194,9 +198,12 @@ sys.stdin.read()
 
 
 def test_row_30_another_process(tmp_path: Path) -> None:
-    """A second writer is refused with the holder's pid; readers are not; when the holder is killed the folder is free at once."""
+    """A second writer is refused with the holder's pid; readers are not; when the holder is killed the folder is
+    free at once."""
     folder = tmp_path / "log"
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
@@ -214,12 +221,15 @@ def test_row_30_another_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("times", ["first", "again"])
 def test_row_30_the_lock_file_was_removed(tmp_path: Path, times: str) -> None:
-    """People remove lock files. A second writer is refused all the same, in another process and in this one, and what was acknowledged is
-    there; when the holder is killed the folder is free at once. So it is in a folder that was written before."""
+    """People remove lock files. A second writer is refused all the same, in another process and in this one, and
+    what was acknowledged is there; when the holder is killed the folder is free at once. So it is in a folder that
+    was written before."""
     folder = tmp_path / "log"
     if times == "again":
         pyreplog.open_log(folder).close()
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
@@ -241,7 +251,8 @@ def test_row_30_the_lock_file_was_removed(tmp_path: Path, times: str) -> None:
 
 
 def test_row_31_twice_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same folder under any spelling of its path is refused to the same process, which keeps the first one's lock all the same."""
+    """The same folder under any spelling of its path is refused to the same process, which keeps the first one's
+    lock all the same."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "way").symlink_to(tmp_path / "real")
@@ -286,7 +297,7 @@ def test_row_32_two_copies_of_the_library(tmp_path: Path) -> None:
     assert ran(TWO_COPIES, tmp_path / "log", tmp_path).splitlines() == ["refused True", "[b'first']", "refused", "1"]
 
 
-# --------------------------------------------------------------------------------------------------------------------------- signals
+# ------------------------------------------------------------------------------------------ signals
 
 STORM = """
 import random, signal, sys, pyreplog
@@ -341,14 +352,15 @@ print(len(told) > 0)
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_row_35_signals(tmp_path: Path, durability: str) -> None:
-    """Handlers that raise (as Ctrl-C does) 200 times at chance moments: what was acknowledged is there once, at its offset, and nobody
-    hangs. Every single moment is tried in test_log_faults.py."""
+    """Handlers that raise (as Ctrl-C does) 200 times at chance moments: what was acknowledged is there once, at its
+    offset, and nobody hangs. Every single moment is tried in test_log_faults.py."""
     # Python itself tells, on stderr, of handlers that raised within a `__del__`.
     assert ran(STORM, tmp_path / "log", durability, 1, options=(), quiet=False) == "True\n"
 
 
 def test_row_35_ctrl_c_ends_a_program_in_order(tmp_path: Path) -> None:
-    """SIGINT while a program waits in ``follow`` is a KeyboardInterrupt there; the log is closed in order at exit."""
+    """SIGINT while a program waits in ``follow`` is a KeyboardInterrupt there; the log is closed in order at
+    exit."""
     code = """
 import sys, pyreplog
 log = pyreplog.open_log(sys.argv[1])
@@ -368,13 +380,14 @@ except KeyboardInterrupt:
     assert (tmp_path / "log" / ".kafka_cleanshutdown").exists()
 
 
-# ------------------------------------------------------------------------------------------------------------------------ every end
+# ---------------------------------------------------------------------------------------- every end
 
 ENDS = {
     "return": "",
     "exit": "sys.exit(0)",
     "exit in a thread": "thread = threading.Thread(target=sys.exit); thread.start()",
-    "daemon threads append": """
+    "daemon threads append": (
+        """
 def work():
     try:
         while True:
@@ -383,7 +396,8 @@ def work():
         pass
 for _ in range(3):
     threading.Thread(target=work, daemon=True).start()
-""",
+"""
+    ),
     "daemon thread follows": "threading.Thread(target=lambda: list(log.follow()), daemon=True).start()",
     "thread closes": "threading.Thread(target=log.close).start()",
     "cycle": "log.me = [log]; del log",
@@ -394,7 +408,8 @@ for _ in range(3):
 
 @pytest.mark.parametrize("end", list(ENDS))
 def test_row_36_the_end_of_the_interpreter(tmp_path: Path, end: str) -> None:
-    """However a program ends without closing its log, handles that are pending then are records of the log: it is closed in order."""
+    """However a program ends without closing its log, handles that are pending then are records of the log: it is
+    closed in order."""
     code = f"""
 import sys, threading, warnings, pyreplog
 warnings.simplefilter("ignore", ResourceWarning)
@@ -412,7 +427,8 @@ many = log.append_many([b"many"], wait=False)
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_row_36_no_end_at_all(tmp_path: Path, durability: str) -> None:
-    """``os._exit`` closes nothing: what was acknowledged is there, and what was pending is there in order from the first or not at all."""
+    """``os._exit`` closes nothing: what was acknowledged is there, and what was pending is there in order from the
+    first or not at all."""
     code = """
 import os, sys, pyreplog
 log = pyreplog.open_log(sys.argv[1], durability=sys.argv[2])
@@ -429,8 +445,8 @@ os._exit(0)
 
 
 def test_row_36_asyncio_ends(tmp_path: Path) -> None:
-    """A loop that is left with a log open and appends under way ends the program without a hang or a complaint, and loses nothing that
-    was acknowledged."""
+    """A loop that is left with a log open and appends under way ends the program without a hang or a complaint, and
+    loses nothing that was acknowledged."""
     code = """
 import asyncio, sys, warnings
 from pyreplog import aio

@@ -1,4 +1,5 @@
-"""The blocking face of the producer: the bound on what is on its way, the time of a flush, and what the next machine takes over."""
+"""The blocking face of the producer: the bound on what is on its way, the time of a flush, and what the next
+machine takes over."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def test_what_failed_is_remembered_by_the_next_machine(cluster: pyreplog.Cluster
 def test_many_of_which_one_is_refused_are_not_sent(
     cluster: pyreplog.Cluster, create: Callable[..., str], refused: Any, keyed: bool
 ) -> None:
-    """However many batches and partitions came before it; and what was on its way already is sent, and what comes behind."""
+    """However many batches and partitions came before it; and what was on its way already is sent, and what comes
+    behind."""
     topic = create(partitions=3)
     values = [*(b"%07d" % number * 100 for number in range(4000)), refused, b"behind"]
     with cluster.producer() as producer:

@@ -41,7 +41,11 @@ def log(tmp_path: Path) -> Iterator[pyreplog.Log]:
         ({"start": "1"}, pyreplog.ConfigError, "start is '1'; it must be a whole number"),
         ({"end": 1.5}, pyreplog.ConfigError, r"end is 1\.5; it must be a whole number"),
         ({"start": True}, pyreplog.ConfigError, "start is True; it must be a whole number"),
-        ({"start_timestamp": 5, "end_timestamp": 4}, pyreplog.ConfigError, "start_timestamp 5 lies behind end_timestamp 4"),
+        (
+            {"start_timestamp": 5, "end_timestamp": 4},
+            pyreplog.ConfigError,
+            "start_timestamp 5 lies behind end_timestamp 4",
+        ),
         ({"start_timestamp": "x"}, pyreplog.ConfigError, "start_timestamp is 'x'"),
     ],
     ids=str,
@@ -89,12 +93,15 @@ def test_ranges_that_are_some(log: pyreplog.Log, range_: dict[str, Any], offsets
 
 
 def test_a_start_counts_in_each_partition(tmp_path: Path) -> None:
-    """One that has not so many records has no rows; beyond all of them there are none. What was deleted from one is an error still."""
+    """One that has not so many records has no rows; beyond all of them there are none. What was deleted from one is
+    an error still."""
     with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
         cluster.admin.create_topic("events", partitions=3, config={"durability": "os"})
         with cluster.producer() as producer:
             for partition, count in ((0, 2), (1, 5)):
-                producer.send_many("events", [b"v"] * count, partition=partition, timestamps=list(range(count))).wait(20)
+                producer.send_many("events", [b"v"] * count, partition=partition, timestamps=list(range(count))).wait(
+                    20
+                )
 
         def found(**range_: Any) -> list[tuple[int, int]]:
             table = polars.DataFrame(cluster.scan("events", columns=["partition", "offset"], **range_))

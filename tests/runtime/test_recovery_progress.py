@@ -1,4 +1,5 @@
-"""Whoever waits for the recovery of a large log can see how far it is: by a callable, and in the log of the application."""
+"""Whoever waits for the recovery of a large log can see how far it is: by a callable, and in the log of the
+application."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def test_a_recovery_says_how_far_it_is(left: tuple[Disk, str]) -> None:
 @pytest.mark.parametrize("kind", [RuntimeError, StorageError, KeyboardInterrupt])
 @pytest.mark.parametrize("when", [0, 1, 5])
 def test_what_it_raises_ends_the_opening(left: tuple[Disk, str], kind: type[BaseException], when: int) -> None:
-    """The error comes out as it is, also one that could be the log's own; the folder is free again, and the log whole."""
+    """The error comes out as it is, also one that could be the log's own; the folder is free again, and the log
+    whole."""
     disk, path = left
     error = StorageError(5, "not the disk's", "screen") if kind is StorageError else kind("enough")
     calls = 0
@@ -195,7 +197,8 @@ class Watching:
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one thread scans")
 def test_ctrl_c_ends_the_scan_of_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What strikes the thread that opens a log, wherever it is, ends it: nobody scans the rest before that is raised."""
+    """What strikes the thread that opens a log, wherever it is, ends it: nobody scans the rest before that is
+    raised."""
     disk, path = SystemDisk(), str(tmp_path / "events")
     write(disk, path)
     scan, watching, another = scan_segment, Watching(), threading.Event()

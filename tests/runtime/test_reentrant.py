@@ -1,4 +1,5 @@
-"""A cluster used within a use of it by the same thread, as by a signal handler: that works, or is refused at once, and nothing hangs."""
+"""A cluster used within a use of it by the same thread, as by a signal handler: that works, or is refused at once,
+and nothing hangs."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class Handler:
-    """Calls ``use`` where the interpreter would run a signal handler: at the ``moment``-th point where a Python function begins or a C
-    function has returned."""
+    """Calls ``use`` where the interpreter would run a signal handler: at the ``moment``-th point where a Python
+    function begins or a C function has returned."""
 
     def __init__(self, moment: int, use: Callable[[], object]) -> None:
         self.left = moment
@@ -67,7 +68,9 @@ def moments(share: int = 10) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("outer", ["send", "send_many", "result", "flush", "poll", "leader", "create", "end_offset"])
-def test_a_call_within_another_works_or_is_refused(cluster: pyreplog.Cluster, create: Callable[..., str], outer: str) -> None:
+def test_a_call_within_another_works_or_is_refused(
+    cluster: pyreplog.Cluster, create: Callable[..., str], outer: str
+) -> None:
     """At whatever point of it. The outer call goes on as if nothing had been, and every record is there once."""
     create(durability="os")
     sent: Counter[bytes] = Counter()
@@ -148,7 +151,8 @@ def test_a_call_within_another_works_or_is_refused(cluster: pyreplog.Cluster, cr
 
 @pytest.mark.parametrize("outer", ["send", "poll", "describe", "close"])
 def test_closing_a_cluster_within_a_call_of_it(tmp_path: Path, outer: str) -> None:
-    """A handler of SIGTERM that closes it: that succeeds, and the outer call hears of it; or is refused, and says what would do."""
+    """A handler of SIGTERM that closes it: that succeeds, and the outer call hears of it; or is refused, and says
+    what would do."""
     refused = closed = 0
     for moment in moments():
         sent: list[bytes] = []
@@ -194,7 +198,8 @@ def test_closing_a_cluster_within_a_call_of_it(tmp_path: Path, outer: str) -> No
 
 
 def test_who_uses_a_machine_does_not_wait_for_its_turn() -> None:
-    """It would have to drive that machine by itself: refused, and the machine has its turn as soon as it is free."""
+    """It would have to drive that machine by itself: refused, and the machine has its turn as soon as it is
+    free."""
     driver, machine = Driver(SystemClock(), "test"), Polled()
     seat = driver.add(machine, driver.network.endpoint(), lambda error: None)
     with seat.lock:
@@ -247,7 +252,9 @@ def test_who_is_alone_neither_waits_nor_is_alone_again() -> None:
     assert driver.alone(lambda: True)
 
 
-def test_a_poll_that_is_refused_leaves_nothing_to_wait_for(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+def test_a_poll_that_is_refused_leaves_nothing_to_wait_for(
+    cluster: pyreplog.Cluster, create: Callable[..., str]
+) -> None:
     """Whoever polls again and again in a handler would add one each time, until a record comes."""
     create()
     with cluster.consumer("events") as consumer:

@@ -20,13 +20,17 @@ PATIENCE_S = 30.0
 
 
 def in_sync(node: ClusterNode) -> int:
-    """How many replicas of the only partition are in sync, as far as ``node`` has heard: with too few a scan waits for nothing."""
+    """How many replicas of the only partition are in sync, as far as ``node`` has heard: with too few a scan waits
+    for nothing."""
     assert node._node is not None
-    return min(len(partition.isr) for topic in node._node.image.topics.values() for partition in topic.partitions.values())
+    return min(
+        len(partition.isr) for topic in node._node.image.topics.values() for partition in topic.partitions.values()
+    )
 
 
 def test_a_scan_waits_for_what_a_new_leader_began_with(tmp_path: Path) -> None:
-    """A record that was appended but not committed is shown as soon as its leader is back, because it then becomes committed."""
+    """A record that was appended but not committed is shown as soon as its leader is back, because it then becomes
+    committed."""
     with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
         cluster.admin.create_topic("orders", partitions=1, replication_factor=3)
         leader = cluster.leader("orders", 0)
@@ -75,7 +79,8 @@ def test_a_scan_reads_on_with_too_few_nodes(tmp_path: Path) -> None:
 
 
 def test_threads_share_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pass has all that was there when it began, also while segments are begun; in the files' reader is one thread at a time."""
+    """Each pass has all that was there when it began, also while segments are begun; in the files' reader is one
+    thread at a time."""
     inside = threading.Lock()
 
     def alone(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +93,11 @@ def test_threads_share_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         return call
 
-    with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster, cluster.producer() as producer, ThreadPoolExecutor(4) as pool:
+    with (
+        pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster,
+        cluster.producer() as producer,
+        ThreadPoolExecutor(4) as pool,
+    ):
         cluster.admin.create_topic("orders", config={"segment.bytes": 20_000})
         scan = cluster.scan("orders", ["offset"])
         for name in ("refresh", "read"):

@@ -26,8 +26,11 @@ def content(reader: LogReader) -> dict[int, bytes | None]:
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
-def test_what_was_read_once_is_read_again(cluster: pyreplog.Cluster, create: Callable[..., str], durability: str) -> None:
-    """Whatever was acknowledged before a look is seen by it; what was seen once is seen again, the same; nothing uncommitted is seen."""
+def test_what_was_read_once_is_read_again(
+    cluster: pyreplog.Cluster, create: Callable[..., str], durability: str
+) -> None:
+    """Whatever was acknowledged before a look is seen by it; what was seen once is seen again, the same; nothing
+    uncommitted is seen."""
     create("events", 1, durability=durability, segment_bytes="16384")
     acknowledged: dict[int, bytes] = {}
     sent: set[bytes] = set()

@@ -35,11 +35,15 @@ def rows(scan: pyreplog.Scan, *names: str) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def workers(tmp_path: Path) -> list[Path]:
     """Three logs of one topic's name, with three records each."""
-    return [fill(tmp_path / "multi" / f"worker-{number}", *(b"%d-%d" % (number, each) for each in range(3))) for number in range(3)]
+    return [
+        fill(tmp_path / "multi" / f"worker-{number}", *(b"%d-%d" % (number, each) for each in range(3)))
+        for number in range(3)
+    ]
 
 
 def test_each_record_comes_once_under_the_name_of_its_log(workers: list[Path]) -> None:
-    """All nine records come, log after log in the order of the paths, and the column log names each log's folder."""
+    """All nine records come, log after log in the order of the paths, and the column log names each log's
+    folder."""
     scan = pyreplog.scan([workers[2], workers[0], workers[1]])
     assert scan.columns == ("log", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
     expected = [(f"worker-{number}", each, b"%d-%d" % (number, each)) for number in (2, 0, 1) for each in range(3)]
@@ -55,10 +59,14 @@ def test_names_are_relative_to_the_deepest_common_folder(tmp_path: Path) -> None
 
 
 def test_ranges_and_columns_are_those_of_a_scan(workers: list[Path]) -> None:
-    """Offsets count in each log, a log that ends before the start has no rows, and times and columns select as in a scan of one."""
+    """Offsets count in each log, a log that ends before the start has no rows, and times and columns select as in a
+    scan of one."""
     fill(workers[0], b"0-3", b"0-4")
     assert rows(pyreplog.scan(workers, start=3), "log", "value") == [("worker-0", b"0-3"), ("worker-0", b"0-4")]
-    assert rows(pyreplog.scan(workers[1:], ["value"], start_timestamp=2000, end_timestamp=3000), "value") == [(b"1-1",), (b"2-1",)]
+    assert rows(pyreplog.scan(workers[1:], ["value"], start_timestamp=2000, end_timestamp=3000), "value") == [
+        (b"1-1",),
+        (b"2-1",),
+    ]
     assert pyreplog.scan(workers, ["offset", "log"]).columns == ("offset", "log")
     with pytest.raises(ConfigError, match="unknown column 'lg'; did you mean 'log'"):
         pyreplog.scan(workers, ["lg"])
@@ -78,13 +86,22 @@ def test_a_long_log_keeps_its_name_in_every_batch(tmp_path: Path) -> None:
     """A log of more rows than one Arrow batch holds has its name in each row, and no batch has rows of two logs."""
     long = fill(tmp_path / "long", *([b"x"] * 70_000))
     short = [fill(tmp_path / name, b"y") for name in ("short", "ünï")]
-    batches = [pa.record_batch(batch) for batch in pyreplog.scan([short[0], long, short[1]], ["log", "offset"]).batches()]
-    assert [set(batch.column("log").to_pylist()) for batch in batches] == [{"short"}, {"long"}, {"long"}, {"long"}, {"ünï"}]
+    batches = [
+        pa.record_batch(batch) for batch in pyreplog.scan([short[0], long, short[1]], ["log", "offset"]).batches()
+    ]
+    assert [set(batch.column("log").to_pylist()) for batch in batches] == [
+        {"short"},
+        {"long"},
+        {"long"},
+        {"long"},
+        {"ünï"},
+    ]
     assert sum(batch.num_rows for batch in batches) == 70_002
 
 
 def test_every_topic_of_its_own(tmp_path: Path) -> None:
-    """Without topic each log gives its only topic, whatever the name; a log with several is refused by name, and topic chooses."""
+    """Without topic each log gives its only topic, whatever the name; a log with several is refused by name, and
+    topic chooses."""
     paths = [fill(tmp_path / name, name.encode(), topic=None) for name in ("ann", "bob")]
     assert rows(pyreplog.scan(paths), "log", "value") == [("ann", b"ann"), ("bob", b"bob")]
     fill(tmp_path / "eve", b"1", topic="orders")
@@ -97,7 +114,8 @@ def test_every_topic_of_its_own(tmp_path: Path) -> None:
 
 
 def test_all_partitions_of_a_log_are_read(tmp_path: Path) -> None:
-    """A cluster among the paths is read whole: every partition of its topic, from one replica each; partition chooses one."""
+    """A cluster among the paths is read whole: every partition of its topic, from one replica each; partition
+    chooses one."""
     with pyreplog.Cluster(tmp_path / "cluster", nodes=3) as cluster:
         cluster.admin.create_topic("events", partitions=2, replication_factor=3)
         with cluster.producer() as producer:
@@ -105,7 +123,13 @@ def test_all_partitions_of_a_log_are_read(tmp_path: Path) -> None:
                 producer.send("events", b"%d" % number, partition=number % 2).result()
     paths = [tmp_path / "cluster", fill(tmp_path / "alone", b"own")]
     found = rows(pyreplog.scan(paths), "log", "partition", "value")
-    assert found == [("cluster", 0, b"0"), ("cluster", 0, b"2"), ("cluster", 1, b"1"), ("cluster", 1, b"3"), ("alone", 0, b"own")]
+    assert found == [
+        ("cluster", 0, b"0"),
+        ("cluster", 0, b"2"),
+        ("cluster", 1, b"1"),
+        ("cluster", 1, b"3"),
+        ("alone", 0, b"own"),
+    ]
     assert rows(pyreplog.scan(paths[:1], partition=1), "value") == [(b"1",), (b"3",)]
     with pytest.raises(ConfigError, match="hold the same partition, events-0"):
         pyreplog.scan([tmp_path / "cluster" / "node-1", tmp_path / "cluster" / "node-2"])
@@ -114,7 +138,8 @@ def test_all_partitions_of_a_log_are_read(tmp_path: Path) -> None:
 
 
 def test_no_record_is_read_twice(workers: list[Path], tmp_path: Path) -> None:
-    """A path named twice, a copy, a link, and a partition's folder beside its log are refused, and both are named."""
+    """A path named twice, a copy, a link, and a partition's folder beside its log are refused, and both are
+    named."""
     with pytest.raises(ConfigError, match="worker-0 is named twice"):
         pyreplog.scan([workers[0], f"{workers[0]}/"])
     copy = tmp_path / "multi" / "copy"
@@ -126,7 +151,8 @@ def test_no_record_is_read_twice(workers: list[Path], tmp_path: Path) -> None:
 
 
 def test_folders_without_ids_are_told_apart_by_their_place(workers: list[Path], tmp_path: Path) -> None:
-    """Old folders without any id agree with nothing, so two of them are read; the same one by a link is still refused."""
+    """Old folders without any id agree with nothing, so two of them are read; the same one by a link is still
+    refused."""
     bare = []
     for worker in workers[:2]:
         target = tmp_path / "bare" / worker.name / "events-0"
@@ -141,7 +167,8 @@ def test_folders_without_ids_are_told_apart_by_their_place(workers: list[Path], 
 
 
 def test_an_id_made_of_the_name_is_no_proof(workers: list[Path], tmp_path: Path) -> None:
-    """Topics of before topics had ids all get the same id for one name: without cluster ids it does not make two logs one."""
+    """Topics of before topics had ids all get the same id for one name: without cluster ids it does not make two
+    logs one."""
     bare = []
     for worker in workers[:2]:
         target = tmp_path / "old" / worker.name / "events-0"
@@ -175,7 +202,8 @@ def test_damage_in_one_log_is_never_part_of_the_rows(workers: list[Path]) -> Non
 
 
 def test_damaged_batches_of_one_log_are_left_out_on_demand(workers: list[Path]) -> None:
-    """skip_damaged gives the sound rows of all logs, and the function gets the range that is left out, with the log's file."""
+    """skip_damaged gives the sound rows of all logs, and the function gets the range that is left out, with the
+    log's file."""
     segment = workers[1] / "events-0" / f"{0:020}.log"
     data = bytearray(segment.read_bytes())
     data[80] ^= 0xFF

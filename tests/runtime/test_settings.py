@@ -30,7 +30,8 @@ def test_help_shows_every_setting(kind: type[LogConfig] | type[NodeConfig]) -> N
 def test_each_setting_has_its_text() -> None:
     """That of the source, as on the reference page."""
     assert inspect.signature(LogConfig).parameters["segment_bytes"].annotation is int
-    assert "A segment is closed before it would grow beyond this." in pydoc.render_doc(LogConfig, renderer=getattr(pydoc, "plaintext"))  # noqa: B009  (typeshed leaves it out)
+    shown = pydoc.render_doc(LogConfig, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    assert "A segment is closed before it would grow beyond this." in shown
     assert LogConfig.__slots__["preallocate"].startswith("Reserve the whole of ``segment.bytes``")  # type: ignore[attr-defined]
     assert NodeConfig.__slots__["session_timeout_ms"].startswith("The controller fences")  # type: ignore[attr-defined]
     assert NodeConfig.__slots__["heartbeat_interval_ms"].startswith("How often a node tells")  # type: ignore[attr-defined]
@@ -45,14 +46,26 @@ def test_a_node_has_time_between_two_turns() -> None:
             continue
         with pytest.raises(ConfigError, match=f"{field.name} is 0; it must be a whole number from 1"):
             NodeConfig(**{field.name: 0})
-        NodeConfig(**{"session_timeout_ms": 2, "heartbeat_interval_ms": 1, field.name: 2 if field.name == "session_timeout_ms" else 1})
+        NodeConfig(
+            **{
+                "session_timeout_ms": 2,
+                "heartbeat_interval_ms": 1,
+                field.name: 2 if field.name == "session_timeout_ms" else 1,
+            }
+        )
 
 
 def test_a_node_that_is_up_is_heard_of_twice_before_it_is_fenced() -> None:
-    """Settings by which it would be fenced between two heartbeats, and its leaderships be given away again and again, are refused, also
-    where one of the two is a default."""
-    for wrong in ({"session_timeout_ms": 500}, {"heartbeat_interval_ms": 1501}, {"session_timeout_ms": 99, "heartbeat_interval_ms": 50}):
-        with pytest.raises(ConfigError, match=r"heartbeat_interval_ms is \d+; .* half of session_timeout_ms, which is \d+"):
+    """Settings by which it would be fenced between two heartbeats, and its leaderships be given away again and
+    again, are refused, also where one of the two is a default."""
+    for wrong in (
+        {"session_timeout_ms": 500},
+        {"heartbeat_interval_ms": 1501},
+        {"session_timeout_ms": 99, "heartbeat_interval_ms": 50},
+    ):
+        with pytest.raises(
+            ConfigError, match=r"heartbeat_interval_ms is \d+; .* half of session_timeout_ms, which is \d+"
+        ):
             NodeConfig(**wrong)
     NodeConfig(session_timeout_ms=1000)
     NodeConfig(heartbeat_interval_ms=1500)
@@ -90,7 +103,11 @@ def test_all_of_a_config_by_kafkas_keys() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("compression.type", "lz5", "it must be one of producer, uncompressed, gzip, snappy, lz4, zstd; did you mean 'lz4'?"),
+        (
+            "compression.type",
+            "lz5",
+            "it must be one of producer, uncompressed, gzip, snappy, lz4, zstd; did you mean 'lz4'?",
+        ),
         ("compression.type", "ztsd", "did you mean 'zstd'?"),
         ("compression.type", "brotli", "lz4, zstd$"),
         ("message.timestamp.type", "LogAppendtime", "did you mean 'LogAppendTime'?"),
@@ -106,5 +123,7 @@ def test_a_misspelt_value_is_told_the_right_one(key: str, value: str, words: str
 def test_kafkas_cleanup_policy_is_taken_where_it_is_kept() -> None:
     """``delete`` is what retention does; whoever asks for compaction is told that there is none."""
     assert LogConfig.from_mapping({"cleanup.policy": "delete"}) == LogConfig()
-    with pytest.raises(ConfigError, match=r"cleanup\.policy is 'compact'; it must be delete: pyreplog never compacts a log"):
+    with pytest.raises(
+        ConfigError, match=r"cleanup\.policy is 'compact'; it must be delete: pyreplog never compacts a log"
+    ):
         LogConfig.from_mapping({"cleanup.policy": "compact"})

@@ -1,5 +1,5 @@
-"""Bounds of timestamps in a log that is opened alone: what is outside is refused by the call that brings it, with all of that call and
-nothing else."""
+"""Bounds of timestamps in a log that is opened alone: what is outside is refused by the call that brings it, with
+all of that call and nothing else."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class Clock:
 
 def opened(settings: Mapping[str, object] | None = None, clock: Clock | None = None) -> pyreplog.Log:
     """A new log with bounds."""
-    return pyreplog.open_log("/log", disk=SimDisk(), clock=clock or Clock(), durability="os", config={**BOUNDS, **(settings or {})})
+    return pyreplog.open_log(
+        "/log", disk=SimDisk(), clock=clock or Clock(), durability="os", config={**BOUNDS, **(settings or {})}
+    )
 
 
 def append(log: pyreplog.Log, way: str, values: list[bytes], timestamps: list[int]) -> object:
@@ -91,7 +93,9 @@ def test_of_many_none_is_written(bad: int, name: str, codec: str, way: str) -> N
             gathered = log.append_nowait(b"other")
             times = [NOW, NOW + 500, NOW - 1000, -1] * 25
             times[index] = bad
-            with pytest.raises(pyreplog.InvalidTimestampError, match=rf"record {index} .*{bad}.*message\.timestamp\.{name}\.max\.ms"):
+            with pytest.raises(
+                pyreplog.InvalidTimestampError, match=rf"record {index} .*{bad}.*message\.timestamp\.{name}\.max\.ms"
+            ):
                 append(log, way, values, times)
             assert gathered.result().offset == 0
             assert log.end_offset == 1
@@ -101,7 +105,8 @@ def test_of_many_none_is_written(bad: int, name: str, codec: str, way: str) -> N
 
 
 def test_what_was_in_bounds_when_it_came_stays_so() -> None:
-    """A record waits to be written for a moment: the clock goes on, or is put back, meanwhile, and nobody is refused for it."""
+    """A record waits to be written for a moment: the clock goes on, or is put back, meanwhile, and nobody is
+    refused for it."""
     clock = Clock()
     with opened(dict.fromkeys(BOUNDS, 0), clock) as log:
         acks = [log.append_nowait(b"a"), log.append_nowait(b"b", timestamp=NOW)]
@@ -131,7 +136,8 @@ def test_in_a_coroutine(bad: int, name: str) -> None:
 
 
 def test_what_is_no_time_is_told_as_ever() -> None:
-    """A wrong type, a number below -1, one beyond 64 bits and one beyond the year 9999 are no matter of the log's bounds."""
+    """A wrong type, a number below -1, one beyond 64 bits and one beyond the year 9999 are no matter of the log's
+    bounds."""
     wrong: list[tuple[Any, type[Exception], str]] = [
         (True, TypeError, "not bool"),
         (1.5, TypeError, "int\\(1000"),
@@ -163,7 +169,8 @@ FAR = [
 
 @pytest.mark.parametrize(("far", "text"), FAR)
 def test_a_time_beyond_the_year_9999_is_refused_with_its_unit_guessed(far: int, text: str) -> None:
-    """Every way to append and to send refuses it, nothing of the call is appended, and the last ms of 9999 is taken."""
+    """Every way to append and to send refuses it, nothing of the call is appended, and the last ms of 9999 is
+    taken."""
     with opened(dict.fromkeys(BOUNDS, 2**63 - 1)) as log:
         calls: list[Callable[[int], Any]] = [
             lambda when: log.append(b"x", timestamp=when),
@@ -185,12 +192,15 @@ def test_a_time_beyond_the_year_9999_is_refused_with_its_unit_guessed(far: int, 
 
 
 def test_a_row_beyond_the_year_9999_is_named(tmp_path: Path) -> None:
-    """Of a table in any unit that can hold such a time, and of a cluster's producer, which sends nothing of the call."""
+    """Of a table in any unit that can hold such a time, and of a cluster's producer, which sends nothing of the
+    call."""
     times = {"s": TIMESTAMP_MAX // 1000 + 1, "ms": TIMESTAMP_MAX + 1, "us": (TIMESTAMP_MAX + 1) * 1000}
     with opened(dict.fromkeys(BOUNDS, 2**63 - 1)) as log:
         for unit, far in times.items():
             table = pa.table({"value": [b"a", b"b"], "timestamp": pa.array([0, far], pa.timestamp(unit, "UTC"))})
-            with pytest.raises(pyreplog.InvalidTimestampError, match=f"row 1: timestamp {TIMESTAMP_MAX + 1} is beyond 9999-12-31"):
+            with pytest.raises(
+                pyreplog.InvalidTimestampError, match=f"row 1: timestamp {TIMESTAMP_MAX + 1} is beyond 9999-12-31"
+            ):
                 log.append_arrow(table)
         assert log.end_offset == 0
     with pyreplog.Cluster(tmp_path, nodes=1) as cluster:
@@ -221,14 +231,17 @@ def test_the_logs_own_time_has_no_bounds() -> None:
 
 
 def test_a_time_before_1970_is_a_time() -> None:
-    """Nothing here writes one; in another's log ``read`` and ``scan`` find the same records by it, and a record without one by none."""
+    """Nothing here writes one; in another's log ``read`` and ``scan`` find the same records by it, and a record
+    without one by none."""
     disk = SimDisk()
     root = LogRoot.open(disk, "/log", clock=Clock(), random=Random(1))
     log = root.create_log("log", 0, root.new_topic_id(), LogConfig())
     early = bytearray(batch(1, leader_epoch=0))
     early[27:43] = struct.pack(">qq", -1000, -1000)
     early[17:21] = struct.pack(">I", crc32c(early[21:]))
-    log.append_as_follower([early, *(batch(1, base_offset=at, timestamp=when, leader_epoch=0) for at, when in ((1, -1), (2, 5)))])
+    log.append_as_follower(
+        [early, *(batch(1, base_offset=at, timestamp=when, leader_epoch=0) for at, when in ((1, -1), (2, 5)))]
+    )
     log.advance_high_watermark(3)
     root.close()
     with pyreplog.open_log("/log", "r", disk=disk) as reader:

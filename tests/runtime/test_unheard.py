@@ -37,8 +37,11 @@ def without_followers(cluster: pyreplog.Cluster, topic: str) -> None:
             node.kill()
 
 
-def test_a_producer_that_nobody_asks(cluster: pyreplog.Cluster, create: Callable[..., str], said: Callable[[], list[str]]) -> None:
-    """How many records were not acknowledged, and why the first was not. Who was told by an Ack is not told again."""
+def test_a_producer_that_nobody_asks(
+    cluster: pyreplog.Cluster, create: Callable[..., str], said: Callable[[], list[str]]
+) -> None:
+    """How many records were not acknowledged, and why the first was not. Who was told by an Ack is not told
+    again."""
     topic = create(min_insync_replicas="2")
     with cluster.producer() as producer:
         producer.send(topic, b"fine")
@@ -49,7 +52,8 @@ def test_a_producer_that_nobody_asks(cluster: pyreplog.Cluster, create: Callable
     told = said()
     assert len(told) == 1
     assert (
-        f"a producer of the cluster {cluster.path!r}: 3 records were not acknowledged, and nobody asked why: NotEnoughReplicas" in told[0]
+        f"a producer of the cluster {cluster.path!r}: 3 records were not acknowledged, and nobody asked why:"
+        " NotEnoughReplicas" in told[0]
     )
     with cluster.producer(delivery_timeout_ms=100) as producer:
         with pytest.raises(pyreplog.NotEnoughReplicasError):
@@ -112,7 +116,9 @@ def test_a_log_that_nobody_asks(said: Callable[[], list[str]]) -> None:
         log.append(b"kept")
     told = said()
     assert len(told) == 1
-    assert told[0].startswith("the log '/data/events': 2 records were not acknowledged, and nobody asked why: StorageError: [Errno 28]")
+    assert told[0].startswith(
+        "the log '/data/events': 2 records were not acknowledged, and nobody asked why: StorageError: [Errno 28]"
+    )
     with opened(disk) as log:
         disk.fail("write", "*.log", error=errno.ENOSPC)
         acks = log.append_many([b"lost"], wait=False)

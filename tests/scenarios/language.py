@@ -1,23 +1,30 @@
 """The language of scenario scripts: one command a line, and what it says in indented lines below it.
 
     # a comment                          about the script; the first line names it
-    cluster ABC min=2                    brokers A, B, C, a topic with one partition on all of them, led by A; Kafka's settings by their
-                                         keys (min: min.insync.replicas, lag: replica.lag.time.max.ms); durability=os unless given
-    send m1 m2 3..9 a+b                  each as a batch of its own to the leader, acks=all; ``to B``, ``acks=1``, ``timeout=500``,
+    cluster ABC min=2                    brokers A, B, C, a topic with one partition on all of them, led by A;
+                                         Kafka's settings by their
+                                         keys (min: min.insync.replicas, lag: replica.lag.time.max.ms);
+                                         durability=os unless given
+    send m1 m2 3..9 a+b                  each as a batch of its own to the leader, acks=all; ``to B``,
+                                         ``acks=1``, ``timeout=500``,
                                          ``numbers=7:0:3`` (producer id, epoch, sequence)
-    show                                 the controller's picture, and each copy: e1[m1] is a record of epoch 1, | the high watermark
+    show                                 the controller's picture, and each copy: e1[m1] is a record of epoch 1,
+                                         | the high watermark
     look A                               what a leader knows of the others
-    read 0                               a consumer's fetch from an offset; ``from B``, ``anywhere``, ``epoch=1``, ``last=0``
+    read 0                               a consumer's fetch from an offset; ``from B``, ``anywhere``,
+                                         ``epoch=1``, ``last=0``
     latest / end of epoch 1 / delete 4   ListOffsets, OffsetsForLeaderEpoch, DeleteRecords; ``from B``
     hold fetch C->B / release fetch C->B / lose fetch C->B
-                                         messages by kind (fetch data metadata alter altered beat beaten produce any), from whom, to whom
-                                         (left out: anybody): kept from now on; let go; thrown away. ``release one ...``: only the first
+                                         messages by kind (fetch data metadata alter altered beat beaten produce
+                                         any), from whom, to whom (left out: anybody): kept from now on; let go;
+                                         thrown away. ``release one ...``: only the first
     hold syncs A / release syncs A       syncs of a disk
     cut A B / heal A B                   the way between two
     take 3 B                             B fetches so many records at a time
     move B / out C                       the controller: B leads, in a new epoch; C leaves the set
     elect preferred / elect unclean      a person asks for it
-    kill A / kill A silently             its process dies; the controller hears of it, or does not; ``power A``: the machine, with all
+    kill A / kill A silently             its process dies; the controller hears of it, or does not; ``power A``:
+                                         the machine, with all
                                          that was not synced
     start A / stop A / flush A           it comes back; ends in order; its log reaches its disk
     remove FILE A / wipe A               from its folder, while it is down; it gets an empty disk
@@ -97,7 +104,10 @@ class Play:
         return []
 
     def _show(self, words: list[str]) -> list[str]:
-        return [self.stage.about_controller(), *(self.stage.about_broker(broker) for broker in self.stage.brokers.values())]
+        return [
+            self.stage.about_controller(),
+            *(self.stage.about_broker(broker) for broker in self.stage.brokers.values()),
+        ]
 
     def _look(self, words: list[str]) -> list[str]:
         return [self.stage.look(words[0])]
@@ -108,7 +118,11 @@ class Play:
     def _read(self, words: list[str]) -> list[str]:
         options = dict(word.split("=") for word in words if "=" in word)
         epoch, last = int(options.get("epoch", -1)), int(options.get("last", -1))
-        return [self.stage.read(int(words[0]), self._from(words), anywhere="anywhere" in words, epoch=epoch, last_epoch=last)]
+        return [
+            self.stage.read(
+                int(words[0]), self._from(words), anywhere="anywhere" in words, epoch=epoch, last_epoch=last
+            )
+        ]
 
     def _latest(self, words: list[str]) -> list[str]:
         return [self.stage.latest(self._from(words))]

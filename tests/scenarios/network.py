@@ -1,4 +1,5 @@
-"""Messages in a script's hand: delivered at once unless the script holds them, then when it lets them go, or never."""
+"""Messages in a script's hand: delivered at once unless the script holds them, then when it lets them go, or
+never."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Held(NamedTuple):
 
 
 class HandNetwork:
-    """All endpoints; ``rules`` say what is held, ``cuts`` which ways are cut (what is sent there is lost, and nobody is told)."""
+    """All endpoints; ``rules`` say what is held, ``cuts`` which ways are cut (what is sent there is lost, and
+    nobody is told)."""
 
     def __init__(self) -> None:
         self.endpoints: dict[Address, HandTransport] = {}
@@ -94,7 +96,8 @@ class HandNetwork:
         self.rules.append(rule)
 
     def release(self, rule: Rule, *, lost: bool, one: bool) -> int:
-        """Let what ``rule`` is about arrive (or be ``lost``): the first ``one``, or all, and hold it no more; how many there were."""
+        """Let what ``rule`` is about arrive (or be ``lost``): the first ``one``, or all, and hold it no more; how
+        many there were."""
         fitting = [held for held in self.held if rule.fits(held)]
         if one:
             fitting = fitting[:1]

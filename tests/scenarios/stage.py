@@ -1,6 +1,8 @@
-"""The cluster that a scenario script plays on: real nodes, controller and logs; clock, network and disks in the script's hand.
+"""The cluster that a scenario script plays on: real nodes, controller and logs; clock, network and disks in the
+script's hand.
 
-After every command a moment passes (20 ms), in which everything that is not held arrives and whatever is due happens.
+After every command a moment passes (20 ms), in which everything that is not held arrives and whatever is due
+happens.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from random import Random
 from typing import Any
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import CONTROLLER_ADDRESS, ControllerServer, LocalController, PartitionDecision, PartitionImage, PartitionKey
+from pyreplog.controller import (
+    CONTROLLER_ADDRESS,
+    ControllerServer,
+    LocalController,
+    PartitionDecision,
+    PartitionImage,
+    PartitionKey,
+)
 from pyreplog.log import Log, LogRoot
 from pyreplog.node import HostedPartition, Node
 from pyreplog.record import BatchBuilder, split
@@ -94,7 +103,9 @@ class Broker:
             self.disk, self.address, clock=stage.clock, random=random, node_id=self.node_id, cluster_id=stage.cluster_id
         )
         self.transport = HandTransport(stage.network)
-        self.node = Node(self.node_id, self.root, self.disk, self.transport, stage.clock, stage.config, CONTROLLER_ADDRESS, random)
+        self.node = Node(
+            self.node_id, self.root, self.disk, self.transport, stage.clock, stage.config, CONTROLLER_ADDRESS, random
+        )
         self.losses_told = self.rules_told = 0
 
     def end(self, *, power: bool, silent: bool) -> None:
@@ -223,7 +234,9 @@ class Stage:
 
     def start_controller(self) -> None:
         """From its file."""
-        authority = LocalController.open(self.controller_disk, "controller", self.config, Random(7), now_ns=self.clock.monotonic_ns())
+        authority = LocalController.open(
+            self.controller_disk, "controller", self.config, Random(7), now_ns=self.clock.monotonic_ns()
+        )
         self.cluster_id = authority.cluster_id
         self.endpoint = ControllerServer(authority, HandTransport(self.network), self.clock)
 
@@ -265,7 +278,8 @@ class Stage:
         self.publish()
 
     def assign(self, letter: str, *, there: bool) -> None:
-        """The controller puts a broker into the assignment, or takes it out (a new leader epoch, as for every replica that goes)."""
+        """The controller puts a broker into the assignment, or takes it out (a new leader epoch, as for every
+        replica that goes)."""
         one, member = self.partition, self.brokers[letter].node_id
         change = PartitionChangeRecord(0, self.key[0])
         if there:
@@ -284,7 +298,9 @@ class Stage:
         held = next(one for one in self.network.held if rule.fits(one))
         self.network.held.remove(held)
         topics = [
-            AlterPartitionTopicResult(topic.topic_id, [AlterPartitionResult(part.partition_index, code) for part in topic.partitions])
+            AlterPartitionTopicResult(
+                topic.topic_id, [AlterPartitionResult(part.partition_index, code) for part in topic.partitions]
+            )
             for topic in held.message.body.topics
         ]
         answer = Response(CONTROLLER_ADDRESS, held.message.correlation_id, AlterPartitionResponse(topics))
@@ -368,7 +384,9 @@ class Stage:
         if numbers is None:
             data = bytearray(builder.finish())
         else:
-            data = bytearray(builder.finish(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2]))
+            data = bytearray(
+                builder.finish(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2])
+            )
         body = ProduceRequest(acks, timeout_ms, [TopicProduceData(self.key[0], [PartitionProduceData(0, data)])])
         self.waiting[self.ask(self.brokers[to].address, body)] = (name, acks)
 
@@ -396,7 +414,9 @@ class Stage:
             if broker.node is None:
                 continue
             for _, loss in broker.node.losses[broker.losses_told :]:
-                what = f"offsets {loss.start} to {loss.end - 1}, lost by the unclean election of epoch {loss.leader_epoch}"
+                what = (
+                    f"offsets {loss.start} to {loss.end - 1}, lost by the unclean election of epoch {loss.leader_epoch}"
+                )
                 found.append(f"{broker.letter} gives up {what}")
             broker.losses_told = len(broker.node.losses)
             for rule in broker.node.broken_rules[broker.rules_told :]:
@@ -431,7 +451,11 @@ class Stage:
         """OffsetsForLeaderEpoch."""
         body = OffsetForLeaderEpochRequest([OffsetForLeaderTopic(TOPIC, [OffsetForLeaderPartition(0, epoch)])])
         part = self.call(self.brokers[to].address, body).topics[0].partitions[0]
-        return ErrorCode(part.error_code).name if part.error_code else f"epoch {part.leader_epoch} ends at {part.end_offset}"
+        return (
+            ErrorCode(part.error_code).name
+            if part.error_code
+            else f"epoch {part.leader_epoch} ends at {part.end_offset}"
+        )
 
     def delete(self, offset: int, to: str) -> str:
         """DeleteRecords."""
@@ -460,7 +484,10 @@ class Stage:
         if self.endpoint is None:
             return "controller: down"
         one = self.partition
-        parts = ["nobody leads" if one.leader == NO_LEADER else f"{self.letter(one.leader)} leads", f"epoch {one.leader_epoch}"]
+        parts = [
+            "nobody leads" if one.leader == NO_LEADER else f"{self.letter(one.leader)} leads",
+            f"epoch {one.leader_epoch}",
+        ]
         parts.append("in sync " + ("".join(self.letter(member) for member in one.isr) or "nobody"))
         if one.elr:
             parts.append("eligible " + "".join(self.letter(member) for member in one.elr))
@@ -482,7 +509,9 @@ class Stage:
         role = (
             "waits"
             if hosted is None
-            else {"leader": "leads", "follower": "follows", "none": "waits"}.get(hosted.replica.role, hosted.replica.role)
+            else {"leader": "leads", "follower": "follows", "none": "waits"}.get(
+                hosted.replica.role, hosted.replica.role
+            )
         )
         epoch = -1 if hosted is None else hosted.replica.leader_epoch
         parts = [f"{broker.letter} {role} {epoch}:", self.records(log)]
@@ -491,7 +520,9 @@ class Stage:
             tail.append(f"start {log.start_offset}")
         if log.durability == "sync":
             tail.append(f"flushed {log.flushed_offset}")
-        tail.append("epochs " + (" ".join(f"{entry.epoch}@{entry.start_offset}" for entry in log.epochs.entries) or "none"))
+        tail.append(
+            "epochs " + (" ".join(f"{entry.epoch}@{entry.start_offset}" for entry in log.epochs.entries) or "none")
+        )
         if log.incomplete:
             tail.append("incomplete")
         return f"{' '.join(parts)}   ({', '.join(tail)})"

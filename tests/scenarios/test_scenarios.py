@@ -1,4 +1,5 @@
-"""Every script says what it says. ``pytest tests/scenarios --rewrite`` brings the expected lines up to date; read what changed."""
+"""Every script says what it says. ``pytest tests/scenarios --rewrite`` brings the expected lines up to date; read
+what changed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Explicit-state exploration: every order in which a few things can happen, over the real replicas, roles and controller.
+"""Explicit-state exploration: every order in which a few things can happen, over the real replicas, roles and
+controller.
 
-A state is three replicas with their logs (the in-memory twin), what each has heard of the controller's decisions, the controller's own
-picture, and the messages on their way. Each thing that can happen next leads to another state; states that are the same are looked at
-once. Within its :class:`Bounds` an exploration that ends has seen all there is; one that is stopped has gone down from states drawn at
-random. After every step the invariants are checked (names as in ``docs/internals/simulation.md``).
+A state is three replicas with their logs (the in-memory twin), what each has heard of the controller's decisions,
+the controller's own picture, and the messages on their way. Each thing that can happen next leads to another state;
+states that are the same are looked at once. Within its :class:`Bounds` an exploration that ends has seen all there
+is; one that is stopped has gone down from states drawn at random. After every step the invariants are checked
+(names as in ``docs/internals/simulation.md``).
 
-Only the replica that is given an event is copied, so a step costs some fifty microseconds. Time stands still: what only time brings about
-(pushes of the high watermark, laggards) happens through the controller's fencing instead.
+Only the replica that is given an event is copied, so a step costs some fifty microseconds. Time stands still: what
+only time brings about (pushes of the high watermark, laggards) happens through the controller's fencing instead.
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ class ViolationError(AssertionError):
 
 
 class Bounds(NamedTuple):
-    """How much of what may happen. ``fences``: changes of who is alive as the controller sees it; ``crashes``: processes that die and come
-    back, by power loss where ``power``."""
+    """How much of what may happen. ``fences``: changes of who is alive as the controller sees it; ``crashes``:
+    processes that die and come back, by power loss where ``power``."""
 
     records: int = 3
     epochs: int = 3
@@ -123,7 +125,8 @@ class Picture(NamedTuple):
 
 
 class State(NamedTuple):
-    """See the module's text. ``ghost``: what was ever committed; ``leaders``: who led in which epoch; ``counts``: what is used up."""
+    """See the module's text. ``ghost``: what was ever committed; ``leaders``: who led in which epoch; ``counts``:
+    what is used up."""
 
     nodes: tuple[Node, ...]
     flight: tuple[Letter, ...]
@@ -151,7 +154,8 @@ class State(NamedTuple):
 Way = Any
 """How a state was reached: (the way to the one before, what happened then), None for the first."""
 FRONTIER_MAX = 40_000
-"""With fewer states to go on from, now and then one of them is drawn; else the latest is taken, which goes deep and keeps them few."""
+"""With fewer states to go on from, now and then one of them is drawn; else the latest is taken, which goes deep and
+keeps them few."""
 DRAWN = 0.03
 RECORD, EPOCH, FENCE, CRASH, DROP, DUPLICATE = range(6)
 
@@ -179,11 +183,11 @@ class Explorer:
         self.steps = 0
         self.complete = False
 
-    # ------------------------------------------------------------------------------------------------------------------- exploring
+    # ------------------------------------------------------------------------------------ exploring
 
     def run(self, limit: int, *, until: float = math.inf) -> Explorer:
-        """Go on until there is nothing new, or ``limit`` states were seen, or the monotonic clock says ``until`` (s). Raises
-        :class:`ViolationError`."""
+        """Go on until there is nothing new, or ``limit`` states were seen, or the monotonic clock says ``until``
+        (s). Raises :class:`ViolationError`."""
         first = self._begin()
         self.seen[first.digest()] = None
         frontier: list[tuple[State, Way]] = [(first, None)]
@@ -236,7 +240,8 @@ class Explorer:
             if node.syncing is not None:
                 yield f"sync {node_id}", self._sync(state, node_id)
             under_way = any(
-                (one.kind, one.source) == ("fetch", node_id) or (one.kind, one.target) == ("records", node_id) for one in state.flight
+                (one.kind, one.source) == ("fetch", node_id) or (one.kind, one.target) == ("records", node_id)
+                for one in state.flight
             )
             if node.fetch is not None and not under_way and not self._parked(state, node):
                 yield f"{node_id} fetches again", self._fetch_again(state, node_id)
@@ -249,7 +254,10 @@ class Explorer:
             if counts[DROP] < bounds.drops:
                 yield f"{about} is lost", state._replace(flight=rest, counts=_more(counts, DROP))
             if counts[DUPLICATE] < bounds.duplicates:
-                yield f"{about} arrives and stays", self._arrive(state._replace(counts=_more(counts, DUPLICATE)), letter)
+                yield (
+                    f"{about} arrives and stays",
+                    self._arrive(state._replace(counts=_more(counts, DUPLICATE)), letter),
+                )
         fenced = [one for one, broker in state.pictures[-1].brokers if broker.fenced]
         for node_id in NODES:
             if node_id in fenced:
@@ -268,7 +276,7 @@ class Explorer:
         parked = leader.followers[node.replica.broker_id].parked if node.replica.broker_id in leader.followers else None
         return parked is not None and parked.request is node.fetch.request
 
-    # ---------------------------------------------------------------------------------------------------------------- what happens
+    # --------------------------------------------------------------------------------- what happens
 
     def _append(self, state: State, node_id: int) -> State:
         number = state.counts[RECORD]
@@ -289,7 +297,9 @@ class Explorer:
         if before is not None and before.partition == part and node.replica.leader_epoch >= 0:
             event = BrokersApplied(statuses)
         else:
-            event = MetadataApplied(picture.offset, part.leader, part.leader_epoch, part.partition_epoch, part.replicas, part.isr, statuses)
+            event = MetadataApplied(
+                picture.offset, part.leader, part.leader_epoch, part.partition_epoch, part.replicas, part.isr, statuses
+            )
         return self._step(state, node_id, event, told)
 
     def _sync(self, state: State, node_id: int) -> State:
@@ -319,7 +329,9 @@ class Explorer:
         effect, epoch, number = letter.body
         if number <= state.decided[letter.source - 1]:
             return state
-        decided = tuple(number if one == letter.source else upto for one, upto in zip(NODES, state.decided, strict=True))
+        decided = tuple(
+            number if one == letter.source else upto for one, upto in zip(NODES, state.decided, strict=True)
+        )
         controller = self._load(state)
         response = controller.alter_partition(
             AlterPartitionRequest(letter.source, epoch, [AlterPartitionTopic(TOPIC_ID, [effect.proposal])])
@@ -333,7 +345,9 @@ class Explorer:
             number,
         )
         node = state.nodes[letter.source - 1]
-        return state._replace(flight=(*state.flight, Letter.of("decision", 0, letter.source, node.life, (answer, number), text)))
+        return state._replace(
+            flight=(*state.flight, Letter.of("decision", 0, letter.source, node.life, (answer, number), text))
+        )
 
     def _fence(self, state: State, node_id: int) -> State:
         controller = self._load(state)
@@ -357,7 +371,8 @@ class Explorer:
             log.lose_power()
         ends = [PartitionEnd(TOPIC_ID, 0, log.epochs.latest, log.end_offset)]
         response = controller.register(
-            BrokerRegistrationRequest(node_id, "c", f"i{node_id}-{old.life + 1}", log_dirs=["d"], partition_ends=ends), NOW
+            BrokerRegistrationRequest(node_id, "c", f"i{node_id}-{old.life + 1}", log_dirs=["d"], partition_ends=ends),
+            NOW,
         )
         node = Node(self.replica_class(log, node_id, self.config), response.broker_epoch, old.life + 1)  # type: ignore[arg-type]
         node.told = len(state.pictures)
@@ -365,7 +380,7 @@ class Explorer:
         state = state._replace(nodes=_with(state.nodes, node_id, node), counts=_more(state.counts, CRASH))
         return self._dump(state)
 
-    # --------------------------------------------------------------------------------------------------------------- the controller
+    # ------------------------------------------------------------------------------- the controller
 
     def _load(self, state: State) -> Controller:
         controller, picture = self.controller, state.pictures[-1]
@@ -400,12 +415,13 @@ class Explorer:
         if partition.leader_epoch != before.partition.leader_epoch:
             counts = (*counts[:EPOCH], partition.leader_epoch, *counts[EPOCH + 1 :])
         state = state._replace(
-            pictures=(*state.pictures, Picture(image.offset, partition, brokers, _digest((partition, brokers)))), counts=counts
+            pictures=(*state.pictures, Picture(image.offset, partition, brokers, _digest((partition, brokers)))),
+            counts=counts,
         )
         self._check_members(state)
         return state
 
-    # ------------------------------------------------------------------------------------------------------------------ one replica
+    # ---------------------------------------------------------------------------------- one replica
 
     def shallow_copy(self, node: Node, told: int) -> Node:
         new = Node(_copy_replica(node.replica), node.epoch, node.life)
@@ -424,7 +440,9 @@ class Explorer:
         for effect in node.replica.step(event, NOW):
             self._note(state, node, effect, letters)
         node.print = _fingerprint(node)
-        after = state._replace(nodes=_with(state.nodes, node_id, node), flight=(*state.flight, *letters) if letters else state.flight)
+        after = state._replace(
+            nodes=_with(state.nodes, node_id, node), flight=(*state.flight, *letters) if letters else state.flight
+        )
         return self._check(after, old, node)
 
     def _note(self, state: State, node: Node, effect: Effect, letters: list[Letter]) -> None:
@@ -438,12 +456,35 @@ class Explorer:
             parts: Any = data.records
             content = b"" if parts is None else b"".join(parts.parts())
             diverging = data.diverging_epoch
-            told = (data.error_code, data.high_watermark, content, None if diverging is None else (diverging.epoch, diverging.end_offset))
+            told = (
+                data.error_code,
+                data.high_watermark,
+                content,
+                None if diverging is None else (diverging.epoch, diverging.end_offset),
+            )
             body = FetchAnswered(
-                asked, PartitionData(0, data.error_code, data.high_watermark, data.high_watermark, 0, diverging, None, -1, content or None)
+                asked,
+                PartitionData(
+                    0,
+                    data.error_code,
+                    data.high_watermark,
+                    data.high_watermark,
+                    0,
+                    diverging,
+                    None,
+                    -1,
+                    content or None,
+                ),
             )
             letters.append(
-                Letter.of("records", node.replica.broker_id, follower, life, body, (*told, asked.current_leader_epoch, asked.fetch_offset))
+                Letter.of(
+                    "records",
+                    node.replica.broker_id,
+                    follower,
+                    life,
+                    body,
+                    (*told, asked.current_leader_epoch, asked.fetch_offset),
+                )
             )
         elif isinstance(effect, Fetch):
             node.fetch = effect
@@ -462,7 +503,14 @@ class Explorer:
                 node.asked,
             )
             letters.append(
-                Letter.of("proposal", node.replica.broker_id, 0, node.life, (effect, node.epoch, node.life * 1000 + node.asked), text)
+                Letter.of(
+                    "proposal",
+                    node.replica.broker_id,
+                    0,
+                    node.life,
+                    (effect, node.epoch, node.life * 1000 + node.asked),
+                    text,
+                )
             )
             node.asked = node.life * 1000 + node.asked % 1000
 
@@ -475,13 +523,15 @@ class Explorer:
         text = (request.current_leader_epoch, request.fetch_offset, request.last_fetched_epoch, request.high_watermark)
         return Letter.of("fetch", follower, fetch.leader_id, node.life, event, text)
 
-    # ------------------------------------------------------------------------------------------------------------------- the checks
+    # ----------------------------------------------------------------------------------- the checks
 
     def _check(self, state: State, old: Node, node: Node) -> State:
         replica, log = node.replica, node.replica.log
         assert log.start_offset <= log.high_watermark <= log.end_offset, f"S9: node {replica.broker_id}"
         entries = log.epochs.entries
-        assert all(one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in pairwise(entries)), "S6"
+        assert all(
+            one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in pairwise(entries)
+        ), "S6"
         shape = _shape(node)
         assert all(log.epochs.epoch_for_offset(base) == epoch for base, epoch, _ in shape), f"S6: {entries} and {shape}"
         for other in state.nodes:
@@ -509,7 +559,9 @@ class Explorer:
                 f"S1: node {replica.broker_id} leads in epoch {epoch} with {shape}, committed is {ghost}"
             )
             if len(newest.isr) >= self.bounds.minimum:
-                assert all(one in replica.maximal_isr for one in newest.isr), f"S7: {newest.isr}, and {replica.maximal_isr} are waited for"
+                assert all(one in replica.maximal_isr for one in newest.isr), (
+                    f"S7: {newest.isr}, and {replica.maximal_isr} are waited for"
+                )
         if len(exposed) > len(ghost):
             holders = [one for one in replica.maximal_isr if self._holds(state, one, log.high_watermark)]
             assert len(holders) >= min(self.bounds.minimum, len(NODES)), (
@@ -588,7 +640,9 @@ def _fingerprint(node: Node) -> bytes:
             tuple(seat.maximal),
             seat.start_of_epoch,
             seat.hw_frozen_at,
-            None if pending is None else (pending.token, tuple(one.broker_id for one in pending.data.new_isr_with_epochs)),
+            None
+            if pending is None
+            else (pending.token, tuple(one.broker_id for one in pending.data.new_isr_with_epochs)),
             tuple((one.broker_id, one.leo, one.broker_epoch, one.parked is not None) for one in seat.remotes),
             len(seat.waiters),
         )
@@ -643,7 +697,11 @@ def _copy_replica(replica: Replica) -> Replica:
     if isinstance(seat, Leader):
         followers = {one: shallow_copy(progress) for one, progress in seat.followers.items()}
         seat.followers, seat.remotes = followers, list(followers.values())
-        seat.waiters, seat.flush_waiters, seat.deletions = list(seat.waiters), list(seat.flush_waiters), list(seat.deletions)
+        seat.waiters, seat.flush_waiters, seat.deletions = (
+            list(seat.waiters),
+            list(seat.flush_waiters),
+            list(seat.deletions),
+        )
         if seat.pending is not None:
             seat.pending = shallow_copy(seat.pending)
             if seat.pending.joins is not None:

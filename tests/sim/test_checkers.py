@@ -1,4 +1,5 @@
-"""The table of invariants is whole, and a history is judged from outside: each kind of anomaly is found, and a good history has none."""
+"""The table of invariants is whole, and a history is judged from outside: each kind of anomaly is found, and a good
+history has none."""
 
 from __future__ import annotations
 
@@ -9,22 +10,29 @@ from pyreplog.testing.checkers import KINDS
 from pyreplog.values import TopicPartition
 
 T = TopicPartition("t", 0)
-REQUIRED = [*(f"S{number}" for number in (*range(1, 15), 18, 19, 21, 24)), *(f"L{number}" for number in (1, 2, 3, 4, 5, 6, 7, 12))]
+REQUIRED = [
+    *(f"S{number}" for number in (*range(1, 15), 18, 19, 21, 24)),
+    *(f"L{number}" for number in (1, 2, 3, 4, 5, 6, 7, 12)),
+]
 
 
 def test_every_invariant_has_its_class() -> None:
-    """Each number of the specification that simulation can check stands in the table, with a class that a world runs."""
+    """Each number of the specification that simulation can check stands in the table, with a class that a world
+    runs."""
     assert [number for number in REQUIRED if number not in INVARIANTS] == []
     running = [type(checker) for checker in standard_checkers()]
     for number, kind in INVARIANTS.items():
         assert number in kind.numbers
         assert kind.says
         assert kind in running
-        assert any(name in vars(kind) for name in vars(Checker) if not name.startswith("_")), f"{kind.__name__} looks at nothing"
+        assert any(name in vars(kind) for name in vars(Checker) if not name.startswith("_")), (
+            f"{kind.__name__} looks at nothing"
+        )
 
 
 def good() -> History:
-    """Three records of one producer, two of them acknowledged, all read by one reader, and by another from the second on."""
+    """Three records of one producer, two of them acknowledged, all read by one reader, and by another from the
+    second on."""
     history = History()
     for number in range(3):
         history.sent("p", T, f"v{number}")

@@ -1,4 +1,5 @@
-"""Explicit-state exploration: no state that can be reached breaks an invariant; small bounds are seen whole; known-bad rules are found."""
+"""Explicit-state exploration: no state that can be reached breaks an invariant; small bounds are seen whole;
+known-bad rules are found."""
 
 from __future__ import annotations
 
@@ -33,11 +34,15 @@ def explore(states: int) -> str:
         explorer = Explorer(bounds, seed=seed).run(states // len(BOUNDS))
         seen += len(explorer.seen)
         steps += explorer.steps
-    return f"{seen:,} states, {steps:,} steps, {seen / (time.process_time() - begun):,.0f} states a second: no invariant broke"
+    return (
+        f"{seen:,} states, {steps:,} steps, {seen / (time.process_time() - begun):,.0f} states a second: no invariant"
+        " broke"
+    )
 
 
 def test_a_hundred_thousand_states(record_property: Callable[[str, object], None]) -> None:
-    """Three replicas, three records, three epochs, crashes, losses, duplicates: every order that is tried keeps every invariant."""
+    """Three replicas, three records, three epochs, crashes, losses, duplicates: every order that is tried keeps
+    every invariant."""
     record_property("simulation", explore(STATES))
 
 
@@ -74,7 +79,13 @@ def test_the_same_states_in_every_process() -> None:
     command, root = [sys.executable, "-c", text], Path(__file__).parents[2]
     found = [
         subprocess.run(
-            command, env={**os.environ, "PYTHONHASHSEED": seed}, cwd=root, capture_output=True, text=True, check=True, timeout=60
+            command,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         ).stdout
         for seed in ("1", "2")
     ]

@@ -1,4 +1,5 @@
-"""Rot that is read in a running cluster: another copy leads, whoever dies meanwhile, and no copy is given up: it may be all there is."""
+"""Rot that is read in a running cluster: another copy leads, whoever dies meanwhile, and no copy is given up: it
+may be all there is."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def filled(*, nodes: int, durability: str, min_insync_replicas: int = 1) -> Worl
 
 
 def rot(world: World, node: int, offset: int = -1, at: int = -1) -> int:
-    """One bit of the batch with ``offset`` (one in the middle) of a node's copy flips, in its byte ``at``; where that batch begins."""
+    """One bit of the batch with ``offset`` (one in the middle) of a node's copy flips, in its byte ``at``; where
+    that batch begins."""
     machine = world.machines[node]
     folder = join(machine.address, "t-0")
     (path,) = (join(folder, name) for name in machine.disk.list(folder) if name.endswith(".log"))
@@ -51,7 +53,12 @@ def reader(world: World) -> SimConsumer:
     """Reads everything from the beginning."""
     number = FIRST_READER + len(world._members)
     consumer = SimConsumer(
-        number, world.network.endpoint(), world.clock, Random(5), [m.address for m in world.machines.values()], world.options.topics
+        number,
+        world.network.endpoint(),
+        world.clock,
+        Random(5),
+        [m.address for m in world.machines.values()],
+        world.options.topics,
     )
     world.join(consumer, consumer.address)
     return consumer
@@ -85,7 +92,8 @@ def meet(world: World, node: int, offset: int) -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_another_leads_where_everybody_is_there(durability: str) -> None:
-    """The reader gets everything, after one change of leaders; the damaged copy is a member of the in-sync set as before."""
+    """The reader gets everything, after one change of leaders; the damaged copy is a member of the in-sync set as
+    before."""
     world = filled(nodes=3, durability=durability)
     leader = partition(world).leader
     end = log_of(world, leader).end_offset
@@ -103,7 +111,8 @@ def test_another_leads_where_everybody_is_there(durability: str) -> None:
 @pytest.mark.parametrize("nodes", [2, 3])
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_the_others_died_just_now(nodes: int, durability: str, after_ms: int) -> None:
-    """Their power fails, and nobody knows yet when the rot is read. With ``os`` they come back without what was not synced."""
+    """Their power fails, and nobody knows yet when the rot is read. With ``os`` they come back without what was not
+    synced."""
     world = filled(nodes=nodes, durability=durability)
     leader = partition(world).leader
     end = log_of(world, leader).end_offset
@@ -113,7 +122,11 @@ def test_the_others_died_just_now(nodes: int, durability: str, after_ms: int) ->
             world.lose_power(node, tell=False)
     world.run_for(after_ms)
     meet(world, leader, bad)
-    until(world, lambda: list(partition(world).isr) == [leader] == [partition(world).leader], "it is known that it is alone")
+    until(
+        world,
+        lambda: list(partition(world).isr) == [leader] == [partition(world).leader],
+        "it is known that it is alone",
+    )
     consumer = reader(world)
     until(world, lambda: len(consumer.read[NAME]) == bad, "what lies before it is served")
     for node in world.machines:
@@ -161,7 +174,8 @@ def test_rot_at_a_follower_does_not_lead() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_rot_everywhere_is_told_and_ends(nodes: int) -> None:
-    """Each copy is tried once. The last one leads on, what lies around the damage is served, and every copy stays."""
+    """Each copy is tried once. The last one leads on, what lies around the damage is served, and every copy
+    stays."""
     world = filled(nodes=nodes, durability="os")
     end = log_of(world, 1).end_offset
     (bad,) = {rot(world, node) for node in world.machines}
@@ -198,8 +212,8 @@ def test_the_leader_does_not_hear_that_it_is_alone() -> None:
 
 @pytest.mark.parametrize("at", [16, 23, 26])
 def test_a_former_leader_that_cannot_cut_because_of_the_rot(at: int) -> None:
-    """It has records that nobody else has, and the batch before them is not what it says. That copy is fetched anew; the node is as it was,
-    and its other partitions, too."""
+    """It has records that nobody else has, and the batch before them is not what it says. That copy is fetched
+    anew; the node is as it was, and its other partitions, too."""
     world = filled(nodes=2, durability="os")
     world.watch_with([])  # they would call what the leader alone has a loss
     leader = partition(world).leader

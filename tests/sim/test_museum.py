@@ -1,5 +1,6 @@
-"""Every known way to get replication wrong is caught by the checker named, in its schedule; the same schedule leaves the true rules
-unharmed. Random walks over the true rules break nothing; the soak finds the known-bad ones by walking."""
+"""Every known way to get replication wrong is caught by the checker named, in its schedule; the same schedule
+leaves the true rules unharmed. Random walks over the true rules break nothing; the soak finds the known-bad ones by
+walking."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ PLANTED = [str(number) for number in range(26, 38)]
 
 
 def test_the_museum_is_whole() -> None:
-    """Every variant of the specification and every planted bug of replication is there, and names invariants that exist."""
+    """Every variant of the specification and every planted bug of replication is there, and names invariants that
+    exist."""
     shown = [number for variant in MUSEUM.values() for number in variant.numbers]
     assert [number for number in (*LISTED, *PLANTED, "R1", "R2") if number not in shown] == []
     for name, variant in MUSEUM.items():
@@ -39,12 +41,15 @@ def test_the_page_shows_it_as_it_is() -> None:
         breaks = ", ".join(variant.caught_by) or "nothing: it is the price that is shown"
         listed, budget = ", ".join(variant.numbers), variant.search or "-"
         assert f"| {listed} | `{name}` | " in page
-        assert f" | {breaks} | {variant.schedule.__name__} | {budget} |" in next(row for row in page.splitlines() if f"| `{name}` |" in row)
+        assert f" | {breaks} | {variant.schedule.__name__} | {budget} |" in next(
+            row for row in page.splitlines() if f"| `{name}` |" in row
+        )
 
 
 @pytest.mark.parametrize("name", [name for name, variant in MUSEUM.items() if not variant.harmless])
 def test_caught_in_its_schedule(name: str) -> None:
-    """With the variant one of the invariants named breaks; without it none does (but for what a person asked for: unclean elections)."""
+    """With the variant one of the invariants named breaks; without it none does (but for what a person asked for:
+    unclean elections)."""
     variant = MUSEUM[name]
     with pytest.raises(InvariantBroken) as caught:
         variant.perform()
@@ -76,8 +81,9 @@ def test_the_first_rejected_fix_costs_a_round_trip() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_epochs_may_reach_the_disk_after_their_batches(seed: int) -> None:
-    """V38: that the epoch history is not awaited is harmless. Whatever power loss leaves of it, the mark does not vouch for a stale one,
-    it is made anew from the batches, and an epoch without any batch is no loss: whoever leads again leads in a new one."""
+    """V38: that the epoch history is not awaited is harmless. Whatever power loss leaves of it, the mark does not
+    vouch for a stale one, it is made anew from the batches, and an epoch without any batch is no loss: whoever
+    leads again leads in a new one."""
     disk = SimDisk(Random(seed), manual=True)
     disk.make_directory("logs")
     disk.sync_directory(".")
@@ -101,12 +107,15 @@ def test_walks_over_the_true_rules(record_property: Callable[[str, object], None
     for seed in range(WALKS):
         steps += Walk(seed).run().steps
     seconds = time.process_time() - begun
-    record_property("simulation", f"{WALKS} walks, {steps:,} steps, {steps / seconds:,.0f} a second: no invariant broke")
+    record_property(
+        "simulation", f"{WALKS} walks, {steps:,} steps, {steps / seconds:,.0f} a second: no invariant broke"
+    )
 
 
 def test_walks_over_unclean_elections(record_property: Callable[[str, object], None]) -> None:
-    """Elections by who is left, whatever it has: records are lost, and with them what rests on their being kept; but logs that say the
-    same are the same, every log opens again, nobody asks for ever, and all agree in the end."""
+    """Elections by who is left, whatever it has: records are lost, and with them what rests on their being kept;
+    but logs that say the same are the same, every log opens again, nobody asks for ever, and all agree in the
+    end."""
     costs = {"S1": 0, "S8": 0, "S12": 0}
     for seed in range(WALKS):
         try:
@@ -115,7 +124,10 @@ def test_walks_over_unclean_elections(record_property: Callable[[str, object], N
             assert broken.rule in costs, broken
             costs[broken.rule] += 1
     assert sum(costs.values()) < WALKS / 2
-    record_property("simulation", f"{WALKS} walks with unclean elections: {sum(costs.values())} lost something acknowledged, nothing else")
+    record_property(
+        "simulation",
+        f"{WALKS} walks with unclean elections: {sum(costs.values())} lost something acknowledged, nothing else",
+    )
 
 
 def test_a_walk_is_its_seed() -> None:

@@ -1,4 +1,5 @@
-"""Every checker finds something: for each number of the table there is a planted bug that is reported under it, by the checker itself."""
+"""Every checker finds something: for each number of the table there is a planted bug that is reported under it, by
+the checker itself."""
 
 from __future__ import annotations
 
@@ -23,12 +24,15 @@ def only(number: str) -> list[Checker]:
 
 def said_by_a_checker(broken: InvariantBroken) -> bool:
     """Whether it was a checker that spoke: a stage finds some things by itself."""
-    return any("checkers" in Path(frame.f_code.co_filename).parts for frame, _ in traceback.walk_tb(broken.__traceback__))
+    return any(
+        "checkers" in Path(frame.f_code.co_filename).parts for frame, _ in traceback.walk_tb(broken.__traceback__)
+    )
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_caught_in_its_cluster(name: str) -> None:
-    """With the variant its invariant breaks and no other, but for the one that is said to break earlier; without it none does."""
+    """With the variant its invariant breaks and no other, but for the one that is said to break earlier; without it
+    none does."""
     variant = CLUSTERS[name]
     with pytest.raises(InvariantBroken) as caught:
         variant.perform()
@@ -42,7 +46,8 @@ def test_caught_in_its_cluster(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_caught_by_one_checker(name: str) -> None:
-    """Where all look on and where it looks on alone, the checker that the bug was planted for is the one that finds it."""
+    """Where all look on and where it looks on alone, the checker that the bug was planted for is the one that finds
+    it."""
     variant = MUSEUM[name]
     (number,) = variant.caught_by
     for checkers in (None, only(number)):
@@ -98,4 +103,7 @@ def test_the_page_shows_the_clusters_as_they_are() -> None:
     assert [name for name in CLUSTERS if name in MUSEUM] == []
     for name, variant in CLUSTERS.items():
         breaks = f"{variant.before}, then {variant.caught_by}" if variant.before else variant.caught_by
-        assert f"| {', '.join(variant.numbers)} | `{name}` | {variant.about} | {breaks} | {variant.scene.__name__} |" in rows
+        assert (
+            f"| {', '.join(variant.numbers)} | `{name}` | {variant.about} | {breaks} | {variant.scene.__name__} |"
+            in rows
+        )

@@ -1,5 +1,5 @@
-"""The three schedules in which each clause of the rule of unclean exclusion lost records when it was left out, and whole clusters that die
-at once."""
+"""The three schedules in which each clause of the rule of unclean exclusion lost records when it was left out, and
+whole clusters that die at once."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def busy(topic: TopicOptions, *, seed: int = 1, records: int = 60) -> World:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_excluded_after_power_loss_then_killed_on_the_same_boot(seed: int) -> None:
-    """A replica that lost power, was excluded, and then was merely killed and restarted on the same boot is still excluded: it does not
-    lead, although this time only its process died."""
+    """A replica that lost power, was excluded, and then was merely killed and restarted on the same boot is still
+    excluded: it does not lead, although this time only its process died."""
     world = busy(OS, seed=seed)
     victim = partition(world).replicas[0]
     others = [one for one in world.machines if one != victim]
@@ -79,8 +79,8 @@ def come_back(world: World, node_id: int) -> World:
 
 
 def killed_before_it_registered(seed: int, log_class: type[Log] = Log) -> World:
-    """All die at once, one of them by power loss; that one starts, is killed before the controller hears of it, and starts again on the
-    same boot, alone. The controller still believes that it is in sync."""
+    """All die at once, one of them by power loss; that one starts, is killed before the controller hears of it, and
+    starts again on the same boot, alone. The controller still believes that it is in sync."""
     world = calm(OS, seed=seed, log_class=log_class, sync_delay_max_us=50_000)
     until(world, lambda: acknowledged(world) >= 60 and in_sync(world, 1, 2, 3)(), "records")
     victim = partition(world).replicas[0]
@@ -119,7 +119,8 @@ def test_without_that_clause_records_are_lost() -> None:
 
 
 def put_in_the_set(seed: int, *, power_loss: bool, log_class: type[Log] = Log) -> World:
-    """A replica that lost power is put in the set again, and dies before it hears of that, with all the others; it comes back alone."""
+    """A replica that lost power is put in the set again, and dies before it hears of that, with all the others; it
+    comes back alone."""
     world = calm(OS, seed=seed, log_class=log_class, sync_delay_max_us=50_000)
     until(world, lambda: acknowledged(world) >= 60 and in_sync(world, 1, 2, 3)(), "records")
     victim = partition(world).replicas[0]
@@ -175,8 +176,9 @@ def test_without_a_look_at_what_was_lost_since_records_are_lost() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_bit_above_a_stale_mark(seed: int) -> None:
-    """Everybody loses power, the durable marks are old, and one bit of the first replica's acknowledged records flipped: that is a torn
-    tail to it, so it is cut; but it must not lead, because two good copies reach further."""
+    """Everybody loses power, the durable marks are old, and one bit of the first replica's acknowledged records
+    flipped: that is a torn tail to it, so it is cut; but it must not lead, because two good copies reach
+    further."""
     world, victim = one_bit(seed)
     until(world, lambda: partition(world).leader != NO_LEADER, "an election")
     assert partition(world).leader != victim
@@ -240,8 +242,8 @@ def flip_in_a_batch(disk: SimDisk, path: str, offset: int) -> None:
 
 @pytest.mark.parametrize("topic", [SYNC, OS], ids=["sync", "os"])
 def test_an_empty_replacement_disk(topic: TopicOptions) -> None:
-    """The first replica's disk is replaced while everybody is down: its missing copy counts as lost, not as recovered to its mark; also
-    when it is alone for long, and killed and restarted in between."""
+    """The first replica's disk is replaced while everybody is down: its missing copy counts as lost, not as
+    recovered to its mark; also when it is alone for long, and killed and restarted in between."""
     world = busy(topic)
     victim = partition(world).replicas[0]
     all_die(world, power_loss=False)
@@ -279,7 +281,8 @@ def test_without_the_look_at_what_is_missing_records_are_lost(monkeypatch: pytes
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("topic", [SYNC, OS], ids=["sync", "os"])
 def test_everybody_is_killed_at_once(topic: TopicOptions, seed: int) -> None:
-    """A whole cluster whose processes die at one moment comes back by itself with everything that was acknowledged."""
+    """A whole cluster whose processes die at one moment comes back by itself with everything that was
+    acknowledged."""
     world = busy(topic, seed=seed, records=40)
     all_die(world, power_loss=False)
     finish(world)
@@ -295,7 +298,8 @@ def test_everybody_loses_power_at_once(seed: int) -> None:
 
 @pytest.mark.parametrize("topic", [SYNC, OS], ids=["sync", "os"])
 def test_everybody_stops_in_order(topic: TopicOptions) -> None:
-    """After a clean stop of all, the first that comes back leads once it has waited for who led before, and for nobody else."""
+    """After a clean stop of all, the first that comes back leads once it has waited for who led before, and for
+    nobody else."""
     world = busy(topic)
     for producer in world.producers:
         producer.sending = False
@@ -314,8 +318,9 @@ def test_everybody_stops_in_order(topic: TopicOptions) -> None:
 @pytest.mark.parametrize("topic", [SYNC, OS], ids=["sync", "os"])
 @pytest.mark.parametrize("back", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
 def test_a_kill_while_everybody_stops_in_order(topic: TopicOptions, back: tuple[int, ...]) -> None:
-    """The followers have stopped in order when the process is killed, the leader has not. With acks=1 the leader alone has what it
-    acknowledged last: it leads again, although they are trusted and it is not, because by its report it holds all they hold."""
+    """The followers have stopped in order when the process is killed, the leader has not. With acks=1 the leader
+    alone has what it acknowledged last: it leads again, although they are trusted and it is not, because by its
+    report it holds all they hold."""
     world = busy(replace(topic, acks=1))
     leader, *followers = partition(world).replicas
     assert partition(world).leader == leader
@@ -343,7 +348,8 @@ def test_a_kill_while_everybody_stops_in_order(topic: TopicOptions, back: tuple[
 
 
 def test_os_after_power_loss_of_all_waits_for_a_person() -> None:
-    """Beyond what the table promises nothing happens by itself: no leader, until a person asks for the best log and is told the loss."""
+    """Beyond what the table promises nothing happens by itself: no leader, until a person asks for the best log and
+    is told the loss."""
     world = busy(OS)
     for producer in world.producers:
         producer.sending = False
@@ -372,7 +378,8 @@ def log_of_root(world: World, node_id: int) -> tuple[int, int]:
 
 
 def test_nobody_had_made_a_copy_yet() -> None:
-    """Everybody dies after the controller wrote a new topic down and before any node made its folder: the topic is not lost for ever."""
+    """Everybody dies after the controller wrote a new topic down and before any node made its folder: the topic is
+    not lost for ever."""
     world = calm(SYNC)
     assert all(world.hosted(node_id, key_of(world)) is None for node_id in world.machines)
     all_die(world, power_loss=True)

@@ -90,7 +90,8 @@ def test_regressions(seed: int) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("group", range(SOAK_GROUPS))
 def test_soak(group: int, record_property: Callable[[str, object], None]) -> None:
-    """Three thousand seeds, five million events and 300,000 faults in all the groups together, and no invariant breaks."""
+    """Three thousand seeds, five million events and 300,000 faults in all the groups together, and no invariant
+    breaks."""
     totals = Totals()
     begun = time.process_time()
     for seed in range(10_000 + group, 10_000 + SOAK_SEEDS, SOAK_GROUPS):

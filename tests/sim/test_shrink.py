@@ -16,8 +16,11 @@ from pyreplog.testing.world import Machine
 from tests.sim.cluster import QUICK
 
 
-def test_a_failing_seed_says_how_to_repeat_it_and_shrinks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command ends with 1, names the rule, the one command that repeats it, and a smaller world that breaks it, too."""
+def test_a_failing_seed_says_how_to_repeat_it_and_shrinks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command ends with 1, names the rule, the one command that repeats it, and a smaller world that breaks it,
+    too."""
     monkeypatch.setitem(shrink.__globals__, "TRIES_MAX", 4)
     words = "python -m pyreplog.testing --seed 3 --variant AckBeforeFsync"
     monkeypatch.setattr("sys.argv", words.split()[2:])
@@ -46,12 +49,14 @@ def failure_of(program: Callable[[], object]) -> str:
     """The line of the failure that says how to repeat it."""
     with pytest.raises(InvariantBroken) as caught:
         program()
-    return next(line for line in str(caught.value).splitlines() if "repeat with: " in line).partition("repeat with: ")[2]
+    return next(line for line in str(caught.value).splitlines() if "repeat with: " in line).partition("repeat with: ")[
+        2
+    ]
 
 
 def test_a_failure_of_a_users_own_program_names_that_programs_world() -> None:
-    """The module's command repeats only worlds that it can make: with options, parts, members or steps of the caller's own, the failure
-    names the caller's world, as an expression that can be pasted."""
+    """The module's command repeats only worlds that it can make: with options, parts, members or steps of the
+    caller's own, the failure names the caller's world, as an expression that can be pasted."""
     content = NeverContent()
     faults = dataclasses.replace(FaultRates.none(), kill=3)
     options = WorldOptions(topics=(TopicOptions("orders", acks=1),), safety_ms=300, faults=faults)
@@ -60,7 +65,9 @@ def test_a_failure_of_a_users_own_program_names_that_programs_world() -> None:
     line = failure_of(made.run)
     assert line.endswith(" in your program")
     expression = line.removesuffix(" in your program")
-    assert expression.startswith("World(0, WorldOptions(topics=(TopicOptions(name='orders', acks=1),), safety_ms=300, faults=FaultRates(")
+    assert expression.startswith(
+        "World(0, WorldOptions(topics=(TopicOptions(name='orders', acks=1),), safety_ms=300, faults=FaultRates("
+    )
     assert "nodes" not in expression, "settings that are the default are left out"
     again = eval(expression, vars(pyreplog.testing))
     assert (again.seed, again.options) == (0, options)
@@ -77,7 +84,8 @@ def test_a_failure_of_a_users_own_program_names_that_programs_world() -> None:
 
 
 def test_a_world_that_the_seed_alone_makes_is_repeated_by_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``World(seed).run()`` does what the module does for that seed; after a step of the caller's own it no longer does."""
+    """``World(seed).run()`` does what the module does for that seed; after a step of the caller's own it no longer
+    does."""
     monkeypatch.setattr("pyreplog.testing.world.standard_checkers", lambda: [NeverContent()])
     assert failure_of(World(3).run) == "python -m pyreplog.testing --seed 3"
     stepped = World(3)
@@ -92,7 +100,9 @@ def test_shrinking_keeps_the_broken_rule() -> None:
         producers=2,
         burst_interval_ms=15,
         safety_ms=3000,
-        faults=dataclasses.replace(FaultRates.none(), interval_ms=100, lasting_ms=200, kill=3, isolate=1, slow_link=1, clean_restart=1),
+        faults=dataclasses.replace(
+            FaultRates.none(), interval_ms=100, lasting_ms=200, kill=3, isolate=1, slow_link=1, clean_restart=1
+        ),
         config=QUICK,
     )
 

@@ -1,5 +1,5 @@
-"""Planted bugs: each known-bad variant is caught, by random seeds under a profile that suits it or by a schedule; the same schedules leave
-the real thing unharmed."""
+"""Planted bugs: each known-bad variant is caught, by random seeds under a profile that suits it or by a schedule;
+the same schedules leave the real thing unharmed."""
 
 from __future__ import annotations
 
@@ -48,15 +48,24 @@ PROFILES: list[tuple[type[Replica], type[Log], WorldOptions]] = [
         Log,
         stormy(TopicOptions("t"), sync_delay_max_us=50_000, interval_ms=100, lasting_ms=300, power_loss=3, slow_disk=1),
     ),
-    (NoMinimum, Log, stormy(TopicOptions("t", durability="os", acks=1), interval_ms=100, lasting_ms=200, kill=3, isolate=1)),
-    (Replica, MarkTooEarly, stormy(SINGLE, producers=3, sync_delay_max_us=20_000, interval_ms=200, lasting_ms=200, power_loss=1)),
+    (
+        NoMinimum,
+        Log,
+        stormy(TopicOptions("t", durability="os", acks=1), interval_ms=100, lasting_ms=200, kill=3, isolate=1),
+    ),
+    (
+        Replica,
+        MarkTooEarly,
+        stormy(SINGLE, producers=3, sync_delay_max_us=20_000, interval_ms=200, lasting_ms=200, power_loss=1),
+    ),
 ]
 IDS = [f"{one.__name__}-{log.__name__}" for one, log, _ in PROFILES]
 
 
 @pytest.mark.parametrize(("replica_class", "log_class", "options"), PROFILES, ids=IDS)
 def test_caught_by_seeds(replica_class: type[Replica], log_class: type[Log], options: WorldOptions) -> None:
-    """Random faults find the bug within a bounded number of seeds; under those very seeds the real thing is well."""
+    """Random faults find the bug within a bounded number of seeds; under those very seeds the real thing is
+    well."""
     for seed in range(SEEDS_MAX):
         try:
             World(seed, options, replica_class=replica_class, log_class=log_class).run()
@@ -69,7 +78,8 @@ def test_caught_by_seeds(replica_class: type[Replica], log_class: type[Log], opt
 
 
 def two_leaders_die(replica_class: type[Replica]) -> None:
-    """F1: a leader dies right after an acknowledgement, and the next one as soon as its follower has heard of it."""
+    """F1: a leader dies right after an acknowledgement, and the next one as soon as its follower has heard of
+    it."""
     world = calm(TopicOptions("t", durability="os"), replica_class=replica_class)
     for _ in range(15):
         until(world, in_sync(world, 1, 2, 3), "all are in sync")
@@ -112,7 +122,8 @@ def test_truncation_to_the_high_watermark() -> None:
 
 
 def zombie_comes_back(replica_class: type[Replica]) -> None:
-    """A leader that is cut off takes more (acks=1), while another leads on; then it comes back with its foreign tail."""
+    """A leader that is cut off takes more (acks=1), while another leads on; then it comes back with its foreign
+    tail."""
     world = calm(TopicOptions("t", durability="os", acks=1), replica_class=replica_class, burst_max=1)
     for _ in range(4):
         until(world, in_sync(world, 1, 2, 3), "all are in sync")
@@ -127,14 +138,16 @@ def zombie_comes_back(replica_class: type[Replica]) -> None:
 
 
 def test_epoch_end_off_by_one() -> None:
-    """A leader that tells the end of an older epoch one too high leaves a foreign record in the returning leader's log."""
+    """A leader that tells the end of an older epoch one too high leaves a foreign record in the returning leader's
+    log."""
     zombie_comes_back(Replica)
     with pytest.raises(InvariantBroken):
         zombie_comes_back(EpochEndOffByOne)
 
 
 def rot_on_the_leader(log_class: type[Log]) -> tuple[World, int]:
-    """The only leader there is has a flipped bit in an old batch, and an empty follower fetches everything from it; who that is."""
+    """The only leader there is has a flipped bit in an old batch, and an empty follower fetches everything from it;
+    who that is."""
     world = calm(TopicOptions("t", min_insync_replicas=1), log_class=log_class)
     until(world, lambda: acknowledged(world) > 60 and in_sync(world, 1, 2, 3)(), "records")
     for producer in world.producers:

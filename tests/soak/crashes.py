@@ -1,8 +1,8 @@
-"""Crash points, refused calls and refused recoveries of every workload, piece after piece, until the time is up: one line of JSON with the
-counts, and how much there is of each.
+"""Crash points, refused calls and refused recoveries of every workload, piece after piece, until the time is up:
+one line of JSON with the counts, and how much there is of each.
 
-The pieces are dealt by the seed, each once: as long as it takes, and every call has had 80 losses of power and its kills, every refusal,
-and a recovery whose every call was refused. Then the next seed.
+The pieces are dealt by the seed, each once: as long as it takes, and every call has had 80 losses of power and its
+kills, every refusal, and a recovery whose every call was refused. Then the next seed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,16 @@ def run(names: list[str], seconds: float, seed: int) -> dict[str, int]:
     """What these workloads came to in that time."""
     until = time.monotonic() + seconds
     counts = dict.fromkeys(
-        ("crash_points", "crash_states", "compound_states", "refusals", "refused_calls", "recoveries", "recovery_refusals"), 0
+        (
+            "crash_points",
+            "crash_states",
+            "compound_states",
+            "refusals",
+            "refused_calls",
+            "recoveries",
+            "recovery_refusals",
+        ),
+        0,
     )
     known: dict[tuple[str, str], set[bytes]] = {(suit, name): set() for suit in CALLS for name in names}
     deck = Deck(pieces(names), seed)

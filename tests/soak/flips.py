@@ -1,4 +1,5 @@
-"""Flips and cuts of the golden folders, piece after piece, until the time is up: one line of JSON with the counts, and how much there is.
+"""Flips and cuts of the golden folders, piece after piece, until the time is up: one line of JSON with the counts,
+and how much there is.
 
 The pieces are dealt by the seed, each once: all of them are every bit of every file, and every length. Then again.
 """

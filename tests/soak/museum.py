@@ -1,5 +1,6 @@
-"""Random walks look for the known-bad rules of the museum, each within its budget and in weather of this seed, until the time is up: one
-line of JSON with how many were found. One that is not found within its budget is an error."""
+"""Random walks look for the known-bad rules of the museum, each within its budget and in weather of this seed,
+until the time is up: one line of JSON with how many were found. One that is not found within its budget is an
+error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""``make soak MINUTES=n``: crash points, kills, flips, fuzzing and simulated clusters side by side for n minutes, and what they counted.
+"""``make soak MINUTES=n``: crash points, kills, flips, fuzzing and simulated clusters side by side for n minutes,
+and what they counted.
 
-Each part is a process of its own that keeps its share of the time. The counts are printed and appended to ``docs/soak.csv`` with the
-commit; where anything is lost, wrong or crashes, nothing is appended, the output says what replays it, and the exit code is 1. Parsers are
-fuzzed on a build with AddressSanitizer and UBSan where the compiler has them.
+Each part is a process of its own that keeps its share of the time. The counts are printed and appended to
+``docs/soak.csv`` with the commit; where anything is lost, wrong or crashes, nothing is appended, the output says
+what replays it, and the exit code is 1. Parsers are fuzzed on a build with AddressSanitizer and UBSan where the
+compiler has them.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ class Failed(Exception):
 def run(words: list[str], environment: dict[str, str] | None = None) -> str:
     """The output of a Python module, in the repository."""
     command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise Failed(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
     return done.stdout
@@ -121,7 +125,10 @@ def flips(seconds: float, seed: int) -> Part:
 def fuzzing(seconds: float, seed: int, executions: int) -> Part:
     """Mutated input for every parser."""
     words = ["tests.fuzz.run", "--count", str(executions), "--seed", str(seed), "--seconds", str(seconds)]
-    return Part({"fuzz_executions": number(r"fuzz: ([\d,]+) executions", run(words, sanitized()))}, {"fuzz_executions": executions})
+    return Part(
+        {"fuzz_executions": number(r"fuzz: ([\d,]+) executions", run(words, sanitized()))},
+        {"fuzz_executions": executions},
+    )
 
 
 def simulation(seconds: float, seed: int) -> Part:
@@ -157,7 +164,9 @@ def sanitized() -> dict[str, str]:
     compiler = os.environ.get("CC", "cc")
     names = []
     for name in ("libasan.so", "libubsan.so"):
-        found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False).stdout.strip()
+        found = subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False
+        ).stdout.strip()
         if not os.path.isabs(found):
             return {}
         names.append(found)
@@ -171,16 +180,29 @@ def sanitized() -> dict[str, str]:
 
 def build_sanitized() -> None:
     """Build the core with ASan and UBSan into ``build/soak``; where that cannot be, say so."""
-    words = ["--quiet", "build", "--build-base", str(SANITIZED), "--build-lib", f"{SANITIZED}/lib", "--build-temp", f"{SANITIZED}/temp"]
+    words = [
+        "--quiet",
+        "build",
+        "--build-base",
+        str(SANITIZED),
+        "--build-lib",
+        f"{SANITIZED}/lib",
+        "--build-temp",
+        f"{SANITIZED}/temp",
+    ]
     environment = {**os.environ, "SANITIZE": "1", "BUILD_DIR": f"{SANITIZED}/cython"}
-    done = subprocess.run([sys.executable, "setup.py", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "setup.py", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         print(f"no sanitized build, so parsers are fuzzed on the ordinary one: {done.stderr[-300:]}", flush=True)
 
 
 def commit() -> str:
     """The short name of the commit; with a plus sign where the tree is not as it was committed."""
-    name = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    name = subprocess.run(
+        ["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
     words = ["git", "status", "--porcelain", "--", "src", "tests", "setup.py", "pyproject.toml"]
     changed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return f"{name or 'unknown'}{'+' if changed else ''}"
@@ -204,7 +226,8 @@ def completeness(row: dict[str, str]) -> int:
 
 
 def quoted(account: str) -> str:
-    """The table of the page: of the last run, of the fullest (the latest that reached the end of most parts), and of all together."""
+    """The table of the page: of the last run, of the fullest (the latest that reached the end of most parts), and
+    of all together."""
     rows = list(csv.DictReader(account.splitlines()))
     last, fullest = rows[-1], max(reversed(rows), key=completeness)
     runs = [("last", last)] if fullest is last else [("last", last), ("fullest", fullest)]
@@ -241,7 +264,8 @@ def main() -> int:
     print(f"soak of {named} for {arguments.minutes:g} minutes, seed {seed}", flush=True)
     build_sanitized()
     sanitizer = "ASan+UBSan" if sanitized() else "none"
-    # Each job has half of the time's worth of work where there are two of them; shares of the whole.
+    # Each job has half of the time's worth of work where there are two of them; shares of the
+    # whole.
     whole = seconds * arguments.jobs
     parts = (
         ("crash points", lambda: crashes(whole * 0.30, seed)),
@@ -265,7 +289,11 @@ def main() -> int:
                 continue
             counts |= found.counts
             there |= found.whole
-            print(f"{name}: {', '.join(f'{what} {reached(count, there.get(what))}' for what, count in found.counts.items())}", flush=True)
+            print(
+                f"{name}:"
+                f" {', '.join(f'{what} {reached(count, there.get(what))}' for what, count in found.counts.items())}",
+                flush=True,
+            )
     if failed:
         print("nothing is appended to the account: mend what is above first")
         return 1

@@ -1,4 +1,5 @@
-"""Pieces of a whole, each dealt once, in an order drawn by the seed: a short run sees another share of it each time, a long one all."""
+"""Pieces of a whole, each dealt once, in an order drawn by the seed: a short run sees another share of it each
+time, a long one all."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ P = TypeVar("P")
 
 
 class Deck(Generic[P]):
-    """``suits``: by name, the pieces, and how much of the time they are to have beside the others. Once all are dealt a new round begins,
-    with the next seed."""
+    """``suits``: by name, the pieces, and how much of the time they are to have beside the others. Once all are
+    dealt a new round begins, with the next seed."""
 
-    def __init__(self, suits: Mapping[str, tuple[Sequence[P], float]], seed: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, suits: Mapping[str, tuple[Sequence[P], float]], seed: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._suits: Final = suits
         self._clock: Final = clock
         self.seed = seed
@@ -23,8 +26,8 @@ class Deck(Generic[P]):
         """How many are over: all pieces of each were dealt."""
 
     def deal(self, until: float) -> Iterator[tuple[str, P]]:
-        """One piece at least, and pieces until the clock says ``until``. A suit whose pieces took less of the time than it is to have
-        goes first; one that is all dealt leaves its time to the others."""
+        """One piece at least, and pieces until the clock says ``until``. A suit whose pieces took less of the time
+        than it is to have goes first; one that is all dealt leaves its time to the others."""
         while True:
             left = {name: self._shuffled(name) for name in self._suits}
             spent = dict.fromkeys(self._suits, 0.0)

@@ -1,5 +1,5 @@
-"""Explicit-state exploration of the replicas until the time is up, a quarter of it under each of the bounds: one line of JSON with the
-counts. Another seed goes other ways first."""
+"""Explicit-state exploration of the replicas until the time is up, a quarter of it under each of the bounds: one
+line of JSON with the counts. Another seed goes other ways first."""
 
 from __future__ import annotations
 

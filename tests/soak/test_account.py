@@ -27,13 +27,17 @@ def test_the_page_about_soaks_names_the_wholes_of_the_last_run() -> None:
     """How much there is of each part with an end; and it quotes no large number that the account does not hold."""
     last = list(csv.DictReader(ACCOUNT.read_text(encoding="utf-8").splitlines()))[-1]
     known = {f"{count:,}" for count in wholes(last["whole"]).values()}
-    assert set(re.findall(r"\d{1,3}(?:,\d{3})+", (ROOT / "docs/internals/soak.md").read_text(encoding="utf-8"))) == known
+    assert (
+        set(re.findall(r"\d{1,3}(?:,\d{3})+", (ROOT / "docs/internals/soak.md").read_text(encoding="utf-8"))) == known
+    )
 
 
 @pytest.mark.parametrize("part", ["tests.soak.crashes", "tests.soak.flips", "tests.soak.states"])
 def test_a_part_keeps_its_time_and_counts(part: str) -> None:
     """Each part stops by itself and prints what it did."""
-    done = subprocess.run([sys.executable, "-m", part, "0.3", "7"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-m", part, "0.3", "7"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
     whole = counts.pop("whole", {})
@@ -50,7 +54,13 @@ def account_of(*runs: dict[str, str]) -> str:
 
 def test_an_account_says_how_much_of_the_whole_was_reached() -> None:
     """Where there is an end to it."""
-    run = {"commit": "abc", "crash_points": "312", "flips": "5000", "sim_seeds": "25", "whole": "crash_points=3871 flips=5000"}
+    run = {
+        "commit": "abc",
+        "crash_points": "312",
+        "flips": "5000",
+        "sim_seeds": "25",
+        "whole": "crash_points=3871 flips=5000",
+    }
     told = quoted(account_of(run))
     assert "commit `abc` | all 1 runs |" in told
     assert "| crash points | 312 of 3,871 | 312 |" in told
@@ -65,6 +75,8 @@ def test_the_fullest_run_is_told_where_it_is_not_the_last() -> None:
     short = {"crash_points": "3", "flips": "9", "whole": "crash_points=9 flips=9"}
     full = {"crash_points": "9", "flips": "9", "whole": "crash_points=9 flips=9"}
     told = quoted(account_of(full | {"commit": "one"}, full | {"commit": "two"}, short | {"commit": "three"}))
-    assert "| | the last run: 1 minutes, commit `three` | the fullest run: 1 minutes, commit `two` | all 3 runs |" in told
+    assert (
+        "| | the last run: 1 minutes, commit `three` | the fullest run: 1 minutes, commit `two` | all 3 runs |" in told
+    )
     assert "| crash points | 3 of 9 | 9 (all 9) | 21 |" in told
     assert "fullest" not in quoted(account_of(short | {"commit": "one"}, full | {"commit": "two"}))

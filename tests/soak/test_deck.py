@@ -1,4 +1,5 @@
-"""What a soak goes through: all of it where there is time, another share of it with each seed where there is not."""
+"""What a soak goes through: all of it where there is time, another share of it with each seed where there is
+not."""
 
 from __future__ import annotations
 
@@ -78,7 +79,9 @@ def test_each_suit_has_its_share_of_the_time() -> None:
 
 def test_the_pieces_of_a_workload_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of its crash points, each refusal of each of its calls, each of its recoveries: once."""
-    unchecked = WORKLOADS["replaced"]._replace(check=lambda *_: None, check_refused=lambda *_: None, recover=lambda *_: None)
+    unchecked = WORKLOADS["replaced"]._replace(
+        check=lambda *_: None, check_refused=lambda *_: None, recover=lambda *_: None
+    )
     monkeypatch.setitem(WORKLOADS, "replaced", unchecked)
     counts: Counter[str] = Counter()
     for suit, (parts, _) in pieces(["replaced"]).items():
@@ -93,7 +96,8 @@ def test_the_pieces_of_a_workload_are_all_of_it(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_whole_is_as_large_as_it_is_to_be() -> None:
-    """3,000 calls of twelve workloads with 80 losses of power each; half a million flips; five million executions; every kill."""
+    """3,000 calls of twelve workloads with 80 losses of power each; half a million flips; five million executions;
+    every kill."""
     assert len(WORKLOADS) >= 12
     assert sum(count_points(name) for name in WORKLOADS) >= 3000
     assert DAMAGES >= 80

@@ -36,9 +36,12 @@ def kill_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(kill_file: Path) -> Iterator[SparkSession]:
     """Two cores of this machine. Its workers find the tests, and can be killed."""
     with ExitStack() as stack:
-        # Workers have the environment of the JVM, which has ours of now. Other tests of this process start programs, too.
+        # Workers have the environment of the JVM, which has ours of now. Other tests of this
+        # process start programs, too.
         with pytest.MonkeyPatch.context() as during:
             during.setenv("REPLOG_KILL_FILE", str(kill_file))
-            during.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(KILLING), str(ROOT), os.environ.get("PYTHONPATH")])))
+            during.setenv(
+                "PYTHONPATH", os.pathsep.join(filter(None, [str(KILLING), str(ROOT), os.environ.get("PYTHONPATH")]))
+            )
             session = stack.enter_context(local_session("tests", cores=2, config={"spark.driver.memory": "1g"}))
         yield session

@@ -27,9 +27,13 @@ PAIR = pa.struct([("x", pa.int32()), ("y", pa.binary())])
 def batch(**changed: pa.DataType) -> Any:
     """Two rows of nulls, in the columns of the schema, some of which have another type."""
     types = {
-        "a": pa.int64(), "b": pa.string(), "c": pa.timestamp("us", "UTC"), "d": pa.decimal128(10, 2), "e": pa.list_(PAIR),
+        "a": pa.int64(),
+        "b": pa.string(),
+        "c": pa.timestamp("us", "UTC"),
+        "d": pa.decimal128(10, 2),
+        "e": pa.list_(PAIR),
         "f": pa.map_(pa.string(), pa.int32()),
-    }  # fmt: skip
+    }
     return pa.record_batch({name: pa.nulls(2, kind) for name, kind in (types | changed).items()})
 
 

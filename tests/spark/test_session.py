@@ -1,4 +1,5 @@
-"""The data source in a real local session: schema, columns, every option, beside a live writer, and a broker's folder."""
+"""The data source in a real local session: schema, columns, every option, beside a live writer, and a broker's
+folder."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class Stored(NamedTuple):
 
 @pytest.fixture(scope="module")
 def orders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Stored]]:
-    """A root with the topic ``orders``: two partitions of 100 records in batches of ten; a minute between records."""
+    """A root with the topic ``orders``: two partitions of 100 records in batches of ten; a minute between
+    records."""
     root = tmp_path_factory.mktemp("spark") / "root"
     stored = []
     for partition in (0, 1):
@@ -113,9 +115,10 @@ def test_rows_and_schema(spark: SparkSession, orders: tuple[Path, list[Stored]])
     """Without any registration: Kafka's columns with Kafka's types, and every record once with all its fields."""
     root, stored = orders
     frame = reader(spark, root, topic="orders", includeHeaders=True).load()
-    assert frame.schema.simpleString() == (
-        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
-        "headers:array<struct<key:string,value:binary>>>"
+    assert (
+        frame.schema.simpleString()
+        == "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
     )
     assert all(field.nullable for field in frame.schema)
     rows = frame.orderBy("partition", "offset").toArrow().to_pylist()
@@ -132,10 +135,20 @@ def test_rows_and_schema(spark: SparkSession, orders: tuple[Path, list[Stored]])
         }
         for row in stored
     ]
-    assert reader(spark, root).load().columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert reader(spark, root).load().columns == [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestampType",
+    ]
 
 
-def test_timestamps_in_a_session_whose_timestamps_have_no_zone(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
+def test_timestamps_in_a_session_whose_timestamps_have_no_zone(
+    spark: SparkSession, orders: tuple[Path, list[Stored]]
+) -> None:
     """They have one all the same, as in Kafka's source, and nobody has to give a schema."""
     root, stored = orders
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
@@ -162,7 +175,9 @@ def test_batches_are_arrow_in_spark_types(orders: tuple[Path, list[Stored]]) -> 
 def test_a_schema_chooses_columns(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
     """Any columns in any order, also none that is decoded; NOT NULL where it is true; a wrong one is refused."""
     root, stored = orders
-    frame = reader(spark, root).schema("offset long NOT NULL, timestamp timestamp, leaderEpoch int, topic string").load()
+    frame = (
+        reader(spark, root).schema("offset long NOT NULL, timestamp timestamp, leaderEpoch int, topic string").load()
+    )
     assert frame.columns == ["offset", "timestamp", "leaderEpoch", "topic"]
     assert [row["offset"] for row in frame.orderBy("topic", "offset").collect()] == sorted(row.offset for row in stored)
     assert reader(spark, root).schema("topic string").load().distinct().collect() == [("orders",)]
@@ -171,7 +186,9 @@ def test_a_schema_chooses_columns(spark: SparkSession, orders: tuple[Path, list[
     assert "it is bigint" in error(reader(spark, root).schema("offset int"))
     item = StructType([StructField("key", StringType(), nullable=False), StructField("value", BinaryType())])
     for strict in (ArrayType(item), ArrayType(item.toNullable(), containsNull=False)):
-        assert "parts of headers are NOT NULL" in error(reader(spark, root).schema(StructType([StructField("headers", strict)])))
+        assert "parts of headers are NOT NULL" in error(
+            reader(spark, root).schema(StructType([StructField("headers", strict)]))
+        )
 
 
 def test_a_schema_without_columns(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
@@ -195,10 +212,16 @@ def test_where_to_begin_and_end(spark: SparkSession, orders: tuple[Path, list[St
         ),
         ({"startingOffsets": "earliest", "endingOffsets": "latest"}, span((0, 0, 100), (1, 0, 100))),
         ({"startingTimestamp": half}, span((0, 50, 100), (1, 50, 100))),
-        ({"startingTimestamp": "2024-06-01T00:50:00Z", "endingTimestamp": half + 120_000}, span((0, 50, 52), (1, 50, 52))),
+        (
+            {"startingTimestamp": "2024-06-01T00:50:00Z", "endingTimestamp": half + 120_000},
+            span((0, 50, 52), (1, 50, 52)),
+        ),
         ({"endingOffsetsByTimestamp": {"orders": {"0": half, "1": half + 1}}}, span((0, 0, 50), (1, 0, 51))),
         (
-            {"startingOffsetsByTimestamp": {"orders": {"0": 2 * half, "1": half}}, "startingOffsetsByTimestampStrategy": "latest"},
+            {
+                "startingOffsetsByTimestamp": {"orders": {"0": 2 * half, "1": half}},
+                "startingOffsetsByTimestampStrategy": "latest",
+            },
             span((1, 50, 100)),
         ),
         ({"assign": {"orders": [1]}, "startingTimestamp": half + 1}, span((1, 51, 100))),
@@ -210,7 +233,8 @@ def test_where_to_begin_and_end(spark: SparkSession, orders: tuple[Path, list[St
 
 
 def test_time_keeps_kafkas_meaning(spark: SparkSession, tmp_path: Path) -> None:
-    """A starting time finds an offset; rows behind it that are older, or have no time, are read, as in Kafka's source."""
+    """A starting time finds an offset; rows behind it that are older, or have no time, are read, as in Kafka's
+    source."""
     with pyreplog.open_log(tmp_path / "events", durability="os") as log:
         log.append_many([b"a", b"b", b"c", b"d"], timestamps=[10, 30, 20, -1])
     assert offsets(reader(spark, tmp_path / "events", startingTimestamp=25).load()) == span((0, 1, 4))
@@ -270,7 +294,8 @@ def test_what_lies_above_the_high_watermark_is_not_read(spark: SparkSession, tmp
 
 
 def test_data_loss(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
-    """Offsets that are not there fail with a DataLossError that names them, or are left out when the option says so."""
+    """Offsets that are not there fail with a DataLossError that names them, or are left out when the option says
+    so."""
     root, _ = orders
     options = {"assign": {"orders": [0]}, "endingOffsets": {"orders": {"0": 500}}}
     text = error(reader(spark, root, **options))
@@ -301,19 +326,26 @@ def test_data_that_vanishes_after_planning(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_timestamp_beyond_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """A timestamp that does not fit Spark's microseconds is an error naming the offset; without that column the rows are read."""
+    """A timestamp that does not fit Spark's microseconds is an error naming the offset; without that column the
+    rows are read."""
     path = tmp_path / "future"
     write_times(path, "future", [BASE, (2**63 - 1) // 1000, 2**62])
     assert "the record at offset 2 of future-0 has timestamp 4611686018427387904 ms" in error(
         reader(spark, path).load().select("timestamp")
     )
     assert reader(spark, path).schema("value binary").load().count() == 3
-    last = reader(spark, path, endingOffsets={"future": {"0": 2}}).load().agg(sf.max(sf.unix_micros("timestamp"))).collect()
+    last = (
+        reader(spark, path, endingOffsets={"future": {"0": 2}})
+        .load()
+        .agg(sf.max(sf.unix_micros("timestamp")))
+        .collect()
+    )
     assert last == [((2**63 - 1) // 1000 * 1000,)]
 
 
 def test_a_brokers_folder(spark: SparkSession, tmp_path: Path) -> None:
-    """Topics written by Kafka, in each codec, are read as our record reader reads them; one of its partition folders; a folder of nodes."""
+    """Topics written by Kafka, in each codec, are read as our record reader reads them; one of its partition
+    folders; a folder of nodes."""
     data = unit("clean-4.1.0") / "data"
     codecs = ["codec-gzip-java", "codec-snappy-librdkafka", "codec-lz4-aiokafka", "codec-zstd-kafkapython"]
     topics = ["plain", *codecs, "compact-gzip", "start-mid-segment"]
@@ -329,14 +361,17 @@ def test_a_brokers_folder(spark: SparkSession, tmp_path: Path) -> None:
         headers = None if row["headers"] is None else [(header["key"], header["value"]) for header in row["headers"]]
         found[row["topic"], row["partition"], row["offset"]] = (row["key"], row["value"], headers)
     assert found == wanted
-    assert offsets(reader(spark, data / "plain-0").load()) == [place[1:] for place in sorted(wanted) if place[:2] == ("plain", 0)]
+    assert offsets(reader(spark, data / "plain-0").load()) == [
+        place[1:] for place in sorted(wanted) if place[:2] == ("plain", 0)
+    ]
     for node in ("n1", "n2", "n3"):  # beside them lies a copy of n1, with which they cannot be read
         shutil.copytree(unit(f"cluster-4.1.0/{node}") / "data", tmp_path / node / "data")
     assert offsets(reader(spark, tmp_path, topic="epochs").load()) == span((0, 0, 96))
 
 
 def test_a_clusters_folder(spark: SparkSession, tmp_path: Path) -> None:
-    """The folder of a running cluster: every acknowledged record once, whichever replica it is read from, also when a node is dead."""
+    """The folder of a running cluster: every acknowledged record once, whichever replica it is read from, also when
+    a node is dead."""
     with pyreplog.Cluster(tmp_path / "cluster", nodes=3) as cluster:
         cluster.admin.create_topic("orders", partitions=3, replication_factor=3)
         with cluster.producer() as producer:
@@ -380,7 +415,8 @@ def test_sql_and_relative_paths(spark: SparkSession, orders: tuple[Path, list[St
 
 
 def test_a_function_on_arrow_batches(spark: SparkSession, orders: tuple[Path, list[Stored]], tmp_path: Path) -> None:
-    """map_arrow runs in the workers, once in each task, on the columns and rows asked for; an empty log gives an empty DataFrame."""
+    """map_arrow runs in the workers, once in each task, on the columns and rows asked for; an empty log gives an
+    empty DataFrame."""
     root, stored = orders
 
     def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -391,24 +427,40 @@ def test_a_function_on_arrow_batches(spark: SparkSession, orders: tuple[Path, li
                 total[partition] = total.get(partition, 0) + len(value or b"")
         yield pa.RecordBatch.from_pydict({"partition": list(total), "size": list(total.values())})
 
-    frame = map_arrow(spark, sizes, "partition long, size long", columns=["partition", "value"], path=root, maxRecordsPerPartition=40)
+    frame = map_arrow(
+        spark, sizes, "partition long, size long", columns=["partition", "value"], path=root, maxRecordsPerPartition=40
+    )
     rows = frame.collect()
     assert len(rows) == 6
-    found = {row["partition"]: row["total"] for row in frame.groupBy("partition").agg(sf.sum("size").alias("total")).collect()}
-    assert found == {partition: sum(len(row.value or b"") for row in stored if row.partition == partition) for partition in (0, 1)}
+    found = {
+        row["partition"]: row["total"]
+        for row in frame.groupBy("partition").agg(sf.sum("size").alias("total")).collect()
+    }
+    assert found == {
+        partition: sum(len(row.value or b"") for row in stored if row.partition == partition) for partition in (0, 1)
+    }
     with pyreplog.open_log(tmp_path / "empty", durability="os"):
         pass
     assert map_arrow(spark, sizes, "partition long, size long", path=tmp_path / "empty").collect() == []
-    swapped = map_arrow(spark, sizes, "size long, partition long", columns=["partition", "value"], path=root, maxRecordsPerPartition=40)
+    swapped = map_arrow(
+        spark, sizes, "size long, partition long", columns=["partition", "value"], path=root, maxRecordsPerPartition=40
+    )
     assert swapped.select("partition", "size").collect() == rows
     for schema, fn, text in (
         ("partition long, width long", sizes, "gave columns partition, size; the schema has partition, width"),
         (
             "partition int, size long",
             sizes,
-            "gave column partition as int64; the schema says int, which is int32 in Arrow: cast the column, or change the schema",
+            (
+                "gave column partition as int64; the schema says int, which is int32 in Arrow: cast the column, or"
+                " change the schema"
+            ),
         ),
-        ("n long", lambda _: pa.RecordBatch.from_pydict({"n": [1]}), "must give an iterator of pyarrow.RecordBatch; it gave Int64Array"),
+        (
+            "n long",
+            lambda _: pa.RecordBatch.from_pydict({"n": [1]}),
+            "must give an iterator of pyarrow.RecordBatch; it gave Int64Array",
+        ),
     ):
         with pytest.raises(PySparkException, match=text):
             map_arrow(spark, fn, schema, columns=["partition", "value"], path=root).collect()
@@ -443,8 +495,8 @@ def test_batches_are_read_ahead(taken: int) -> None:
 
 
 def test_filters_are_pushed_only_where_that_is_safe(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
-    """By default Spark filters alone and a DataFrame can be used twice; ``pushdown`` is refused with the reason before Spark 5, and does
-    what it says with ``unsafe``."""
+    """By default Spark filters alone and a DataFrame can be used twice; ``pushdown`` is refused with the reason
+    before Spark 5, and does what it says with ``unsafe``."""
     root, _ = orders
     frame = reader(spark, root).load()
     assert frame.where("offset < 10").count() == 20
@@ -454,34 +506,50 @@ def test_filters_are_pushed_only_where_that_is_safe(spark: SparkSession, orders:
     spark.conf.set(PUSHING, "true")
     try:
         assert frame.count() == reader(spark, root).load().where("offset >= 0").count() == 200
-        unsafe = reader(spark, root, pushdown="unsafe", maxRecordsPerPartition=10).load().where("offset >= 90 and partition = 1")
+        unsafe = (
+            reader(spark, root, pushdown="unsafe", maxRecordsPerPartition=10)
+            .load()
+            .where("offset >= 90 and partition = 1")
+        )
         assert offsets(unsafe) == span((1, 90, 100))
         assert unsafe.rdd.getNumPartitions() == (1 if PUSHES else 20)
         later = reader(spark, root, pushdown="unsafe", maxRecordsPerPartition=10).load()
-        assert offsets(later.where(f"timestamp >= timestamp_millis({BASE + 95 * 60_000}L)")) == span((0, 95, 99), (1, 95, 99))
+        assert offsets(later.where(f"timestamp >= timestamp_millis({BASE + 95 * 60_000}L)")) == span(
+            (0, 95, 99), (1, 95, 99)
+        )
     finally:
         spark.conf.unset(PUSHING)
 
 
 def test_tables_lose_their_options(spark: SparkSession) -> None:
     """Spark drops the options of CREATE TABLE for such sources: it is refused with what to do instead."""
-    with pytest.raises(PySparkException, match="does not hand a table's options back when it is read; use CREATE TEMPORARY VIEW"):
+    with pytest.raises(
+        PySparkException, match="does not hand a table's options back when it is read; use CREATE TEMPORARY VIEW"
+    ):
         spark.sql("CREATE TABLE lost USING replog OPTIONS (path '/nowhere')")
 
 
 def test_workers_are_talked_to_by_unix_sockets(spark: SparkSession) -> None:
     """A local session has Spark do that from the PySpark on that can, without being asked."""
-    answer = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "false")).collect()
+    answer = (
+        spark.sparkContext.parallelize([0], 1)
+        .map(lambda _: os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "false"))
+        .collect()
+    )
     assert [text.lower() for text in answer] == ["true" if VERSION >= SOCKETS_FROM else "false"]
 
 
 def test_what_the_user_says_of_sockets_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's own environment variable, arguments for spark-submit and spark-defaults.conf; a system without Unix sockets has none."""
+    """Spark's own environment variable, arguments for spark-submit and spark-defaults.conf; a system without Unix
+    sockets has none."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     for name in ("PYSPARK_UDS_MODE", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(name, raising=False)
     assert socket_settings() == ({SOCKETS: "true"} if VERSION >= SOCKETS_FROM else {})
-    for name, value in (("PYSPARK_UDS_MODE", "false"), ("PYSPARK_SUBMIT_ARGS", f"--conf {SOCKETS}=false pyspark-shell")):
+    for name, value in (
+        ("PYSPARK_UDS_MODE", "false"),
+        ("PYSPARK_SUBMIT_ARGS", f"--conf {SOCKETS}=false pyspark-shell"),
+    ):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             assert socket_settings() == {}

@@ -1,4 +1,5 @@
-"""A path with wildcards: each folder that matches is a log of its own, in batches and in streams. Only the last test needs a session."""
+"""A path with wildcards: each folder that matches is a log of its own, in batches and in streams. Only the last
+test needs a session."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def read(reader: ReplogStreamReader, start: dict[str, Any], end: dict[str, Any])
     [("/a/b", ""), ("/a/b*", "/a"), ("/a/w-[0-9]/x", "/a"), ("/*", "/"), ("/a/?/b-*", "/a"), ("/a/b/c-*/d", "/a/b")],
 )
 def test_the_fixed_part_of_a_pattern(path: str, fixed: str) -> None:
-    """The logs are named relative to the part of the path before its first wildcard; a path without one is one folder."""
+    """The logs are named relative to the part of the path before its first wildcard; a path without one is one
+    folder."""
     assert fixed_part(path) == fixed
 
 
@@ -114,7 +116,8 @@ def test_what_a_pattern_matches(tmp_path: Path) -> None:
 
 
 def test_patterns_that_are_refused(multi: Path) -> None:
-    """``**`` is refused with the way to write it; so are several paths, and a folder whose name Spark cannot say."""
+    """``**`` is refused with the way to write it; so are several paths, and a folder whose name Spark cannot
+    say."""
     with pytest.raises(ConfigError, match=r"write one '\*' for each folder"):
         batch(multi / "**")
     with pytest.raises(ConfigError, match=r"a pattern, such as multi/worker-\*"):
@@ -126,7 +129,9 @@ def test_patterns_that_are_refused(multi: Path) -> None:
 
 def test_a_uri_may_hold_wildcards(multi: Path) -> None:
     """A file: path is a pattern like any other, the question mark too."""
-    assert batch(f"file:{multi}/worker-?", partitions="0") == span(("worker-0", 0, 1), ("worker-1", 0, 2), ("worker-2", 0, 3))
+    assert batch(f"file:{multi}/worker-?", partitions="0") == span(
+        ("worker-0", 0, 1), ("worker-1", 0, 2), ("worker-2", 0, 3)
+    )
 
 
 # -- batches --
@@ -148,8 +153,12 @@ def test_the_column_log_needs_a_pattern() -> None:
 
 def test_tasks_never_mix_up_logs(multi: Path) -> None:
     """Partitions of one name in several logs are cut, dealt out and read each by itself."""
-    assert sorted(batch(multi / "worker-*", minPartitions=5)) == span(("worker-0", 0, 1), ("worker-1", 0, 2), ("worker-2", 0, 3))
-    assert sorted(batch(multi / "worker-*", maxRecordsPerPartition=1)) == span(("worker-0", 0, 1), ("worker-1", 0, 2), ("worker-2", 0, 3))
+    assert sorted(batch(multi / "worker-*", minPartitions=5)) == span(
+        ("worker-0", 0, 1), ("worker-1", 0, 2), ("worker-2", 0, 3)
+    )
+    assert sorted(batch(multi / "worker-*", maxRecordsPerPartition=1)) == span(
+        ("worker-0", 0, 1), ("worker-1", 0, 2), ("worker-2", 0, 3)
+    )
 
 
 def test_offsets_are_given_by_log(multi: Path) -> None:
@@ -166,7 +175,8 @@ def test_offsets_are_given_by_log(multi: Path) -> None:
 
 
 def test_topics_of_several_logs(multi: Path) -> None:
-    """Each log gives its only topic, whatever its name; of a topic that is named, the logs that have it; one with several is refused."""
+    """Each log gives its only topic, whatever its name; of a topic that is named, the logs that have it; one with
+    several is refused."""
     fill(multi / "worker-3", 2, topic="other")
     (multi / "worker-4").mkdir()
     everything = span(("worker-0", 0, 1), ("worker-1", 0, 2), ("worker-2", 0, 3), ("worker-3", 0, 2))
@@ -174,7 +184,9 @@ def test_topics_of_several_logs(multi: Path) -> None:
     assert batch(multi / "worker-*", topic="other") == span(("worker-3", 0, 2))
     assert batch(multi / "worker-*", subscribe="events,other") == everything
     assert batch(multi / "worker-*", assign='{"other": [0]}') == span(("worker-3", 0, 2))
-    with pytest.raises(UnknownTopicError, match=r"no topic 'othr' in any log that matches .*worker-\*; they hold events, other"):
+    with pytest.raises(
+        UnknownTopicError, match=r"no topic 'othr' in any log that matches .*worker-\*; they hold events, other"
+    ):
         batch(multi / "worker-*", topic="othr")
     with pytest.raises(UnknownTopicError, match="no partition other-1"):
         batch(multi / "worker-*", assign='{"other": [0, 1]}')
@@ -208,14 +220,16 @@ def test_no_record_is_read_twice(multi: Path) -> None:
 
 
 def test_a_folder_of_several_logs_is_refused(multi: Path) -> None:
-    """A folder that matches and holds several logs itself is refused by its name: the pattern has to reach each log."""
+    """A folder that matches and holds several logs itself is refused by its name: the pattern has to reach each
+    log."""
     with pytest.raises(ConfigError, match="multi holds 3 independent logs"):
         batch(multi.parent / "mul*")
     assert len(batch(multi.parent / "mul*" / "*")) == 6
 
 
 def test_a_folder_that_goes_while_it_is_looked_at(multi: Path) -> None:
-    """A log that is removed between two looks of a running query is one that is gone, and no failure of the look."""
+    """A log that is removed between two looks of a running query is one that is gone, and no failure of the
+    look."""
     with SeveralAccess(str(multi), f"{multi}/worker-*", READ_UNCOMMITTED) as access:
         places = access.partitions()
         assert [access.available(place) is not None for place in places] == [True, True, True]
@@ -247,10 +261,13 @@ def test_few_logs_keep_files_open(multi: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_stream_keeps_offsets_by_folder_and_cluster(multi: Path) -> None:
-    """The offset JSON has an entry for each log, with its cluster id; a folder that appears later begins at its start."""
+    """The offset JSON has an entry for each log, with its cluster id; a folder that appears later begins at its
+    start."""
     reader = stream(multi / "worker-*")
     first = reader.initialOffset()
-    assert {log: entry["t"] for log, entry in first["logs"].items()} == {f"worker-{number}": {"events": {"0": 0}} for number in range(3)}
+    assert {log: entry["t"] for log, entry in first["logs"].items()} == {
+        f"worker-{number}": {"events": {"0": 0}} for number in range(3)
+    }
     one = step(reader, first)
     assert one["v"] == 2
     for number in range(3):
@@ -285,7 +302,8 @@ def test_limits_are_shared_among_logs(multi: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_record_comes_once_whatever_happens(multi: Path, seed: int) -> None:
-    """Appends, logs that appear, restarts of the query, limits, and micro-batches that are planned again: each record is read once."""
+    """Appends, logs that appear, restarts of the query, limits, and micro-batches that are planned again: each
+    record is read once."""
     chance = Random(seed)
     holds = {f"worker-{number}": number + 1 for number in range(3)}
     given: dict[str, object] = {"maxOffsetsPerTrigger": "4"} if LIMITS and seed else {}
@@ -318,11 +336,14 @@ def begun(path: Path) -> dict[str, Any]:
 
 
 def test_a_folder_that_another_log_took(multi: Path) -> None:
-    """A folder with a log of another cluster id fails the query, and says so; failOnDataLoss=false reads it from its start."""
+    """A folder with a log of another cluster id fails the query, and says so; failOnDataLoss=false reads it from
+    its start."""
     one = begun(multi / "worker-*")
     shutil.rmtree(multi / "worker-1")
     fill(multi / "worker-1", 5)
-    with pytest.raises(TopicRecreatedError, match="events-0 of the log worker-1 was read up to offset 2.*another log.*cluster id was"):
+    with pytest.raises(
+        TopicRecreatedError, match="events-0 of the log worker-1 was read up to offset 2.*another log.*cluster id was"
+    ):
         step(stream(multi / "worker-*"), one)
     reader = stream(multi / "worker-*", failOnDataLoss="false")
     two = step(reader, one)
@@ -341,13 +362,16 @@ def test_a_moved_topic_id_does_not_hide_another_cluster(multi: Path) -> None:
 
 
 def test_a_task_notices_another_log_in_the_folder(multi: Path) -> None:
-    """A range that was planned of one log is not read of another one that took the folder since, whatever the topic id says."""
+    """A range that was planned of one log is not read of another one that took the folder since, whatever the topic
+    id says."""
     options = parse_read_options({"path": f"{multi}/worker-*"})
     ranges = [each for task in plan_tasks(options) for each in task]
     with pyreplog.open_log(multi / "other", topic="x") as log:
         log.append(b"1")
     shutil.copy(multi / "other" / "meta.properties", multi / "worker-1" / "meta.properties")
-    with pytest.raises(TopicRecreatedError, match="of the log worker-1 were planned, but now the folder holds another log"):
+    with pytest.raises(
+        TopicRecreatedError, match="of the log worker-1 were planned, but now the folder holds another log"
+    ):
         list(read_ranges(options, FIELDS, ranges))
 
 
@@ -355,7 +379,9 @@ def test_a_folder_that_is_gone(multi: Path) -> None:
     """A log that was removed is lost data, whose name is told."""
     one = begun(multi / "worker-*")
     shutil.rmtree(multi / "worker-2")
-    with pytest.raises(RecordsDeletedError, match="events-0 of the log worker-2 was read up to offset 3, but it is gone"):
+    with pytest.raises(
+        RecordsDeletedError, match="events-0 of the log worker-2 was read up to offset 3, but it is gone"
+    ):
         step(stream(multi / "worker-*"), one)
     shutil.rmtree(multi)
     with pytest.raises(RecordsDeletedError, match="worker-0"):
@@ -363,7 +389,8 @@ def test_a_folder_that_is_gone(multi: Path) -> None:
 
 
 def test_a_folder_that_is_gone_leaves_the_offsets(multi: Path) -> None:
-    """With failOnDataLoss=false the next offset no longer names a log that is gone, so the option can be set back; the others go on."""
+    """With failOnDataLoss=false the next offset no longer names a log that is gone, so the option can be set back;
+    the others go on."""
     one = begun(multi / "worker-*")
     shutil.rmtree(multi / "worker-2")
     lenient = stream(multi / "worker-*", failOnDataLoss="false")
@@ -426,7 +453,8 @@ def test_other_offsets_are_refused(logs: object) -> None:
 
 
 def test_partitions_of_several_logs_are_values() -> None:
-    """A partition of a log is equal to itself alone, also after a journey to a worker, and never to one of a single log."""
+    """A partition of a log is equal to itself alone, also after a journey to a worker, and never to one of a single
+    log."""
     import pickle  # noqa: PLC0415
 
     place = LogPartition("t", 1, "w")
@@ -442,7 +470,8 @@ def test_partitions_of_several_logs_are_values() -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_spark_reads_a_pattern(spark: SparkSession, multi: Path, tmp_path: Path) -> None:
-    """A batch, map_arrow and a stream over a pattern have the column log; the stream goes on in its checkpoint, with a log that came."""
+    """A batch, map_arrow and a stream over a pattern have the column log; the stream goes on in its checkpoint,
+    with a log that came."""
     frame = spark.read.format("replog").load(f"{multi}/worker-*")
     assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "log"]
     everything = span(("worker-0", 0, 1), ("worker-1", 0, 2), ("worker-2", 0, 3))
@@ -456,9 +485,15 @@ def test_spark_reads_a_pattern(spark: SparkSession, multi: Path, tmp_path: Path)
     assert mapped.count() == 6
 
     def run() -> list[tuple[str, int]]:
-        stream = spark.readStream.format("replog").option("path", f"{multi}/worker-*").option("startingOffsets", "earliest")
+        stream = (
+            spark.readStream.format("replog").option("path", f"{multi}/worker-*").option("startingOffsets", "earliest")
+        )
         sink = stream.schema("log string, offset long").load().writeStream.format("parquet").trigger(availableNow=True)
-        query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).option("path", str(tmp_path / "seen")).start()
+        query = (
+            sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("path", str(tmp_path / "seen"))
+            .start()
+        )
         assert query.awaitTermination(120)
         if LIMITS:
             behind = lag(query)

@@ -1,4 +1,5 @@
-"""The sink in a real local session: what is written is what is read; checks; owners; and every row exactly once whatever is killed."""
+"""The sink in a real local session: what is written is what is read; checks; owners; and every row exactly once
+whatever is killed."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def numbered(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
     """Keys k0 to k4 and values 0 to ``count`` - 1, in order."""
     numbers = spark.range(0, count, 1, tasks)
     return numbers.select(
-        sf.concat(sf.lit("k"), (sf.col("id") % 5).cast("string")).alias("key"), sf.col("id").cast("string").alias("value")
+        sf.concat(sf.lit("k"), (sf.col("id") % 5).cast("string")).alias("key"),
+        sf.col("id").cast("string").alias("value"),
     )
 
 
@@ -53,10 +55,13 @@ def values(path: Path, topic: str | None = None) -> list[bytes]:
 
 
 def test_every_column(spark: SparkSession, tmp_path: Path) -> None:
-    """Key, value, headers, timestamp and partition go in and come out; nulls too; a folder that is not there becomes a log."""
+    """Key, value, headers, timestamp and partition go in and come out; nulls too; a folder that is not there
+    becomes a log."""
     for number in range(3):
         pyreplog.open_log(tmp_path / "log", topic="t", partition=number, durability="os").close()
-    schema = "key binary, value binary, headers array<struct<key:string,value:binary>>, timestamp timestamp, partition int"
+    schema = (
+        "key binary, value binary, headers array<struct<key:string,value:binary>>, timestamp timestamp, partition int"
+    )
     rows = [
         (b"a", b"1", [("h", b"x"), ("n", None)], AT, None),
         (None, None, [], None, 2),
@@ -88,7 +93,9 @@ def test_checks(spark: SparkSession, tmp_path: Path) -> None:
     good = numbered(spark, 4)
     path = tmp_path / "log"
     assert "column 'value' is needed" in error(good.select("key"), path)
-    assert "column value is bigint; it must be string or binary" in error(spark.range(1).withColumnRenamed("id", "value"), path)
+    assert "column value is bigint; it must be string or binary" in error(
+        spark.range(1).withColumnRenamed("id", "value"), path
+    )
     assert "'vaule' is none that a log has; did you mean 'value'" in error(good.withColumn("vaule", sf.lit("x")), path)
     assert "unknown option 'topc'; did you mean 'topic'?" in error(good, path, topc="x")
     assert "option 'kafka.acks' means nothing here" in error(good, path, **{"kafka.acks": "all"})
@@ -97,7 +104,9 @@ def test_checks(spark: SparkSession, tmp_path: Path) -> None:
     write(good, path)
     assert "null in column 'topic'" in error(good.withColumn("topic", sf.lit(None).cast("string")), path)
     assert "has no topic 'lgo'; did you mean 'log'" in error(good.withColumn("topic", sf.lit("lgo")), path)
-    assert "asks for partition 7; the topic has partitions 0 to 0" in error(good.withColumn("partition", sf.lit(7)), path)
+    assert "asks for partition 7; the topic has partitions 0 to 0" in error(
+        good.withColumn("partition", sf.lit(7)), path
+    )
     write(good.withColumn("topic", sf.lit("lgo")), path, topic="log")
     write(spark.read.format("replog").load(str(path)), path)
     assert len(values(path)) == 16
@@ -109,7 +118,9 @@ def test_into_a_running_cluster(spark: SparkSession, tmp_path: Path) -> None:
     with pyreplog.Cluster(tmp_path) as cluster:
         cluster.admin.create_topic("even", partitions=3)
         cluster.admin.create_topic("odd", partitions=2)
-        frame = numbered(spark, 3000).withColumn("topic", sf.when(sf.col("value").cast("int") % 2 == 0, "even").otherwise("odd"))
+        frame = numbered(spark, 3000).withColumn(
+            "topic", sf.when(sf.col("value").cast("int") % 2 == 0, "even").otherwise("odd")
+        )
         write(frame, tmp_path)
         for topic, count, rest in (("even", 3, 0), ("odd", 2, 1)):
             found = pa.table(cluster.scan(topic, columns=["partition", "key", "value"])).to_pylist()
@@ -120,11 +131,14 @@ def test_into_a_running_cluster(spark: SparkSession, tmp_path: Path) -> None:
                 mine = [int(row["value"]) for row in found if row["key"] == key]
                 assert mine == sorted(mine)
         assert "make it by cluster.admin.create_topic" in error(frame, tmp_path, topic="nope")
-        assert "names one" in error(frame.drop("topic"), tmp_path) or "name one by option" in error(frame.drop("topic"), tmp_path)
+        assert "names one" in error(frame.drop("topic"), tmp_path) or "name one by option" in error(
+            frame.drop("topic"), tmp_path
+        )
 
 
 def test_a_folder_that_a_group_shares(spark: SparkSession, tmp_path: Path) -> None:
-    """Option ``permissions`` lets tasks and driver write to a folder of the group, refused without it; each file is the group's."""
+    """Option ``permissions`` lets tasks and driver write to a folder of the group, refused without it; each file is
+    the group's."""
     tmp_path.chmod(0o2770)
     log = tmp_path / "log"
     write(numbered(spark, 4), log, permissions="group")
@@ -137,7 +151,8 @@ def test_a_folder_that_a_group_shares(spark: SparkSession, tmp_path: Path) -> No
 
 
 def test_nobody_takes_it(spark: SparkSession, tmp_path: Path) -> None:
-    """A cluster that is not running: the write fails in time, says why, and leaves nothing; a log that is open and takes nothing, too."""
+    """A cluster that is not running: the write fails in time, says why, and leaves nothing; a log that is open and
+    takes nothing, too."""
     with pyreplog.Cluster(tmp_path / "cluster") as cluster:
         cluster.admin.create_topic("t")
     text = error(numbered(spark, 4), tmp_path / "cluster", commitTimeout="500ms")
@@ -163,8 +178,9 @@ def test_threads_write(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_named_write_counts_once(spark: SparkSession, tmp_path: Path) -> None:
-    """txnAppId and txnVersion: a job that is run again, in other tasks, writes nothing; the next number does. A lower number, and the same
-    number with other rows, fail and write nothing, unless appliedBatch=keep skips them."""
+    """txnAppId and txnVersion: a job that is run again, in other tasks, writes nothing; the next number does. A
+    lower number, and the same number with other rows, fail and write nothing, unless appliedBatch=keep skips
+    them."""
     path, job = tmp_path / "log", {"txnAppId": "nightly"}
     for version, tasks, expected in ((0, 1, 6), (0, 2, 6), (1, 2, 12), (1, 1, 12)):
         write(numbered(spark, 6, tasks), path, **job, txnVersion=str(version))
@@ -191,7 +207,10 @@ def filled(folder: Path) -> Path:
     """A log of 1000 numbered records with five keys."""
     with pyreplog.open_log(folder / "source", durability="os") as log:
         for first in range(0, 1000, 50):
-            log.append_many([b"%d" % number for number in range(first, first + 50)], keys=[b"k%d" % (number % 5) for number in range(50)])
+            log.append_many(
+                [b"%d" % number for number in range(first, first + 50)],
+                keys=[b"k%d" % (number % 5) for number in range(50)],
+            )
     return folder / "source"
 
 
@@ -205,7 +224,8 @@ def check_once(found: list[tuple[bytes | None, int]]) -> None:
 
 @pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")
 def test_a_checkpoint_that_is_older_than_the_log(spark: SparkSession, tmp_path: Path) -> None:
-    """Restored from a backup, its next batches have numbers that the log has, with other rows: an error, and no row is lost in silence."""
+    """Restored from a backup, its next batches have numbers that the log has, with other rows: an error, and no row
+    is lost in silence."""
     source, target, checkpoint = tmp_path / "source", tmp_path / "log", tmp_path / "checkpoint"
     for run in range(3):
         with pyreplog.open_log(source, durability="os") as log:
@@ -222,10 +242,14 @@ def test_a_checkpoint_that_is_older_than_the_log(spark: SparkSession, tmp_path: 
 
 @pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")
 def test_output_modes(spark: SparkSession, tmp_path: Path) -> None:
-    """Complete is refused, update is none that Spark has for Python sinks: there foreachBatch writes, once however often it is run."""
+    """Complete is refused, update is none that Spark has for Python sinks: there foreachBatch writes, once however
+    often it is run."""
     source = spark.readStream.format("replog").option("startingOffsets", "earliest").load(str(filled(tmp_path)))
     counts = source.groupBy("key").count().selectExpr("key", "string(count) AS value").writeStream
-    for mode, text in (("complete", "output mode complete would write everything anew"), ("update", "does not support Update mode")):
+    for mode, text in (
+        ("complete", "output mode complete would write everything anew"),
+        ("update", "does not support Update mode"),
+    ):
         query = (
             counts.outputMode(mode)
             .format("replog")
@@ -258,7 +282,8 @@ MORE_STEPS = (
 @pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")
 @pytest.mark.parametrize("step", [*STEPS, *(pytest.param(step, marks=pytest.mark.soak) for step in MORE_STEPS)])
 def test_killed_at(step: str, spark: SparkSession, tmp_path: Path, kill_file: Path) -> None:
-    """SIGKILL to the process at that step; the stream starts again from its checkpoint with other tasks: every row once, keys in order."""
+    """SIGKILL to the process at that step; the stream starts again from its checkpoint with other tasks: every row
+    once, keys in order."""
     source, target, checkpoint = filled(tmp_path), tmp_path / "target", tmp_path / "checkpoint"
     kill_file.write_text(step)
     with pytest.raises(PySparkException):
@@ -267,7 +292,10 @@ def test_killed_at(step: str, spark: SparkSession, tmp_path: Path, kill_file: Pa
     stream(spark, source, target, checkpoint, tasks=3)
     with pyreplog.open_log(target, "r") as log:
         check_once([(record.key, int(record.value or b"-1")) for record in log])
-    assert {name.rpartition(".")[2] for name in os.listdir(target) if name.startswith("replog.spool.")} == {"applied", "lock"}
+    assert {name.rpartition(".")[2] for name in os.listdir(target) if name.startswith("replog.spool.")} == {
+        "applied",
+        "lock",
+    }
 
 
 @pytest.mark.soak

@@ -1,4 +1,5 @@
-"""The sink's batches keep the limits of the topic they go to. Without Spark's JVM: the writer is what Spark calls, in one process."""
+"""The sink's batches keep the limits of the topic they go to. Without Spark's JVM: the writer is what Spark calls,
+in one process."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ ROWS = [Random(number).randbytes(200) for number in range(1500)]
 def write(path: Path, rows: dict[str, list[object]], **options: str) -> list[int]:
     """One task's rows, staged and committed; the sizes of its batches."""
     schema = {"value": pa.binary(), "topic": pa.string()}
-    batch = pa.RecordBatch.from_arrays([pa.array(column, schema[name]) for name, column in rows.items()], names=list(rows))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(column, schema[name]) for name, column in rows.items()], names=list(rows)
+    )
     fields = [Field(name, str(schema[name]), nullable=True) for name in rows]
     writer = ReplogWriter(parse_write_options({"path": str(path), **options}), fields)
     staged = writer.write(iter([batch]))
@@ -53,8 +56,13 @@ def test_a_log_of_small_batches_takes_what_is_written(tmp_path: Path, config: di
 
 
 def test_a_write_of_nothing_makes_the_log(tmp_path: Path) -> None:
-    """It reads as 0 records; a log that is there, or whose topic rows would name, stays as it is; one that is open is left alone."""
-    for columns, options, topics in ((["value"], {}, ["events"]), (["value", "topic"], {}, []), (["value"], {"topic": "other"}, ["other"])):
+    """It reads as 0 records; a log that is there, or whose topic rows would name, stays as it is; one that is open
+    is left alone."""
+    for columns, options, topics in (
+        (["value"], {}, ["events"]),
+        (["value", "topic"], {}, []),
+        (["value"], {"topic": "other"}, ["other"]),
+    ):
         path = tmp_path / "-".join([*columns, *options]) / "events"
         fields = [Field(name, "string", nullable=True) for name in columns]
         writer = ReplogWriter(parse_write_options({"path": str(path), **options}), fields)
@@ -69,7 +77,8 @@ def test_a_write_of_nothing_makes_the_log(tmp_path: Path) -> None:
 
 
 def test_headers_of_other_types(tmp_path: Path) -> None:
-    """The fields of a header in the other order, and lists without a type, which have no header; a null in such a list is none either."""
+    """The fields of a header in the other order, and lists without a type, which have no header; a null in such a
+    list is none either."""
     turned = pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))
     pair = [{"key": "h", "value": b"x"}]
     for number, (ddl, kind, headers, right) in enumerate(
@@ -81,11 +90,19 @@ def test_headers_of_other_types(tmp_path: Path) -> None:
         path = tmp_path / str(number) / "t"
         fields = [Field("value", "binary", nullable=True), Field("headers", ddl, nullable=True)]
         writer = ReplogWriter(parse_write_options({"path": str(path)}), fields)
-        writer.commit([writer.write(iter([pa.record_batch({"value": pa.array([b"a", b"b"]), "headers": pa.array(headers, kind)})]))])
+        writer.commit(
+            [
+                writer.write(
+                    iter([pa.record_batch({"value": pa.array([b"a", b"b"]), "headers": pa.array(headers, kind)})])
+                )
+            ]
+        )
         with pyreplog.open_log(path, "r") as log:
             assert [list(record.headers) for record in log] == right
     with pytest.raises(InvalidRequestError, match="column headers is array<void>"):
-        writer.write(iter([pa.record_batch({"value": pa.array([b"a"]), "headers": pa.array([[None]], pa.list_(pa.null()))})]))
+        writer.write(
+            iter([pa.record_batch({"value": pa.array([b"a"]), "headers": pa.array([[None]], pa.list_(pa.null()))})])
+        )
 
 
 def test_a_row_that_is_too_large_alone_is_told(tmp_path: Path) -> None:

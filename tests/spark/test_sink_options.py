@@ -1,4 +1,5 @@
-"""Options and columns of a write, and what it finds at its path; the driver's commit with owners that come late, or not. No Spark."""
+"""Options and columns of a write, and what it finds at its path; the driver's commit with owners that come late, or
+not. No Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ import pytest
 
 import pyreplog
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError, SpoolRefusedError, StorageError, UnknownTopicError
+from pyreplog.errors import (
+    ConfigError,
+    OutcomeUnknownError,
+    SpoolDamagedError,
+    SpoolRefusedError,
+    StorageError,
+    UnknownTopicError,
+)
 from pyreplog.log import LogRoot
 from pyreplog.runtime.spool_applier import RootAppender, apply_waiting
 from pyreplog.spark.schema import Field
@@ -33,7 +41,14 @@ ID = BatchId("query", 0)
 def test_every_option() -> None:
     """Names in any case; defaults; what Spark hands on of its own is let pass."""
     assert parse_write_options({"path": "/a"}) == WriteOptions("/a")
-    given = {"PATH": "/a", "topic": "t", "OWNER": "Running", "committimeout": "5s", "batchbytes": "64k", "checkpointLocation": "/c"}
+    given = {
+        "PATH": "/a",
+        "topic": "t",
+        "OWNER": "Running",
+        "committimeout": "5s",
+        "batchbytes": "64k",
+        "checkpointLocation": "/c",
+    }
     assert parse_write_options(given) == WriteOptions("/a", "t", "running", 5000, 65536)
     assert parse_write_options({"path": "/a", "txnappid": "job", "txnVersion": "3"}).batch_id == BatchId("job", 3)
     assert parse_write_options({"path": "/a", "permissions": "Group"}).permissions == "group"
@@ -59,7 +74,10 @@ def test_every_option() -> None:
         ({"path": "/a", "txnAppId": "job"}, "come together"),
         ({"path": "/a", "txnAppId": "job", "txnVersion": "-1"}, "whole number from 0"),
         ({"path": "/a", "txnAppId": "job", "txnVersion": "9" * 5000}, "whole number from 0"),
-        ({"path": "/a", "txnAppId": "a job", "txnVersion": "1"}, "options txnAppId and txnVersion: query 'a job' is no name for a query"),
+        (
+            {"path": "/a", "txnAppId": "a job", "txnVersion": "1"},
+            "options txnAppId and txnVersion: query 'a job' is no name for a query",
+        ),
     ],
 )
 def test_refused_options(given: dict[str, str], text: str) -> None:
@@ -76,7 +94,8 @@ def test_the_guide_has_every_option() -> None:
 
 
 def test_columns() -> None:
-    """Those of Kafka's sink by name and type; those of the source are left out; the option topic comes before the column."""
+    """Those of Kafka's sink by name and type; those of the source are left out; the option topic comes before the
+    column."""
     value = Field("value", "binary", True)
     read = [Field("key", "string", True), value, Field("topic", "string", True), Field("offset", "bigint", True)]
     assert check_columns(read, None) == ("key", "value", "topic")
@@ -86,7 +105,10 @@ def test_columns() -> None:
         ([Field("key", "binary", True)], "a column 'value' is needed"),
         ([Field("value", "int", True)], "column value is int; it must be string or binary"),
         ([value, Field("headers", "map<string,binary>", True)], "column headers is map"),
-        ([value, Field("timestamp", "timestamp_ntz", True)], "column timestamp is timestamp_ntz; it must be timestamp_ltz: cast it"),
+        (
+            [value, Field("timestamp", "timestamp_ntz", True)],
+            "column timestamp is timestamp_ntz; it must be timestamp_ltz: cast it",
+        ),
         ([value, Field("partition", "bigint", True)], "column partition is bigint; it must be int"),
         ([value, Field("tpoic", "string", True)], "did you mean 'topic'"),
     ):
@@ -100,7 +122,9 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
     disk = SystemDisk()
     new = find_target(disk, str(tmp_path / "new"), None)
     assert (new.topic, new.count("new"), new.is_cluster) == ("new", 1, False)
-    with pytest.raises(UnknownTopicError, match="it holds none; make it by open_log, or write to it alone by option 'topic'"):
+    with pytest.raises(
+        UnknownTopicError, match="it holds none; make it by open_log, or write to it alone by option 'topic'"
+    ):
         new.count("other")
     for number in range(3):
         pyreplog.open_log(tmp_path / "log", topic="t", partition=number).close()
@@ -118,7 +142,9 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
     with pyreplog.Cluster(tmp_path / "cluster", nodes=1) as cluster:
         cluster.admin.create_topic("t", partitions=2)
         assert find_target(disk, str(tmp_path / "cluster"), None).is_cluster
-        with pytest.raises(UnknownTopicError, match=r"did you mean 't'.*create_topic|it holds|known are t.*create_topic"):
+        with pytest.raises(
+            UnknownTopicError, match=r"did you mean 't'.*create_topic|it holds|known are t.*create_topic"
+        ):
             find_target(disk, str(tmp_path / "cluster"), "tt")
         with pytest.raises(ConfigError, match="is one node of a cluster"):
             find_target(disk, str(tmp_path / "cluster" / "node-1"), None)
@@ -132,7 +158,8 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("times", [1, None])
 def test_a_write_that_was_not_published_does_not_get_in_later(times: int | None) -> None:
-    """The manifest may be there although its sync failed. It is taken back; where the disk does not even take that, nobody knows."""
+    """The manifest may be there although its sync failed. It is taken back; where the disk does not even take that,
+    nobody knows."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, "log", clock=SimClock(), random=Random(1))
     root.create_log("events", 0, root.new_topic_id(), LogConfig())
@@ -147,16 +174,23 @@ def test_a_write_that_was_not_published_does_not_get_in_later(times: int | None)
         assert apply_waiting(spool, lambda: RootAppender(root)) == 0
 
 
-def commit(path: Path, files: list[StagedFile], timeout_s: float, *, own: bool = True, once: bool = True, batch_id: BatchId = ID) -> None:
+def commit(
+    path: Path,
+    files: list[StagedFile],
+    timeout_s: float,
+    *,
+    own: bool = True,
+    once: bool = True,
+    batch_id: BatchId = ID,
+) -> None:
     """A driver's commit."""
     commit_batch(SystemDisk(), str(path), batch_id, files, once=once, timeout_s=timeout_s, own=own)
 
 
 def commit_empty(path: Path, batch: int, *, keep: bool = False, timeout_s: float = 30.0) -> None:
     """A driver's commit of a batch without a row."""
-    commit_nothing(
-        SystemDisk(), str(path), BatchId("query", batch), keep=keep, topic=None, once=False, timeout_s=timeout_s, own=True
-    )  # fmt: skip
+    named = BatchId("query", batch)
+    commit_nothing(SystemDisk(), str(path), named, keep=keep, topic=None, once=False, timeout_s=timeout_s, own=True)
 
 
 def test_a_batch_without_rows_is_noted(tmp_path: Path) -> None:
@@ -174,7 +208,8 @@ def test_a_batch_without_rows_is_noted(tmp_path: Path) -> None:
 
 
 def test_a_batch_without_rows_waits_for_what_was_published(tmp_path: Path) -> None:
-    """With keep as without, a published batch of the query gets into the log first; until it can, no number is noted."""
+    """With keep as without, a published batch of the query gets into the log first; until it can, no number is
+    noted."""
     path = tmp_path / "log"
     pyreplog.open_log(path).close()
     spool = Spool(SystemDisk(), str(path))
@@ -182,7 +217,9 @@ def test_a_batch_without_rows_waits_for_what_was_published(tmp_path: Path) -> No
         batch_id = BatchId("query", batch)
         spool.publish(batch_id, [stage(spool, batch_id, ("log", 0, [b"a"]))._replace(row_sum=1)])
         if not batch:
-            with pytest.raises(SpoolRefusedError, match="was published before and waits to be appended.*open_log, Cluster"):
+            with pytest.raises(
+                SpoolRefusedError, match="was published before and waits to be appended.*open_log, Cluster"
+            ):
                 commit_empty(path, again)
         with pyreplog.open_log(path, disk=SystemDisk()):  # with a disk of its own it takes no spool
             if batch:
@@ -195,7 +232,8 @@ def test_a_batch_without_rows_waits_for_what_was_published(tmp_path: Path) -> No
 
 
 def test_the_owner_comes_late_or_goes(tmp_path: Path) -> None:
-    """The commit waits for whoever opens the log; where the one who has it open takes nothing and then leaves, it does it itself."""
+    """The commit waits for whoever opens the log; where the one who has it open takes nothing and then leaves, it
+    does it itself."""
     path = tmp_path / "log"
     for own in (False, True):
         spool = Spool(SystemDisk(), str(path))
@@ -217,7 +255,8 @@ def test_the_owner_comes_late_or_goes(tmp_path: Path) -> None:
         assert not waiting.is_alive()
         assert not [name for name in os.listdir(path) if name.startswith("replog.spool.")]
     with pyreplog.open_log(path, "r") as log:
-        # The same batch twice: of a query that was forgotten in between, but the log itself knows its producer.
+        # The same batch twice: of a query that was forgotten in between, but the log itself knows
+        # its producer.
         assert [record.value for record in log] == [b"a", b"b"]
 
 
@@ -229,7 +268,10 @@ def test_nobody_comes(tmp_path: Path) -> None:
     with pytest.raises(SpoolRefusedError, match=r"nobody took batch 0 of query query within 0.05 s"):
         commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 0.05, own=False)
     assert [name for name in os.listdir(path) if name.startswith("replog.spool.")] == ["replog.spool.query.lock"]
-    with pyreplog.open_log(path, disk=SystemDisk()), pytest.raises(SpoolRefusedError, match="pid .* open, and did not take it"):
+    with (
+        pyreplog.open_log(path, disk=SystemDisk()),
+        pytest.raises(SpoolRefusedError, match="pid .* open, and did not take it"),
+    ):
         commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 0.05)
     files = [stage(spool, ID, ("log", 0, [b"a"]))]
     spool.publish(ID, files)
@@ -251,7 +293,8 @@ def test_nobody_comes(tmp_path: Path) -> None:
 
 
 def test_what_waits_of_another_query_fails_no_commit(tmp_path: Path) -> None:
-    """A batch that cannot be finished is its own query's: who commits beside it hears that its rows are in, and writes them once."""
+    """A batch that cannot be finished is its own query's: who commits beside it hears that its rows are in, and
+    writes them once."""
     path = tmp_path / "log"
     pyreplog.open_log(path).close()
     spool, other = Spool(SystemDisk(), str(path)), BatchId("other", 0)
@@ -268,7 +311,8 @@ def test_what_waits_of_another_query_fails_no_commit(tmp_path: Path) -> None:
 
 
 def test_whoever_opens_the_folder_makes_a_topic(tmp_path: Path) -> None:
-    """Two drivers at once, one of whose topics is not there yet: the batch is not refused because the other one had the folder first."""
+    """Two drivers at once, one of whose topics is not there yet: the batch is not refused because the other one had
+    the folder first."""
     path = tmp_path / "log"
     pyreplog.open_log(path).close()
     spool, other = Spool(SystemDisk(), str(path)), BatchId("other", 0)
@@ -286,7 +330,8 @@ def test_whoever_opens_the_folder_makes_a_topic(tmp_path: Path) -> None:
 
 
 def test_a_refusal_that_was_cut_short_is_no_refusal_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver was killed while it refused its batch as the owner: told once more, the attempt behind that one begins anew."""
+    """The driver was killed while it refused its batch as the owner: told once more, the attempt behind that one
+    begins anew."""
     path = tmp_path / "log"
     pyreplog.open_log(path, config={"max.message.bytes": 100}).close()
     spool = Spool(SystemDisk(), str(path))
@@ -303,7 +348,9 @@ def test_a_refusal_that_was_cut_short_is_no_refusal_for_ever(tmp_path: Path, mon
         commit(path, [stage(spool, ID, large)], 30.0)
     monkeypatch.setattr(Spool, "_remove", remove)
     assert spool.stands(ID)
-    pyreplog.open_log(path, config={"max.message.bytes": 1000}, disk=SystemDisk()).close()  # with a disk of its own it takes no spool
+    pyreplog.open_log(
+        path, config={"max.message.bytes": 1000}, disk=SystemDisk()
+    ).close()  # with a disk of its own it takes no spool
     with pytest.raises(SpoolRefusedError, match="max.message.bytes"):
         commit(path, [stage(spool, ID, large)], 30.0)
     commit(path, [stage(spool, ID, large)], 30.0)
@@ -312,7 +359,8 @@ def test_a_refusal_that_was_cut_short_is_no_refusal_for_ever(tmp_path: Path, mon
 
 
 def test_a_write_that_failed_wrote_nothing(tmp_path: Path) -> None:
-    """A partition that its driver cannot append to: the batch is taken back, and nobody appends it beside what is written anew."""
+    """A partition that its driver cannot append to: the batch is taken back, and nobody appends it beside what is
+    written anew."""
     path = tmp_path / "log"
     pyreplog.open_log(path).close()
     spool = Spool(SystemDisk(), str(path))
@@ -346,7 +394,8 @@ def test_a_write_that_failed_when_it_was_begun_is_of_unknown_outcome(tmp_path: P
 
 
 def test_staged_files_are_the_groups(tmp_path: Path) -> None:
-    """With permissions "group" an owner of another user can read, apply and remove each file that a task and the driver leave."""
+    """With permissions "group" an owner of another user can read, apply and remove each file that a task and the
+    driver leave."""
     tmp_path.chmod(0o2770)
     before = os.umask(0o077)
     try:

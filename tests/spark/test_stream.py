@@ -1,5 +1,5 @@
-"""What a stream reader answers Spark, call by call, on real files: where a query begins, how far a micro-batch goes, what is lost. No
-session needed."""
+"""What a stream reader answers Spark, call by call, on real files: where a query begins, how far a micro-batch
+goes, what is lost. No session needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyreplog
-from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.errors import (
+    ConfigError,
+    DataLossError,
+    LogTruncatedError,
+    RecordsDeletedError,
+    TopicRecreatedError,
+    UnknownTopicError,
+)
 from pyreplog.spark import lag
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.progress import StreamProgress, limit_bytes, limit_offsets
@@ -47,7 +54,9 @@ class Time:
 
 def stream(path: Path, time: Time | None = None, **options: object) -> ReplogStreamReader:
     """A reader of ``path``, as Spark makes one for each start of a query."""
-    given = {"path": str(path)} | {name.lower(): value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+    given = {"path": str(path)} | {
+        name.lower(): value if isinstance(value, str) else json.dumps(value) for name, value in options.items()
+    }
     time = time or Time()
     return ReplogStreamReader(parse_read_options(given, streaming=True), FIELDS, monotonic=time, sleep=time.sleep)
 
@@ -91,7 +100,9 @@ offsets = st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=20)
 
 
 @given(offsets, offsets, st.sampled_from(["", "one", "two"]), st.randoms())
-def test_progress_is_canonical(ends: dict[TopicPartition, int], starts: dict[TopicPartition, int], kind: str, random: Any) -> None:
+def test_progress_is_canonical(
+    ends: dict[TopicPartition, int], starts: dict[TopicPartition, int], kind: str, random: Any
+) -> None:
     """It survives JSON, and the same progress is the same text in whatever order it came together."""
     ids = {partition: random.choice("xy") for partition in ends if kind == "two" and random.random() > 0.2}
     if kind == "one":
@@ -102,7 +113,9 @@ def test_progress_is_canonical(ends: dict[TopicPartition, int], starts: dict[Top
     shuffled = list(ends)
     random.shuffle(shuffled)
     again = StreamProgress(
-        {partition: ends[partition] for partition in shuffled}, dict(reversed(starts.items())), dict(reversed(ids.items()))
+        {partition: ends[partition] for partition in shuffled},
+        dict(reversed(starts.items())),
+        dict(reversed(ids.items())),
     )
     assert json.dumps(again.to_json()) == text
     assert json.dumps(StreamProgress.from_json(json.loads(text)).to_json()) == text
@@ -120,12 +133,15 @@ spans = st.dictionaries(partitions, st.tuples(st.integers(0, 50), st.integers(0,
 
 @given(spans, st.integers(1, 500))
 def test_limits_are_shared(made: dict[TopicPartition, tuple[int, int]], limit: int) -> None:
-    """Nothing beyond the end, at least one offset for each partition that has any, and about the limit altogether."""
+    """Nothing beyond the end, at least one offset for each partition that has any, and about the limit
+    altogether."""
     starts = {partition: start for partition, (start, _) in made.items()}
     until = {partition: start + count for partition, (start, count) in made.items()}
     for limited in (
         limit_offsets(starts, until, limit),
-        limit_bytes(starts, until, limit, lambda _, start, end: end - start, lambda _, start, end, size: min(end, start + size)),
+        limit_bytes(
+            starts, until, limit, lambda _, start, end: end - start, lambda _, start, end, size: min(end, start + size)
+        ),
     ):
         assert limited.keys() == until.keys()
         for partition in until:
@@ -157,8 +173,8 @@ def test_a_query_from_the_start(tmp_path: Path) -> None:
 
 
 def test_latest_is_pinned_by_the_first_offset(tmp_path: Path) -> None:
-    """A query from the latest offset that dies in its first micro-batch goes on where it began, whatever came meanwhile; also when
-    there was nothing yet, as Spark keeps nothing but the ends of micro-batches."""
+    """A query from the latest offset that dies in its first micro-batch goes on where it began, whatever came
+    meanwhile; also when there was nothing yet, as Spark keeps nothing but the ends of micro-batches."""
     append(tmp_path, 10)
     reader = stream(tmp_path)
     first = reader.initialOffset()
@@ -179,7 +195,8 @@ def test_latest_is_pinned_by_the_first_offset(tmp_path: Path) -> None:
 
 
 def test_a_query_that_begins_before_its_topics(tmp_path: Path) -> None:
-    """Where a pattern matches nothing yet, that is noted down, too: what comes is new to the query, also after a restart."""
+    """Where a pattern matches nothing yet, that is noted down, too: what comes is new to the query, also after a
+    restart."""
     pyreplog.open_log(tmp_path, topic="other", durability="os").close()
     reader = stream(tmp_path, subscribePattern="^t")
     first = reader.initialOffset()
@@ -197,7 +214,8 @@ def test_a_query_that_begins_before_its_topics(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
 def test_a_partition_that_appears_before_the_first_micro_batch_is_done(starting: str, tmp_path: Path) -> None:
-    """Spark runs that one again from what is there by then: the new partition is no loss, and is read by the next one, whole."""
+    """Spark runs that one again from what is there by then: the new partition is no loss, and is read by the next
+    one, whole."""
     append(tmp_path, 3)
     reader = stream(tmp_path, startingOffsets=starting)
     first = reader.initialOffset()
@@ -222,7 +240,10 @@ def test_where_a_query_begins(tmp_path: Path) -> None:
         ({"startingTimestamp": "99999", "startingOffsetsByTimestampStrategy": "latest"}, 10),
     ):
         assert ends(stream(tmp_path, None, **options).initialOffset()) == {"0": start}, options
-    with pytest.raises(LogTruncatedError, match="offsets 11 up to 11 of t-0 were asked for as the start, but offsets 0 up to 10 are there"):
+    with pytest.raises(
+        LogTruncatedError,
+        match="offsets 11 up to 11 of t-0 were asked for as the start, but offsets 0 up to 10 are there",
+    ):
         stream(tmp_path, startingOffsets={"t": {"0": 11}}).initialOffset()
     assert ends(stream(tmp_path, startingOffsets={"t": {"0": 11}}, failOnDataLoss="false").initialOffset()) == {"0": 10}
     with pytest.raises(ConfigError, match="endingOffsets is for batch reads"):
@@ -230,7 +251,8 @@ def test_where_a_query_begins(tmp_path: Path) -> None:
 
 
 def test_partitions_that_appear(tmp_path: Path) -> None:
-    """A new partition is read from its first record on, also when the micro-batch is repeated after the log was cut at its start."""
+    """A new partition is read from its first record on, also when the micro-batch is repeated after the log was cut
+    at its start."""
     append(tmp_path, 3)
     reader = stream(tmp_path, topic="t")
     first = reader.initialOffset()
@@ -244,7 +266,8 @@ def test_partitions_that_appear(tmp_path: Path) -> None:
 
 
 def test_the_only_topic_stays_the_one(tmp_path: Path) -> None:
-    """A query that names no topic goes on with the one it has when another appears; a pattern takes it in, and may begin with none."""
+    """A query that names no topic goes on with the one it has when another appears; a pattern takes it in, and may
+    begin with none."""
     reader, by_pattern = stream(tmp_path), stream(tmp_path, subscribePattern="t|other", startingOffsets="earliest")
     empty = by_pattern.initialOffset()
     assert empty["t"] == {}
@@ -283,7 +306,8 @@ def test_limits_by_offsets(tmp_path: Path) -> None:
 
 
 def test_a_known_gap_is_passed_in_one_step(tmp_path: Path) -> None:
-    """Limits count what is there: a stream that fell behind deleted records does not walk through them, by offsets nor by bytes."""
+    """Limits count what is there: a stream that fell behind deleted records does not walk through them, by offsets
+    nor by bytes."""
     append(tmp_path, 5)
     append(tmp_path, 3, partition=1)
     began = stream(tmp_path, startingOffsets="earliest").initialOffset()
@@ -293,7 +317,13 @@ def test_a_known_gap_is_passed_in_one_step(tmp_path: Path) -> None:
     with pyreplog.open_log(tmp_path, topic="t", partition=0, durability="os") as log:
         log.delete_records(900)
     for offsets, size in (("23", "1g"), ("2000", "4k")):
-        reader = stream(tmp_path, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger=offsets, maxBytesPerTrigger=size)
+        reader = stream(
+            tmp_path,
+            startingOffsets="earliest",
+            failOnDataLoss="false",
+            maxOffsetsPerTrigger=offsets,
+            maxBytesPerTrigger=size,
+        )
         batches = run(reader, reached)
         assert [len(batch) for batch in batches].count(0) == 0
         assert sorted(row for batch in batches for row in batch) == span((0, 900, 1005), (1, 3, 13))
@@ -315,7 +345,8 @@ def test_limits_by_bytes(tmp_path: Path) -> None:
 
 
 def test_small_batches_are_put_off(tmp_path: Path) -> None:
-    """minOffsetsPerTrigger waits for so many, for maxTriggerDelay at most; the first micro-batch is never put off."""
+    """minOffsetsPerTrigger waits for so many, for maxTriggerDelay at most; the first micro-batch is never put
+    off."""
     append(tmp_path, 3)
     time = Time()
     reader = stream(tmp_path, time, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="30s")
@@ -345,7 +376,8 @@ def test_available_now(tmp_path: Path) -> None:
 
 
 def test_available_now_goes_on_as_any_trigger_does(tmp_path: Path) -> None:
-    """Started again, it reads the only topic that there was, beside another one by now; where that is gone, it is a loss like any other."""
+    """Started again, it reads the only topic that there was, beside another one by now; where that is gone, it is a
+    loss like any other."""
     append(tmp_path, 5)
     reader = stream(tmp_path, startingOffsets="earliest")
     end = step(reader, reader.initialOffset())
@@ -369,8 +401,8 @@ def test_available_now_goes_on_as_any_trigger_does(tmp_path: Path) -> None:
 
 
 def test_available_now_does_not_take_a_log_that_was_cut_for_one_without_news(tmp_path: Path) -> None:
-    """Such a query asks once. Where less is there than it has read, it waits for a new leader that has the rest, and then tells of the
-    loss, or passes over it."""
+    """Such a query asks once. Where less is there than it has read, it waits for a new leader that has the rest,
+    and then tells of the loss, or passes over it."""
     append(tmp_path, 10)
     shutil.copytree(tmp_path, tmp_path / "before", ignore=shutil.ignore_patterns("before"))
     append(tmp_path, 5)
@@ -404,8 +436,8 @@ def test_available_now_does_not_take_a_log_that_was_cut_for_one_without_news(tmp
 
 
 def test_what_is_lost_is_told(tmp_path: Path) -> None:
-    """A partition that is gone, one made anew, one that stays shorter than what was read, one that begins late: each is its own error, or
-    let pass."""
+    """A partition that is gone, one made anew, one that stays shorter than what was read, one that begins late:
+    each is its own error, or let pass."""
     append(tmp_path, 10)
     append(tmp_path, 10, partition=1)
     time = Time()
@@ -438,14 +470,17 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     (tmp_path / "replog.config").unlink(missing_ok=True)
     append(tmp_path, 4)
     append(tmp_path, 2, partition=1)
-    with pytest.raises(TopicRecreatedError, match=r"t-0 was read up to offset 10, but topic t was made anew \(its id was "):
+    with pytest.raises(
+        TopicRecreatedError, match=r"t-0 was read up to offset 10, but topic t was made anew \(its id was "
+    ):
         step(strict, start)
     anew = step(lenient, start)
     assert rows(lenient, start, anew) == span((0, 0, 4), (1, 0, 2))
 
 
 def test_a_topic_that_is_gone_hides_nothing_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Partitions that appear are read also while another topic that the options name is not there, which is told once."""
+    """Partitions that appear are read also while another topic that the options name is not there, which is told
+    once."""
     append(tmp_path, 2)
     with pyreplog.open_log(tmp_path, topic="u", durability="os") as log:
         log.append(b"x")
@@ -479,8 +514,8 @@ def test_a_stream_that_fell_behind_deleted_records(tmp_path: Path, limits: dict[
 
 
 def test_spark_before_limits(tmp_path: Path) -> None:
-    """Spark 4.0 and 4.1 ask for the latest offset without saying where they are: the first answer still says where the query began, and
-    after a restart nothing is lost."""
+    """Spark 4.0 and 4.1 ask for the latest offset without saying where they are: the first answer still says where
+    the query began, and after a restart nothing is lost."""
     append(tmp_path, 10)
     reader = stream(tmp_path)
     first = reader.initialOffset()
@@ -499,7 +534,8 @@ def test_spark_before_limits(tmp_path: Path) -> None:
 
 
 def test_spark_before_limits_is_told_what_is_lost(tmp_path: Path) -> None:
-    """After a restart Spark 4.0 and 4.1 plan without saying what was read. What was lost meanwhile is told when the micro-batch is read."""
+    """After a restart Spark 4.0 and 4.1 plan without saying what was read. What was lost meanwhile is told when the
+    micro-batch is read."""
     append(tmp_path, 10)
     append(tmp_path, 10, partition=1)
     reader = stream(tmp_path, startingOffsets="earliest")
@@ -537,12 +573,16 @@ def test_spark_before_limits_is_told_what_is_lost(tmp_path: Path) -> None:
 
 
 def test_spark_before_limits_is_told_of_a_moment_in_which_less_was_seen(tmp_path: Path) -> None:
-    """Planned while a replica was in sight that had less: the log is whole again, and that is what is said; who takes it reads on."""
+    """Planned while a replica was in sight that had less: the log is whole again, and that is what is said; who
+    takes it reads on."""
     append(tmp_path, 7)
     short = stream(tmp_path, topic="t").latestOffset()
     append(tmp_path, 3)
     start = stream(tmp_path, topic="t").latestOffset()
-    with pytest.raises(LogTruncatedError, match="t-0 was read up to offset 10, but only up to 7 was seen when the query was started again"):
+    with pytest.raises(
+        LogTruncatedError,
+        match="t-0 was read up to offset 10, but only up to 7 was seen when the query was started again",
+    ):
         stream(tmp_path, topic="t").partitions(start, short)
     lenient = stream(tmp_path, topic="t", failOnDataLoss="false")
     assert rows(lenient, start, short) == []
@@ -562,7 +602,8 @@ class Query:
 
 
 def test_lag_of_several_sources() -> None:
-    """Logs are added up, other sources passed over; without one of ours it is an error, before the first trigger nothing is known."""
+    """Logs are added up, other sources passed over; without one of ours it is an error, before the first trigger
+    nothing is known."""
     a, b = TopicPartition("a", 0), TopicPartition("b", 3)
     ours = (StreamProgress({a: 5, b: 9}).to_json(), StreamProgress({a: 7, b: 9, TopicPartition("b", 4): 2}).to_json())
     behind = lag(Query(ours, ({"x": 1}, {"x": 2}), (5, None), ours))

@@ -54,7 +54,9 @@ def run(frame: DataFrame, root: Path, name: str = "query") -> StreamingQuery:
 def rows(spark: SparkSession, root: Path, name: str = "query") -> list[tuple[int, int]]:
     """(partition, offset) of all that a query wrote, sorted."""
     schema = "partition int, offset long"
-    return sorted((row["partition"], row["offset"]) for row in spark.read.schema(schema).parquet(str(root / name)).collect())
+    return sorted(
+        (row["partition"], row["offset"]) for row in spark.read.schema(schema).parquet(str(root / name)).collect()
+    )
 
 
 def span(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
@@ -64,8 +66,8 @@ def span(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
 
 @limits
 def test_available_now(spark: SparkSession, tmp_path: Path) -> None:
-    """Micro-batches of at most maxOffsetsPerTrigger up to what was there; the next start goes on behind it, with a new partition; the
-    progress says how far it is behind."""
+    """Micro-batches of at most maxOffsetsPerTrigger up to what was there; the next start goes on behind it, with a
+    new partition; the progress says how far it is behind."""
     append(tmp_path, 1000)
     frame = load(spark, tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=300)
     query = run(frame, tmp_path)
@@ -98,7 +100,12 @@ def test_lag(spark: SparkSession, tmp_path: Path) -> None:
         query.stop()
     (behind,) = seen
     assert behind is not None
-    assert (behind.total, behind.min_offsets_behind_latest, behind.max_offsets_behind_latest, behind.avg_offsets_behind_latest) == (
+    assert (
+        behind.total,
+        behind.min_offsets_behind_latest,
+        behind.max_offsets_behind_latest,
+        behind.avg_offsets_behind_latest,
+    ) == (
         900,
         900,
         900,
@@ -107,10 +114,16 @@ def test_lag(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_beside_a_writer(spark: SparkSession, tmp_path: Path) -> None:
-    """A running query sees what is appended, from the latest offset on unless told otherwise, once; a partition made meanwhile whole; and
-    there are no micro-batches without rows."""
+    """A running query sees what is appended, from the latest offset on unless told otherwise, once; a partition
+    made meanwhile whole; and there are no micro-batches without rows."""
     append(tmp_path, 10)
-    query = load(spark, tmp_path).writeStream.format("memory").queryName("beside").trigger(processingTime="0 seconds").start()
+    query = (
+        load(spark, tmp_path)
+        .writeStream.format("memory")
+        .queryName("beside")
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
     try:
         query.processAllAvailable()
         with pyreplog.open_log(tmp_path / "log", topic="t", durability="os") as log:
@@ -142,8 +155,8 @@ root = sys.argv[1]
 with local_session("killed", cores=2) as spark:
     frame = spark.readStream.format("replog").option("path", root + "/log").option("maxOffsetsPerTrigger", 500)
     frame = frame.option("startingOffsets", sys.argv[2]).schema("partition int, offset long").load()
-    query = frame.writeStream.format("parquet").option("checkpointLocation", root + "/query-checkpoint").option("path", root + "/query")
-    query = query.trigger(processingTime="0 seconds").start()
+    query = frame.writeStream.format("parquet").option("checkpointLocation", root + "/query-checkpoint")
+    query = query.option("path", root + "/query").trigger(processingTime="0 seconds").start()
     query.processAllAvailable()
     print("first", flush=True)
     query.awaitTermination(200)
@@ -151,9 +164,12 @@ with local_session("killed", cores=2) as spark:
 
 
 def killed(root: Path, starting: str, until: Callable[[], object]) -> None:
-    """Run the query in a process group of its own, and kill all of it (driver, JVM, workers) when ``until`` returns."""
+    """Run the query in a process group of its own, and kill all of it (driver, JVM, workers) when ``until``
+    returns."""
     command = [sys.executable, "-c", PROGRAM, str(root), starting]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"first\n"
@@ -163,7 +179,8 @@ def killed(root: Path, starting: str, until: Callable[[], object]) -> None:
 
 
 def killed_and_restarted(spark: SparkSession, root: Path, rounds: int, seed: int) -> None:
-    """Kill a query ``rounds`` times while records come, let it end in peace, and see that it wrote every record once."""
+    """Kill a query ``rounds`` times while records come, let it end in peace, and see that it wrote every record
+    once."""
     random = Random(seed)
     append(root, 100)
     total = [100]

@@ -1,8 +1,10 @@
-"""Rows through the spool exactly once: executor, driver and owner stopped before every call that changes the disk, with every legal loss.
+"""Rows through the spool exactly once: executor, driver and owner stopped before every call that changes the disk,
+with every legal loss.
 
-The world: a query has batches of fixed rows. Whoever runs a batch, again or for the first time, splits it into tasks in a way of its own.
-After a crash the owner opens the log, whatever stands in the spool is appended, and the query goes on with the first batch that
-its checkpoint does not have, in another layout. In the end every row must be there once, and those of one key in order.
+The world: a query has batches of fixed rows. Whoever runs a batch, again or for the first time, splits it into
+tasks in a way of its own. After a crash the owner opens the log, whatever stands in the spool is appended, and the
+query goes on with the first batch that its checkpoint does not have, in another layout. In the end every row must
+be there once, and those of one key in order.
 """
 
 from __future__ import annotations
@@ -56,8 +58,12 @@ def stage(spool: Spool, batch: int, attempt: int) -> list[StagedFile]:
     files = []
     for number, rows in enumerate(layout(batch, attempt)):
         encoder = RowEncoder(PARTITIONS, 75, 2000)  # a record a batch: more than a log remembers of a producer
-        table = pa.record_batch({"key": pa.array([key for key, _ in rows], pa.binary()), "value": [value for _, value in rows]})
-        batches = encoder.add(table.cast(pa.schema([("key", pa.binary()), ("value", pa.binary())])), 5, 0) + encoder.drain()
+        table = pa.record_batch(
+            {"key": pa.array([key for key, _ in rows], pa.binary()), "value": [value for _, value in rows]}
+        )
+        batches = (
+            encoder.add(table.cast(pa.schema([("key", pa.binary()), ("value", pa.binary())])), 5, 0) + encoder.drain()
+        )
         if batches:
             writer = spool.stage(BatchId(QUERY, batch), f"{number}-a{next(ATTEMPTS)}")
             writer.add([(TopicPartition("t", partition), data) for partition, data in batches])
@@ -160,8 +166,8 @@ def test_kill_in_the_other_layout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_failed_sync_is_not_tried_again() -> None:
-    """What the owner could not sync is on no disk, whatever a second sync says: an answer given afterwards outlives power loss all the
-    same. So does one that is given to another query in the same opening."""
+    """What the owner could not sync is on no disk, whatever a second sync says: an answer given afterwards outlives
+    power loss all the same. So does one that is given to another query in the same opening."""
     for others in (False, True):
         disk = SimDisk(Random(4))
         spool = Spool(disk, FOLDER)
@@ -187,7 +193,9 @@ def test_a_failed_sync_is_not_tried_again() -> None:
             after = open_root(disk.crash(Random(seed)), "sync")
             assert not after.damaged
             settle_root(after)
-            assert sorted(value or b"" for _, value in values(after)) == sorted(str(batch_id).encode() for batch_id in batches)
+            assert sorted(value or b"" for _, value in values(after)) == sorted(
+                str(batch_id).encode() for batch_id in batches
+            )
 
 
 def one_row(spool: Spool, batch_id: BatchId, *values: bytes, once: bool = False) -> list[StagedFile]:
@@ -203,7 +211,8 @@ def one_row(spool: Spool, batch_id: BatchId, *values: bytes, once: bool = False)
 
 
 def test_what_is_forgotten_does_not_come_back_in_part() -> None:
-    """The owner clears up without a sync. Power loss may bring its leavings back, and nothing must say then that they are to be applied."""
+    """The owner clears up without a sync. Power loss may bring its leavings back, and nothing must say then that
+    they are to be applied."""
     disk = SimDisk(Random(1))
     root = open_root(disk, "sync")
     spool = Spool(disk, FOLDER)
@@ -219,7 +228,8 @@ def test_what_is_forgotten_does_not_come_back_in_part() -> None:
 
 
 def test_that_it_is_applied_is_durable_before_it_is_believed() -> None:
-    """A failed sync leaves it to be seen and on no disk: the same batch in another layout would be stuck behind its rows."""
+    """A failed sync leaves it to be seen and on no disk: the same batch in another layout would be stuck behind its
+    rows."""
     disk = SimDisk(Random(1))
     root = open_root(disk, "sync")
     spool = Spool(disk, FOLDER)
@@ -268,7 +278,8 @@ def test_that_it_is_begun_is_durable_before_more_is_appended() -> None:
 
 
 def test_a_batch_that_does_not_get_in_holds_up_its_query() -> None:
-    """What comes later in a query would say that it is in the log. Other queries go on; the first failure is told."""
+    """What comes later in a query would say that it is in the log. Other queries go on; the first failure is
+    told."""
     disk = SimDisk(Random(5))
     spool = Spool(disk, FOLDER)
     root = open_root(disk, "sync")
@@ -291,14 +302,15 @@ def test_a_batch_that_does_not_get_in_holds_up_its_query() -> None:
 
 
 def test_errors_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call fails once or for ever, with each error; what is left goes on as after a crash. Early syncs among them."""
+    """Each call fails once or for ever, with each error; what is left goes on as after a crash. Early syncs among
+    them."""
     monkeypatch.setattr(spool_applier, "EARLY_SYNC_SIZE", 200)
     error_points(workload("sync"), recovery("sync"), seed=3, damages=1, every=11, first=5)
 
 
 def test_every_sync_is_told_whatever_becomes_of_the_first() -> None:
-    """Two ended together, and the mark that says so of the one cannot be written: the other log hears of its own, and whoever closes does
-    not wait for it."""
+    """Two ended together, and the mark that says so of the one cannot be written: the other log hears of its own,
+    and whoever closes does not wait for it."""
     disk = SimDisk(Random(1))
     root = open_root(disk, "sync")
     spool = Spool(disk, FOLDER)

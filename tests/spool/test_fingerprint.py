@@ -71,7 +71,8 @@ def test_the_same_rows_in_other_tasks_count_once(state: str) -> None:
     ],
 )
 def test_other_rows_are_an_error(state: str, batch: int, values: list[bytes], row_sum: int, text: str) -> None:
-    """The error names the option; the batch that the log has, or will have, stays as it is; with ``keep`` the new one is skipped."""
+    """The error names the option; the batch that the log has, or will have, stays as it is; with ``keep`` the new
+    one is skipped."""
     for keep in (False, True):
         spool = spool_with(state)
         before = spool.disk.list("/log")
@@ -95,7 +96,8 @@ def test_a_batch_without_rows_is_compared_too() -> None:
 
 
 def test_without_a_fingerprint_the_number_counts() -> None:
-    """An older release wrote ``applied`` and manifests without: the same number is believed, a lower one is an error all the same."""
+    """An older release wrote ``applied`` and manifests without: the same number is believed, a lower one is an
+    error all the same."""
     for state in ("manifest", "begun", "applied"):
         spool = spool_with(state, row_sum=None)
         assert not spool.publish(BatchId(QUERY, LATEST), [staged(spool, LATEST, "0-second", b"x", row_sum=5)])

@@ -92,7 +92,8 @@ class Kept:
 
 
 def test_a_batch_from_start_to_end(disk: SimDisk, spool: Spool) -> None:
-    """Staged by two tasks, published, applied in their order with rising sequences, answered, and nothing is left but the answer."""
+    """Staged by two tasks, published, applied in their order with rising sequences, answered, and nothing is left
+    but the answer."""
     files = [stage(spool, ID, ("t", 0, [b"a", b"b"]), ("t", 1, [b"c"])), stage(spool, ID, ("t", 0, [b"d"]))]
     assert not spool.answered(ID)
     assert spool.publish(ID, files)
@@ -105,14 +106,19 @@ def test_a_batch_from_start_to_end(disk: SimDisk, spool: Spool) -> None:
     assert not spool.answered(BatchId("query", 8))
     assert disk.list("/log") == ["replog.spool.query.applied", "replog.spool.query.lock"]
     batches = [(key.partition, RecordBatch(data)) for key, data in owner.taken]
-    assert [(partition, batch.base_sequence, batch.record_count) for partition, batch in batches] == [(0, 0, 2), (1, 0, 1), (0, 2, 1)]
+    assert [(partition, batch.base_sequence, batch.record_count) for partition, batch in batches] == [
+        (0, 0, 2),
+        (1, 0, 1),
+        (0, 2, 1),
+    ]
     assert {(batch.producer_id, batch.producer_epoch) for _, batch in batches} == {producer_of(ID)}
     for _, batch in batches:
         batch.check_crc()
 
 
 def test_the_first_manifest_wins(disk: SimDisk, spool: Spool) -> None:
-    """A second attempt's files are removed, before and after the owner began and when it is done; publishing the same again is harmless."""
+    """A second attempt's files are removed, before and after the owner began and when it is done; publishing the
+    same again is harmless."""
     first = [stage(spool, ID, ("t", 0, [b"first"]))]
     assert spool.publish(ID, first)
     assert not spool.publish(ID, first)
@@ -217,7 +223,9 @@ def test_damaged_after_it_was_begun(disk: SimDisk, spool: Spool) -> None:
     spool.begin(ID)
     assert damage_of(spool, ID) is None
     disk.flip(f"/log/{file.name}", 70)
-    with pytest.raises(SpoolDamagedError, match=r"checksum mismatch.* remove /log/replog\.spool\.query\.7\.begun") as caught:
+    with pytest.raises(
+        SpoolDamagedError, match=r"checksum mismatch.* remove /log/replog\.spool\.query\.7\.begun"
+    ) as caught:
         apply(spool, Waiting(ID, True), Kept())
     assert str(damage_of(spool, ID)) == str(caught.value)
     disk.remove(caught.value.begun)
@@ -240,7 +248,8 @@ def test_a_failed_write_leaves_nothing(disk: SimDisk, spool: Spool) -> None:
 
 
 def test_refused_before_anything_is_appended(disk: SimDisk, spool: Spool) -> None:
-    """An unknown topic, a batch too large, a damaged or missing file: the reason is told, all files go, and the next attempt may try."""
+    """An unknown topic, a batch too large, a damaged or missing file: the reason is told, all files go, and the
+    next attempt may try."""
     owner = Kept()
     damaged = stage(spool, ID, ("t", 0, [b"rot" * 10]))
     disk.flip(f"/log/{damaged.name}", 70)
@@ -265,7 +274,12 @@ def test_refused_before_anything_is_appended(disk: SimDisk, spool: Spool) -> Non
 
 
 @pytest.mark.parametrize(
-    "kind", [{"control": True}, {"transactional": True, "producer_id": 1, "producer_epoch": 0, "base_sequence": 0}, {"base_offset": 5}]
+    "kind",
+    [
+        {"control": True},
+        {"transactional": True, "producer_id": 1, "producer_epoch": 0, "base_sequence": 0},
+        {"base_offset": 5},
+    ],
 )
 def test_only_plain_records_are_staged(kind: dict[str, Any], disk: SimDisk, spool: Spool) -> None:
     """Marks of leaders and transactions are the log's own, and offsets are given by it: such a batch is refused."""
@@ -329,7 +343,11 @@ def test_what_was_begun_comes_first(disk: SimDisk, spool: Spool) -> None:
         spool.publish(BatchId(name, 0), [stage(spool, BatchId(name, 0), ("t", 0, [b"a"]))])
     assert spool.take(BatchId("b", 0)) is not None
     spool.begin(BatchId("b", 0))
-    assert [(waiting.batch_id.query, waiting.begun) for waiting in spool.waiting()] == [("b", True), ("a", False), ("c", False)]
+    assert [(waiting.batch_id.query, waiting.begun) for waiting in spool.waiting()] == [
+        ("b", True),
+        ("a", False),
+        ("c", False),
+    ]
 
 
 def test_what_cannot_be_looked_at_is_given_back(disk: SimDisk, spool: Spool) -> None:
@@ -389,7 +407,8 @@ def test_every_damaged_bit_of_a_staged_file_is_found(disk: SimDisk, spool: Spool
 
 
 def test_what_nobody_comes_back_for_is_swept(disk: SimDisk, spool: Spool) -> None:
-    """Old staged files without a manifest, refusals, answers of batch writes; not what a manifest names, nor a stream's answer."""
+    """Old staged files without a manifest, refusals, answers of batch writes; not what a manifest names, nor a
+    stream's answer."""
     kept = stage(spool, ID, ("t", 0, [b"a"]))
     spool.publish(ID, [kept])
     stage(spool, BatchId("gone", 0), ("t", 0, [b"b"]))
@@ -474,7 +493,13 @@ def test_names() -> None:
     assert parse_name("replog.spool.q-1.12.manifest") == ("q-1", 12, "manifest", "")
     assert parse_name("replog.spool.q-1.12.3-ab.staged") == ("q-1", 12, "staged", "3-ab")
     assert parse_name("replog.spool.q-1.applied") == ("q-1", -1, "applied", "")
-    for other in ("replog.mark", "replog.spool.", "replog.spool.q.1.staged", "replog.spool.q.1.2-a.manifest", "replog.spool.q.1.other"):
+    for other in (
+        "replog.mark",
+        "replog.spool.",
+        "replog.spool.q.1.staged",
+        "replog.spool.q.1.2-a.manifest",
+        "replog.spool.q.1.other",
+    ):
         assert parse_name(other) is None
     disk = SimDisk(Random(1))
     for bad in (BatchId("a.b", 0), BatchId("", 0), BatchId("a/b", 0), BatchId("a", -1), BatchId("x" * 65, 0)):
@@ -493,31 +518,36 @@ def test_a_manifest_names_only_its_own_files() -> None:
 
 
 GOLDEN = {
-    "replog.spool.query.7.0-a.staged": bytes.fromhex(
-        "0000000000000000"
-        "00000041"
-        "ffffffff"
-        "02"
-        "353dc39a"
-        "0000"
-        "00000001"
-        "0000000000000005"
-        "0000000000000005"
-        "ffffffffffffffff"
-        "ffff"
-        "ffffffff"
-        "00000002"
-        "0e000000010261000e00000201026200"
-    )
-    + b"batch.000000000: t 0 77\nversion: 0\ncrc32c: 480d1489\n",
-    "replog.spool.query.7.manifest": b"batch: 7\nfile.000000000: replog.spool.query.7.0-a.staged 129 77 e5dd4754 2\nonce: false\n"
-    b"query: query\nversion: 0\ncrc32c: 041b9314\n",
+    "replog.spool.query.7.0-a.staged": (
+        bytes.fromhex(
+            "0000000000000000"
+            "00000041"
+            "ffffffff"
+            "02"
+            "353dc39a"
+            "0000"
+            "00000001"
+            "0000000000000005"
+            "0000000000000005"
+            "ffffffffffffffff"
+            "ffff"
+            "ffffffff"
+            "00000002"
+            "0e000000010261000e00000201026200"
+        )
+        + b"batch.000000000: t 0 77\nversion: 0\ncrc32c: 480d1489\n"
+    ),
+    "replog.spool.query.7.manifest": (
+        b"batch: 7\nfile.000000000: replog.spool.query.7.0-a.staged 129 77 e5dd4754 2\nonce: false\n"
+        b"query: query\nversion: 0\ncrc32c: 041b9314\n"
+    ),
     "replog.spool.query.applied": b"batch: 7\nonce: false\nversion: 0\ncrc32c: 73042c90\n",
 }
 
 
 def test_golden(disk: SimDisk, spool: Spool) -> None:
-    """The bytes of a staged file, a manifest and an answer are those of docs/internals/format/spool.md, and are read."""
+    """The bytes of a staged file, a manifest and an answer are those of docs/internals/format/spool.md, and are
+    read."""
     found = {}
 
     def read() -> None:
@@ -533,10 +563,14 @@ def test_golden(disk: SimDisk, spool: Spool) -> None:
     read()
     assert found == GOLDEN
     for name, content in GOLDEN.items():
-        file = disk.create(f"/log/{name}") if disk.stat(f"/log/{name}") is None else disk.open(f"/log/{name}", write=True)
+        file = (
+            disk.create(f"/log/{name}") if disk.stat(f"/log/{name}") is None else disk.open(f"/log/{name}", write=True)
+        )
         file.write_at(0, [content])
         file.close()
     assert spool.applied("query") == 7
     manifest = spool.take(ID)
     assert manifest is not None
-    assert [(entry.topic_partition, entry.record_count) for entry in read_staged(disk, "/log", manifest.files[0])] == [(KEY, 2)]
+    assert [(entry.topic_partition, entry.record_count) for entry in read_staged(disk, "/log", manifest.files[0])] == [
+        (KEY, 2)
+    ]

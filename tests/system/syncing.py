@@ -1,4 +1,5 @@
-"""A stand-in for the system's own sync, below everything that syncs: also below the threads that know nothing of Python."""
+"""A stand-in for the system's own sync, below everything that syncs: also below the threads that know nothing of
+Python."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _callbacks: list[Any] = []  # for good: a thread of a test that failed may still
 
 @contextlib.contextmanager
 def syncs_by(call: Callable[[int], int]) -> Iterator[None]:
-    """Inside, ``call`` is asked to sync a descriptor, in whichever thread: 0 or an errno. REQUIRES that nobody syncs at either end."""
+    """Inside, ``call`` is asked to sync a descriptor, in whichever thread: 0 or an errno. REQUIRES that nobody
+    syncs at either end."""
     before = _platform.lib.rl_sync_call
     _callbacks.append(_platform.ffi.callback("int(int)", call))
     _platform.lib.rl_sync_call = _callbacks[-1]
@@ -28,7 +30,8 @@ def syncs_by(call: Callable[[int], int]) -> Iterator[None]:
 
 
 class Kernel:
-    """Syncs as Linux does, where nothing is lost but what :meth:`lose` says: of that it tells once, and then says that all is well.
+    """Syncs as Linux does, where nothing is lost but what :meth:`lose` says: of that it tells once, and then says
+    that all is well.
 
     Between that answer and its way out of the system there is a moment, which lasts until ``go`` is set.
     """
@@ -41,7 +44,8 @@ class Kernel:
         self._lost: dict[int, list[int]] = {}
 
     def lose(self, fd: int, *errors: int) -> None:
-        """What was written to ``fd`` is gone, and it has not been told of it. More than one error: are told one after another."""
+        """What was written to ``fd`` is gone, and it has not been told of it. More than one error: are told one
+        after another."""
         self._lost[fd] = [*errors] or [errno.EIO]
 
     def __call__(self, fd: int) -> int:

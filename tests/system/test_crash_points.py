@@ -19,7 +19,8 @@ PER_SYNC = 3
 
 
 class Journal:
-    """The smallest log worth crashing: framed records with a checksum, synced in groups, and a counter file replaced by rename.
+    """The smallest log worth crashing: framed records with a checksum, synced in groups, and a counter file
+    replaced by rename.
 
     Each of ``bugs`` leaves one thing out that it takes to be right.
     """
@@ -52,7 +53,8 @@ class Journal:
             position += FRAME.size + size
         if position < len(data):
             log.truncate(position)
-        # Also what looked whole may have been read from a cache that a killed process left: it counts from now on.
+        # Also what looked whole may have been read from a cache that a killed process left: it
+        # counts from now on.
         if "no sync in recovery" not in self.bugs:
             log.sync()
         self.end = position
@@ -158,7 +160,8 @@ def test_what_is_wrong_is_caught(bug: str) -> None:
 
 
 def test_an_early_cleanup_of_recovery_is_caught_by_a_second_crash() -> None:
-    """A recovery that believes what a killed process had written, without syncing it, and acknowledges on top of it, loses it later."""
+    """A recovery that believes what a killed process had written, without syncing it, and acknowledges on top of
+    it, loses it later."""
 
     def workload(disk: SimDisk, acknowledged: list[int]) -> None:
         first = Journal(disk)
@@ -179,7 +182,8 @@ def test_a_retried_sync_is_caught_by_the_error_loop() -> None:
 
 
 def test_a_failure_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text of a failure names seed, call and state, and the command given; that state alone fails again, another alone does not."""
+    """The text of a failure names seed, call and state, and the command given; that state alone fails again,
+    another alone does not."""
     with pytest.raises(CrashFailure, match=r"seed 5, .*\nThe calls before:\n  1 make_directory /db\n") as caught:
         crash_points(workload_of("no sync"), check_of(), seed=5, replay="pytest this")
     found = re.search(r"Replay: REPLOG_CRASH_ONLY=(\d+):(\d+) pytest this", str(caught.value))
@@ -193,7 +197,8 @@ def test_a_failure_replays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_checked_before_is_counted_alone() -> None:
-    """With a set of what is known a state is checked once, to the byte, with what was acknowledged by then; bugs are still found."""
+    """With a set of what is known a state is checked once, to the byte, with what was acknowledged by then; bugs
+    are still found."""
     checked: list[tuple[bytes, int]] = []
 
     def check(disk: SimDisk, acknowledged: Sequence[int]) -> None:
@@ -210,7 +215,10 @@ def test_what_was_checked_before_is_counted_alone() -> None:
     assert set(checked) == everything
     assert len(checked) < plain.states + plain.compound
     checked.clear()
-    assert crash_points(workload_of(), check, seed=1, damages=30, compound=0, kills=False, known=known).repeated == report.calls * 30
+    assert (
+        crash_points(workload_of(), check, seed=1, damages=30, compound=0, kills=False, known=known).repeated
+        == report.calls * 30
+    )
     assert not checked
     with pytest.raises(CrashFailure):
         crash_points(workload_of("no sync"), check_of(), seed=1, damages=30, known=set())

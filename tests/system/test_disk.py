@@ -102,7 +102,8 @@ class TestFiles:
         assert bytes(file.read_at(0, 10)) == b""
 
     def test_a_sync_that_is_only_begun_changes_nothing(self, place: Place) -> None:
-        """Neither length nor content, even where there is nothing at all; a sync that follows ends well. Of a closed file it is refused."""
+        """Neither length nor content, even where there is nothing at all; a sync that follows ends well. Of a
+        closed file it is refused."""
         file = place.disk.create(f"{place.root}/a")
         file.write_at(0, [b"x" * 10_000])
         for position, size in ((0, 4096), (4096, 100), (1 << 30, 10)):
@@ -207,8 +208,8 @@ class TestFolders:
         assert synced == [str(tmp_path)], "with something in it, it was made by who synced its name, or not for us"
 
     def test_a_name_that_cannot_be_synced_is_an_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In a folder that may be written to and not read, the second try is not to succeed where the first one failed: nothing that was
-        made stays. Where nobody of ours may write, we made nothing."""
+        """In a folder that may be written to and not read, the second try is not to succeed where the first one
+        failed: nothing that was made stays. Where nobody of ours may write, we made nothing."""
 
         def refused(folder: str) -> None:
             raise PermissionError(errno.EACCES, "Permission denied", folder)
@@ -350,8 +351,11 @@ OPERATIONS = st.lists(
 
 
 @given(operations=OPERATIONS)
-def test_a_file_is_a_bytearray(tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int, list[bytes]]]) -> None:
-    """Any sequence of writes, truncations and reads does to a file, real or simulated, what it does to a bytearray."""
+def test_a_file_is_a_bytearray(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int, list[bytes]]]
+) -> None:
+    """Any sequence of writes, truncations and reads does to a file, real or simulated, what it does to a
+    bytearray."""
     system = SystemDisk()
     real = system.create(str(tmp_path_factory.mktemp("model") / "a"))
     simulated = SimDisk().create("/a")

@@ -1,4 +1,5 @@
-"""Syncs that somebody begins and waits for by himself: as those of the threads, whatever he does instead of waiting."""
+"""Syncs that somebody begins and waits for by himself: as those of the threads, whatever he does instead of
+waiting."""
 
 from __future__ import annotations
 
@@ -105,7 +106,10 @@ def test_no_thread_of_python_takes_part(rig: Rig) -> None:
 def test_a_failure_is_that_file_s_alone_and_for_good(rig: Rig, way: Callable[[HeldSyncs], None]) -> None:
     """Whoever carries it out: the error has the file's name and number, its later syncs fail too, others go on."""
     rig.spoil(1)
-    tokens = [rig.submit(number) if number != 1 else rig.disks[1].submit_sync([rig.files[1]], rig.news.release) for number in range(3)]
+    tokens = [
+        rig.submit(number) if number != 1 else rig.disks[1].submit_sync([rig.files[1]], rig.news.release)
+        for number in range(3)
+    ]
     way(rig.held)
     ends = [rig.outcome(number) for number in range(3)]
     assert [end.token for end in ends] == tokens
@@ -154,7 +158,8 @@ def test_a_file_closed_afterwards_is_closed(rig: Rig) -> None:
 
 
 def test_who_is_woken_leaves_the_rest_to_a_thread(rig: Rig) -> None:
-    """A wake that comes before the wait is not lost; what had not ended then is told by a thread, with what was asked for since."""
+    """A wake that comes before the wait is not lost; what had not ended then is told by a thread, with what was
+    asked for since."""
     for _ in range(20):
         tokens = [rig.submit(number) for number in range(3)]
         assert rig.held.start()
@@ -271,7 +276,9 @@ def test_an_errand_does_not_wait_behind_a_sync(rig: Rig, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyboardInterrupt])
-def test_threads_that_could_not_be_started_are_none(rig: Rig, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+def test_threads_that_could_not_be_started_are_none(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
     """Nobody counts them, or waits for them; as soon as there is one to be had it does what was left."""
 
     def fail(thread: threading.Thread) -> None:

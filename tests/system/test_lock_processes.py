@@ -56,7 +56,11 @@ sys.stdin.read()
 
 def start(program: str, path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        [sys.executable, "-c", program, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
     )
 
 
@@ -71,19 +75,23 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_second_process_is_refused_with_the_holders_pid(path: Path) -> None:
-    """Who comes second hears pid, host, start time and what the first one said about itself; the first one's death frees the lock."""
+    """Who comes second hears pid, host, start time and what the first one said about itself; the first one's death
+    frees the lock."""
     holder = start(HOLD, path)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "locked\n"
     with pytest.raises(LockedError) as caught:
         SystemDisk().lock(str(path), "")
-    assert re.fullmatch(rf"pid {holder.pid} on \S+ since \d{{4}}-\d\d-\d\dT[\d:]+\+00:00 \(the other one\)", caught.value.holder)
+    assert re.fullmatch(
+        rf"pid {holder.pid} on \S+ since \d{{4}}-\d\d-\d\dT[\d:]+\+00:00 \(the other one\)", caught.value.holder
+    )
     stop(holder)
     SystemDisk().lock(str(path), "").release()
 
 
 def test_a_running_broker_is_respected(path: Path) -> None:
-    """A POSIX lock, which is what a Kafka broker takes, refuses us, and ours refuses it; the text names its pid, not an old holder."""
+    """A POSIX lock, which is what a Kafka broker takes, refuses us, and ours refuses it; the text names its pid,
+    not an old holder."""
     if not hasattr(fcntl, "F_OFD_GETLK"):
         pytest.skip("this system has no open-file-description locks")
     path.write_text("pid 1 on elsewhere")
@@ -102,8 +110,8 @@ def test_a_running_broker_is_respected(path: Path) -> None:
 
 
 def test_as_macos_asks_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There the same locks have other numbers, and ``struct flock`` has another order: a request as on Linux would be refused, and with it
-    every folder."""
+    """There the same locks have other numbers, and ``struct flock`` has another order: a request as on Linux would
+    be refused, and with it every folder."""
     if sys.platform != "linux":
         pytest.skip("it is imitated by Linux's own")
     theirs = {"F_OFD_SETLK": 90, "F_OFD_GETLK": 92, "F_WRLCK": 3, "F_UNLCK": 2}
@@ -175,7 +183,8 @@ def test_a_text_left_by_a_dead_holder_misleads_nobody(path: Path) -> None:
 
 
 def test_interrupted_at_any_moment(path: Path) -> None:
-    """A signal handler that raises while a lock is taken or given up: neither it nor its descriptor is left behind."""
+    """A signal handler that raises while a lock is taken or given up: neither it nor its descriptor is left
+    behind."""
     take_lock(str(path), "").release()
     before = len(os.listdir("/proc/self/fd"))
     held: list[SystemLock] = []
@@ -198,7 +207,8 @@ def test_interrupted_at_any_moment(path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["ftruncate", "fcntl", "flock"])
 def test_what_a_handler_raises_amid_a_release(path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Is its caller's, although it is an OSError, as those are that the release itself makes nothing of; and nothing is left behind."""
+    """Is its caller's, although it is an OSError, as those are that the release itself makes nothing of; and
+    nothing is left behind."""
 
     def raises(*_: object) -> None:
         raise TimeoutError("the program's own limit")
@@ -232,8 +242,11 @@ def test_a_copy_of_its_descriptor_keeps_no_lock_that_was_released(path: Path) ->
 
 
 @pytest.mark.parametrize("system_lock", [True, False], ids=["the system's", "by the registry"])
-def test_another_thread_has_it_before_its_release_is_over(path: Path, monkeypatch: pytest.MonkeyPatch, system_lock: bool) -> None:
-    """What it took stays its own: the slower one neither forgets it, nor gives it up by closing the file, nor fails."""
+def test_another_thread_has_it_before_its_release_is_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch, system_lock: bool
+) -> None:
+    """What it took stays its own: the slower one neither forgets it, nor gives it up by closing the file, nor
+    fails."""
     if not system_lock:
         monkeypatch.setattr(lock_module, "_SETLK", 0)
     first = take_lock(str(path), "the first")
@@ -286,7 +299,8 @@ def test_a_file_that_is_held_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_holds_nothing(tmp_path: Path) -> None:
-    """A child that lives on keeps no file from whoever wants it when its parent gave it up, and gives up nothing of its parent's."""
+    """A child that lives on keeps no file from whoever wants it when its parent gave it up, and gives up nothing of
+    its parent's."""
     path = tmp_path / "meta.properties"
     path.write_text("version=1")
     held = hold_file(str(path))

@@ -1,5 +1,5 @@
-"""What is known of the file system that a folder is on, and what is not believed of one that other machines have, too. Nothing is mounted:
-the kernel's table is given."""
+"""What is known of the file system that a folder is on, and what is not believed of one that other machines have,
+too. Nothing is mounted: the kernel's table is given."""
 
 from __future__ import annotations
 
@@ -28,7 +28,20 @@ _NAMES = (
     "fuse.glusterfs fuse.sshfs fuse.ceph-fuse fuse.s3fs fuse.rclone fuse.juicefs",
 )
 SHARED = [kind for line in _NAMES for kind in line.split()]
-LOCAL = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "fuse", "fuseblk", "fuse.ntfs-3g", "fuse.mergerfs", "bcachefs"]
+LOCAL = [
+    "ext4",
+    "xfs",
+    "btrfs",
+    "zfs",
+    "tmpfs",
+    "overlay",
+    "f2fs",
+    "fuse",
+    "fuseblk",
+    "fuse.ntfs-3g",
+    "fuse.mergerfs",
+    "bcachefs",
+]
 AROUND = ["9p", "virtiofs", "vboxsf", "fuse.vmhgfs-fuse"]
 """Of the machine around this one: in many containers there is nothing else."""
 OTHERS = "22 1 0:20 / /proc rw,nosuid - proc proc rw\n23 1 259:999 / / rw - ext4 /dev/root rw\nnonsense\n\n"
@@ -42,7 +55,10 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mount:
 
     def mount(kind: str, *, device: str | None = None, point: str = "/mnt") -> None:
         at = tmp_path.stat().st_dev
-        line = f"36 35 {device or f'{os.major(at)}:{os.minor(at)}'} / {point} rw,noatime shared:1 master:2 - {kind} server:/x rw,vers=4\n"
+        line = (
+            f"36 35 {device or f'{os.major(at)}:{os.minor(at)}'} / {point} rw,noatime shared:1 master:2 - {kind}"
+            " server:/x rw,vers=4\n"
+        )
         table = tmp_path / "mountinfo"
         table.write_text(OTHERS + (line if kind else ""))
         monkeypatch.setattr("pyreplog.system.mounts.MOUNTS_PATH", str(table))
@@ -69,7 +85,8 @@ def test_what_is_shared_is_known(tmp_path: Path, mount: Mount, kind: str) -> Non
 
 
 def test_a_mount_without_its_device_is_found_by_its_place(tmp_path: Path, mount: Mount) -> None:
-    """As of btrfs, and of what has a number for each of its folders. The deepest one counts; its name may have blanks."""
+    """As of btrfs, and of what has a number for each of its folders. The deepest one counts; its name may have
+    blanks."""
     inner = tmp_path / "with blank"
     beside = tmp_path / "with blanks"
     for folder in (inner, beside):
@@ -91,8 +108,11 @@ def test_nobody_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("wanted", ["mountinfo", "boot_id"])
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_boot_id_that_cannot_be_read_now_is_not_missing(wanted: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a descriptor or memory for it nobody knows whether the machine went down: records that only it can vouch for stay visible."""
+def test_a_boot_id_that_cannot_be_read_now_is_not_missing(
+    wanted: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a descriptor or memory for it nobody knows whether the machine went down: records that only it can
+    vouch for stay visible."""
     disk = SystemDisk()
     with pyreplog.open_log(tmp_path, durability="os") as log:
         log.append(b"there")
@@ -114,9 +134,14 @@ def test_a_boot_id_that_cannot_be_read_now_is_not_missing(wanted: str, code: int
             assert [record.value for record in reader] == [b"there"]
 
 
-@pytest.mark.parametrize(("kind", "durability", "complete"), [("ext4", "os", True), ("nfs4", "os", False), ("nfs4", "sync", True)])
-def test_an_unclean_end_on_a_network(tmp_path: Path, mount: Mount, kind: str, durability: Literal["sync", "os"], complete: bool) -> None:
-    """Rule 3: whose caches held what was written nobody knows, so an `os` copy may lack records. What was synced is there."""
+@pytest.mark.parametrize(
+    ("kind", "durability", "complete"), [("ext4", "os", True), ("nfs4", "os", False), ("nfs4", "sync", True)]
+)
+def test_an_unclean_end_on_a_network(
+    tmp_path: Path, mount: Mount, kind: str, durability: Literal["sync", "os"], complete: bool
+) -> None:
+    """Rule 3: whose caches held what was written nobody knows, so an `os` copy may lack records. What was synced is
+    there."""
     mount(kind)
     path, key = str(tmp_path / "root"), TopicPartition("t", 0)
 
@@ -138,7 +163,8 @@ def test_an_unclean_end_on_a_network(tmp_path: Path, mount: Mount, kind: str, du
 
 @pytest.mark.parametrize("kind", ["ext4", "nfs4"])
 def test_what_a_network_lost_is_not_called_damage(tmp_path: Path, mount: Mount, kind: str) -> None:
-    """Written, seen, not synced, and gone: on a disk of a machine that did not restart something took it. On a network that may be so."""
+    """Written, seen, not synced, and gone: on a disk of a machine that did not restart something took it. On a
+    network that may be so."""
     mount(kind)
     path = tmp_path / "log"
     disk = SystemDisk(any_folder=True)

@@ -40,10 +40,17 @@ def made_by(permissions: str, parent: Path) -> dict[str, int]:
 @pytest.mark.parametrize("setgid", [0, 0o2000], ids=oct)
 @pytest.mark.parametrize("permissions", ["owner", "group"])
 def test_modes_are_exact_whatever_the_umask(tmp_path: Path, umask: int, permissions: str, setgid: int) -> None:
-    """``owner`` makes 0700 and 0600, ``group`` 0770 and 0660; a folder of ``group`` keeps the setgid bit of its parent."""
+    """``owner`` makes 0700 and 0600, ``group`` 0770 and 0660; a folder of ``group`` keeps the setgid bit of its
+    parent."""
     tmp_path.chmod(setgid | 0o770)
     file, folder = (0o600, 0o700) if permissions == "owner" else (0o660, 0o770 | setgid)
-    assert made_by(permissions, tmp_path) == {"above": folder, "folder": folder, "file": file, "lock": file, "store": file}
+    assert made_by(permissions, tmp_path) == {
+        "above": folder,
+        "folder": folder,
+        "file": file,
+        "lock": file,
+        "store": file,
+    }
 
 
 def test_any_leaves_the_modes_to_the_umask(tmp_path: Path, umask: int) -> None:
@@ -68,8 +75,8 @@ def test_any_leaves_the_modes_to_the_umask(tmp_path: Path, umask: int) -> None:
     ],
 )
 def test_own_folders_by_their_mode(tmp_path: Path, permissions: str, mode: int, advice: str) -> None:
-    """A folder of this user that others may write to is refused unless ``permissions`` says that they may; the text names the value that
-    takes it, but not to readers, which take it anyway."""
+    """A folder of this user that others may write to is refused unless ``permissions`` says that they may; the text
+    names the value that takes it, but not to readers, which take it anyway."""
     tmp_path.chmod(mode)
     disk = SystemDisk(permissions=permissions)  # type: ignore[arg-type]
     if not advice:
@@ -100,8 +107,11 @@ def test_own_folders_by_their_mode(tmp_path: Path, permissions: str, mode: int, 
         ("any", OTHER, OTHER, 0o777, ""),
     ],
 )
-def test_folders_of_other_owners(tmp_path: Path, permissions: str, owner: int, group: int, mode: int, said: str) -> None:
-    """``group`` takes a folder of any owner if its group is one of the process's and may write to it; ``owner`` takes none."""
+def test_folders_of_other_owners(
+    tmp_path: Path, permissions: str, owner: int, group: int, mode: int, said: str
+) -> None:
+    """``group`` takes a folder of any owner if its group is one of the process's and may write to it; ``owner``
+    takes none."""
     os.chown(tmp_path, owner, group)
     tmp_path.chmod(mode)
     disk = SystemDisk(permissions=permissions)  # type: ignore[arg-type]
@@ -113,7 +123,8 @@ def test_folders_of_other_owners(tmp_path: Path, permissions: str, owner: int, g
 
 
 def test_supplementary_groups_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of a supplementary group of the process, such as that of a Kubernetes fsGroup, is one of its groups."""
+    """A folder of a supplementary group of the process, such as that of a Kubernetes fsGroup, is one of its
+    groups."""
     tmp_path.chmod(0o770)
     status = tmp_path.stat()
     monkeypatch.setattr(os, "getegid", lambda: status.st_gid + 1)

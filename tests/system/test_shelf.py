@@ -1,4 +1,5 @@
-"""Few descriptors for many files: given up when not used, taken again when used, never where a failure could be missed."""
+"""Few descriptors for many files: given up when not used, taken again when used, never where a failure could be
+missed."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def test_files_give_their_descriptors_up_and_take_them_again(tmp_path: Path, few
 
 
 def test_what_is_not_synced_keeps_its_descriptor(tmp_path: Path, few: int) -> None:
-    """A file with unsynced writes, or a failed sync, stays open: only its own descriptor surely hears of a lost write."""
+    """A file with unsynced writes, or a failed sync, stays open: only its own descriptor surely hears of a lost
+    write."""
     disk = SystemDisk()
     dirty = disk.create(str(tmp_path / "dirty"))
     assert isinstance(dirty, SystemFile)
@@ -105,7 +107,8 @@ def test_a_failed_sync_is_remembered(tmp_path: Path, few: int) -> None:
 
 
 def test_segments_that_go_while_they_are_synced(tmp_path: Path) -> None:
-    """A sync that comes to a file of a segment that was deleted meanwhile, and had given its descriptor up, goes on with the others."""
+    """A sync that comes to a file of a segment that was deleted meanwhile, and had given its descriptor up, goes on
+    with the others."""
     settings = {"segment.bytes": 1024, "max.message.bytes": 1000, "file.delete.delay.ms": 0}
     with pyreplog.open_log(tmp_path / "log", durability="os", config=settings) as log:
         left = [True]
@@ -126,7 +129,8 @@ def test_segments_that_go_while_they_are_synced(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_began_anew_under_its_name(tmp_path: Path) -> None:
-    """A reader whose file gave its descriptor up, and whose writer, a follower, began the segment anew meanwhile, looks again."""
+    """A reader whose file gave its descriptor up, and whose writer, a follower, began the segment anew meanwhile,
+    looks again."""
     disk = SystemDisk()
     root = LogRoot.open(disk, str(tmp_path / "root"), clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, random_uuid(Random(2)), LogConfig(segment_bytes=1024))
@@ -228,7 +232,9 @@ def test_it_lives_with_few_descriptors(tmp_path: Path) -> None:
     for limit in (24, 100):
         folder = tmp_path / str(limit)
         folder.mkdir()
-        done = subprocess.run([sys.executable, "-c", script, str(folder), str(limit)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(folder), str(limit)], capture_output=True, text=True, check=False
+        )
         assert done.stdout == "well\n", done.stderr
 
 

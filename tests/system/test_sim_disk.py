@@ -1,4 +1,5 @@
-"""The simulated disk is as bad as it says and no worse: bugs that lose data on it do, and what was synced is never lost."""
+"""The simulated disk is as bad as it says and no worse: bugs that lose data on it do, and what was synced is never
+lost."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ class TestPowerLoss:
             assert len(found) <= 3900
 
     def test_an_overwrite_leaves_each_byte_old_or_new(self) -> None:
-        """Bytes that are durable never turn into anything but what was written over them, and their neighbours stay."""
+        """Bytes that are durable never turn into anything but what was written over them, and their neighbours
+        stay."""
         disk = fresh()
         file = disk.create("/a/f")
         file.write_at(0, [b"a" * 3000])
@@ -147,7 +149,9 @@ class TestPowerLoss:
         found = Counter((content(crashed, "/a/new"), content(crashed, "/a/target")) for crashed in crashes(disk))
         assert set(found) == {(b"new", b"old"), (None, b"new"), (b"new", b"new")}
         disk.sync_directory("/a")
-        assert {(content(crashed, "/a/new"), content(crashed, "/a/target")) for crashed in crashes(disk)} == {(None, b"new")}
+        assert {(content(crashed, "/a/new"), content(crashed, "/a/target")) for crashed in crashes(disk)} == {
+            (None, b"new")
+        }
 
     def test_a_rename_of_an_unsynced_file_may_leave_it_empty(self) -> None:
         """The classic: checkpoint written, not synced, renamed over the old one."""
@@ -243,7 +247,13 @@ class TestKill:
         lock = disk.lock("/a/.lock", "dead")
         disk.submit_sync([file], lambda: None)
         disk.kill()
-        for use in (lambda: file.write_at(0, [b"x"]), lambda: file.read_at(0, 1), file.sync, file.size, lambda: file.truncate(0)):
+        for use in (
+            lambda: file.write_at(0, [b"x"]),
+            lambda: file.read_at(0, 1),
+            file.sync,
+            file.size,
+            lambda: file.truncate(0),
+        ):
             with pytest.raises(ClosedError):
                 use()
         file.close()
@@ -281,7 +291,8 @@ class TestKill:
 
 class TestFaults:
     def test_a_sync_that_fails_when_it_is_begun(self) -> None:
-        """Every later sync of the process fails, and what was not synced is for the disk's chance to keep. The next process's do not."""
+        """Every later sync of the process fails, and what was not synced is for the disk's chance to keep. The next
+        process's do not."""
         disk = fresh()
         file = disk.create("/a/f")
         file.write_at(0, [b"kept"])
@@ -429,7 +440,8 @@ class TestFaults:
         assert set(left(disk, "/a/f", 20)) == {b"\0\x80\0"}
 
     def test_the_disk_fills_up(self) -> None:
-        """Beyond its capacity a disk takes what fits and says ENOSPC; removing gives room; reserved room is kept for its file."""
+        """Beyond its capacity a disk takes what fits and says ENOSPC; removing gives room; reserved room is kept
+        for its file."""
         disk = SimDisk(capacity=1000)
         reserved = disk.create("/reserved", 300)
         file = disk.create("/f")
@@ -478,7 +490,8 @@ class TestSyncsAsEvents:
         assert found[b"before"] > 0
 
     def test_they_end_in_any_order_and_may_fail(self) -> None:
-        """The order of completions is the caller's, or the seed's; one that fails says so and loses what it covered."""
+        """The order of completions is the caller's, or the seed's; one that fails says so and loses what it
+        covered."""
         disk = SimDisk(manual=True)
         files = [disk.create(f"/{name}") for name in "ab"]
         disk.sync_directory("/")
@@ -502,13 +515,16 @@ class TestSyncsAsEvents:
 
 
 def test_much_unsynced_is_written_back_in_the_end() -> None:
-    """A file that nobody ever syncs keeps a bounded number of pieces: the older ones reach the disk, as with a real kernel."""
+    """A file that nobody ever syncs keeps a bounded number of pieces: the older ones reach the disk, as with a real
+    kernel."""
     disk = SimDisk()
     file = disk.create("/f")
     disk.sync_directory("/")
     for number in range(PIECES_MAX + 10):
         file.write_at(number, [b"x"])
-    assert all(data is not None and data[: PIECES_MAX // 2] == b"x" * (PIECES_MAX // 2) for data in left(disk, "/f", 20))
+    assert all(
+        data is not None and data[: PIECES_MAX // 2] == b"x" * (PIECES_MAX // 2) for data in left(disk, "/f", 20)
+    )
     disk.write_back()
     assert set(left(disk, "/f", 20)) == {b"x" * (PIECES_MAX + 10)}
 
@@ -525,8 +541,8 @@ STEPS = st.lists(
 
 @given(steps=STEPS, seed=st.integers(0, 1000))
 def test_each_byte_after_a_crash_was_once_there(steps: list[tuple[str, str, int, bytes]], seed: int) -> None:
-    """With every name durable, bytes since the last sync alone are in doubt, and each is one that the file had at that place since then,
-    or lies beyond the length that the last sync covered."""
+    """With every name durable, bytes since the last sync alone are in doubt, and each is one that the file had at
+    that place since then, or lies beyond the length that the last sync covered."""
     disk = SimDisk()
     files = {name: disk.create(f"/{name}") for name in "ab"}
     disk.sync_directory("/")
@@ -549,7 +565,8 @@ def test_each_byte_after_a_crash_was_once_there(steps: list[tuple[str, str, int,
         assert found is not None
         if len(history) == 1:
             assert found == history[0]
-        # Where a byte was there at all times since the sync, it was written over or it is what it was.
+        # Where a byte was there at all times since the sync, it was written over or it is what it
+        # was.
         always = min(len(version) for version in history)
         for position in range(min(always, len(found))):
             assert found[position] in {version[position] for version in history}

@@ -38,7 +38,8 @@ def pair(net: SimNetwork) -> tuple[SimTransport, SimTransport]:
 
 class TestDelivery:
     def test_a_message_arrives_late_and_in_order(self) -> None:
-        """Without faults every message arrives once, within the delays, in the order of its link, and the clock moves with it."""
+        """Without faults every message arrives once, within the delays, in the order of its link, and the clock
+        moves with it."""
         net = network(delay_min_ns=MS, delay_max_ns=5 * MS)
         a: Transport = net.endpoint("a")
         b: Transport = net.endpoint("b")
@@ -68,7 +69,11 @@ class TestDelivery:
 
     @pytest.mark.parametrize(
         ("options", "same", "fewer", "more"),
-        [({"loss": 0.3}, True, True, False), ({"duplicate": 0.3}, False, False, True), ({"reorder": 0.5}, False, False, False)],
+        [
+            ({"loss": 0.3}, True, True, False),
+            ({"duplicate": 0.3}, False, False, True),
+            ({"reorder": 0.5}, False, False, False),
+        ],
     )
     def test_faults_happen(self, options: dict[str, float], same: bool, fewer: bool, more: bool) -> None:
         """Loss loses some, doubling doubles some, reordering reorders some; none does anything else."""
@@ -94,7 +99,8 @@ class TestDelivery:
         assert a.send("b", 1)
 
     def test_messages_are_copied_when_sent(self) -> None:
-        """A message with ``materialised`` travels as its copy, a second copy of it as another, and one that cannot be copied is lost."""
+        """A message with ``materialised`` travels as its copy, a second copy of it as another, and one that cannot
+        be copied is lost."""
 
         class Lazy:
             def __init__(self, data: bytearray) -> None:
@@ -128,7 +134,8 @@ class TestDelivery:
 
 class TestCuts:
     def test_a_cut_is_one_way_and_silent(self) -> None:
-        """Nothing passes the cut direction, not even what was on its way; the other direction works; healing brings nothing back."""
+        """Nothing passes the cut direction, not even what was on its way; the other direction works; healing brings
+        nothing back."""
         net = network()
         a, b = pair(net)
         a.send("b", "on its way")
@@ -154,7 +161,9 @@ class TestCuts:
                     if target != source:
                         transport.send(target, source)
             drain(net)
-            return {name: "".join(sorted(str(message) for message in messages(node.poll()))) for name, node in nodes.items()}
+            return {
+                name: "".join(sorted(str(message) for message in messages(node.poll()))) for name, node in nodes.items()
+            }
 
         net.partition(["a", "b"], ["c", "d"])
         assert heard() == {"a": "be", "b": "ae", "c": "de", "d": "ce", "e": "abcd"}
@@ -187,7 +196,8 @@ class TestCuts:
 
 class TestEndpoints:
     def test_connections(self) -> None:
-        """Connecting is answered where somebody listens, refused where nobody does, silent across a cut; twice is harmless."""
+        """Connecting is answered where somebody listens, refused where nobody does, silent across a cut; twice is
+        harmless."""
         net = network()
         a, _ = pair(net)
         net.cut("a", "x")
@@ -309,5 +319,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert len({chatter(seed) for seed in range(10)}) == 10
     for hash_seed in ("0", "1", "4711"):
         command = [sys.executable, "-c", "from tests.system.test_sim_network import chatter; print(chatter(1))"]
-        ended = subprocess.run(command, env={**environment(), "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True)
+        ended = subprocess.run(
+            command, env={**environment(), "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True
+        )
         assert ended.stdout.strip() == here

@@ -73,7 +73,15 @@ told([0, 1, 2])
 told([0, 2])
 os._exit(0)
 """
-FINE = ["write ok", "sync ok"] * 4 + ["gather ok", "truncate ok", "blocking ok", "rename ok", "folder ok", "holds 450", "remove ok"]
+FINE = ["write ok", "sync ok"] * 4 + [
+    "gather ok",
+    "truncate ok",
+    "blocking ok",
+    "rename ok",
+    "folder ok",
+    "holds 450",
+    "remove ok",
+]
 MUTATING = (
     "write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,sync,syncfs,sync_file_range,msync,ftruncate,truncate,fallocate,"
     "rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,open,openat,creat,mmap,sendfile,copy_file_range"
@@ -93,13 +101,16 @@ def strace() -> str:
 
 def run(strace: str, root: Path, *options: str) -> list[str]:
     command = [strace, "-f", "-qq", "-e", "signal=none", *options, sys.executable, "-c", WORKLOAD, str(root)]
-    ended = subprocess.run(command, capture_output=True, text=True, env={**environment(), "PYTHONDONTWRITEBYTECODE": "1"}, timeout=60)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env={**environment(), "PYTHONDONTWRITEBYTECODE": "1"}, timeout=60
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 
 
 def test_nothing_else_is_asked_for(strace: str, tmp_path: Path) -> None:
-    """Under a root exactly the system calls happen that the port's calls stand for, in their order, each with safe flags."""
+    """Under a root exactly the system calls happen that the port's calls stand for, in their order, each with safe
+    flags."""
     root = tmp_path / "data"
     root.mkdir(0o700)
     log = tmp_path / "strace.txt"
@@ -159,7 +170,8 @@ def test_nothing_else_is_asked_for(strace: str, tmp_path: Path) -> None:
     ],
 )
 def test_the_systems_errors_come_out(strace: str, tmp_path: Path, call: str, inject: str, told: dict[int, str]) -> None:
-    """An error of a system call comes out of the call that made it with its errno; EINTR does not; a file's sync stays failed."""
+    """An error of a system call comes out of the call that made it with its errno; EINTR does not; a file's sync
+    stays failed."""
     want = [told.get(index, line) for index, line in enumerate(FINE)]
     assert run(strace, tmp_path, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:{inject}") == want
 
@@ -168,13 +180,16 @@ def test_the_systems_errors_come_out(strace: str, tmp_path: Path, call: str, inj
     ("error", "told"),
     [
         *[(error, ["28" if error == "ENOSPC" else "5", "closed"]) for error in ("EIO", "ENOSPC")],
-        *[(error, ["ok", "ok"]) for error in ("EINTR", "EAGAIN", "ENOMEM", "ENOSYS", "EINVAL", "ESPIPE", "EPERM", "EACCES", "EOPNOTSUPP")],
+        *[
+            (error, ["ok", "ok"])
+            for error in ("EINTR", "EAGAIN", "ENOMEM", "ENOSYS", "EINVAL", "ESPIPE", "EPERM", "EACCES", "EOPNOTSUPP")
+        ],
     ],
 )
 def test_what_is_refused_early_fails_the_sync(strace: str, tmp_path: Path, error: str, told: list[str]) -> None:
-    """A large synced append is handed to the disk in pieces. What the system then cannot write it need not tell of again, so it counts as a
-    failed sync, and the log is closed. Where it only says that there is no such call, or that it began nothing, the sync that follows
-    does all of it."""
+    """A large synced append is handed to the disk in pieces. What the system then cannot write it need not tell of
+    again, so it counts as a failed sync, and the log is closed. Where it only says that there is no such call, or
+    that it began nothing, the sync that follows does all of it."""
     program = """
 import sys
 import pyreplog
@@ -202,11 +217,14 @@ def test_a_short_write_of_the_system_is_continued(strace: str, tmp_path: Path) -
     log = tmp_path / "strace.txt"
     options = ("-o", str(log), "-e", "trace=pwrite64,pwritev,pwritev2", "-e", "inject=pwrite64:retval=60:when=3")
     assert run(strace, tmp_path, *options) == FINE
-    assert re.search(r"= 60 \(INJECTED\)\n.*pwritev2?\(\d+, \[\{iov_base=.*iov_len=40\}\], 1, 160(, 0)?\) += 40", log.read_text())
+    assert re.search(
+        r"= 60 \(INJECTED\)\n.*pwritev2?\(\d+, \[\{iov_base=.*iov_len=40\}\], 1, 160(, 0)?\) += 40", log.read_text()
+    )
 
 
 def test_a_read_that_the_system_refuses(strace: str, tmp_path: Path) -> None:
-    """EIO of a read of one segment, from outside: the records before it, then the error; those behind it, and appends, as ever."""
+    """EIO of a read of one segment, from outside: the records before it, then the error; those behind it, and
+    appends, as ever."""
     program = """
 import sys
 import pyreplog
@@ -226,7 +244,19 @@ log.close()
     segments = sorted((tmp_path / "log").glob("log-0/*.log"))
     start, end = (int(path.stem) for path in segments[1:3])
     calls = ("-o", "/dev/null", "-P", str(segments[1]), "-e", "trace=pread64", "-e", "inject=pread64:error=EIO")
-    command = [strace, "-f", "-qq", "-e", "signal=none", *calls, sys.executable, "-c", program, f"{tmp_path}/log", str(end)]
+    command = [
+        strace,
+        "-f",
+        "-qq",
+        "-e",
+        "signal=none",
+        *calls,
+        sys.executable,
+        "-c",
+        program,
+        f"{tmp_path}/log",
+        str(end),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert ended.stdout.split() == [str(start - 1), "5", str(end), "40"], ended.stderr
     with pyreplog.open_log(tmp_path / "log", "r") as log:

@@ -1,4 +1,5 @@
-"""Once a sync of a file has failed none of it succeeds: not after it, not beside it, whoever makes them, whoever hears of it first."""
+"""Once a sync of a file has failed none of it succeeds: not after it, not beside it, whoever makes them, whoever
+hears of it first."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ LONG_NS = int(PATIENCE_S * 1e9)
 
 
 def test_a_sync_is_not_begun_beside_another() -> None:
-    """The one under way could not hear of what fails then, and would call durable what is not. Before it and after it, it is begun, and
-    what fails is a failure of every sync from then on."""
+    """The one under way could not hear of what fails then, and would call durable what is not. Before it and after
+    it, it is begun, and what fails is a failure of every sync from then on."""
     lib = _platform.lib
     nowhere = 1 << 20  # a descriptor that no process has: whatever is begun fails
     file = lib.rl_file_new(nowhere, _platform.ffi.NULL)
@@ -53,7 +54,7 @@ def test_a_sync_is_not_begun_beside_another() -> None:
         assert (lib.rl_file_sync(file), lib.rl_file_error(file)) == (failure, failure)
 
 
-# ----------------------------------------------------------------------------------------------- every way to have a file synced
+# ------------------------------------------------------------------ every way to have a file synced
 
 
 def outcome(disk: Disk, token: int, news: threading.Event) -> None:
@@ -184,7 +185,7 @@ def written(tmp_path: Path, kernel: Kernel) -> Iterator[Written]:
         file.close()
 
 
-# ------------------------------------------------------------------------------------------------------------------------- races
+# -------------------------------------------------------------------------------------------- races
 
 
 @pytest.mark.parametrize("second", WAYS)
@@ -208,8 +209,11 @@ def test_no_sync_succeeds_beside_one_that_fails(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_synced_before_a_failure_stays_synced(kernel: Kernel, written: Written, way: Callable[[SystemFile], None]) -> None:
-    """A sync that was over before another began, and failed, has nothing to do with it; nor have interruptions, or other files."""
+def test_what_was_synced_before_a_failure_stays_synced(
+    kernel: Kernel, written: Written, way: Callable[[SystemFile], None]
+) -> None:
+    """A sync that was over before another began, and failed, has nothing to do with it; nor have interruptions, or
+    other files."""
     file, good = written("file"), written("good")
     kernel.go.set()
     kernel.lose(file.descriptor.fd, errno.EINTR, errno.EINTR)
@@ -223,7 +227,8 @@ def test_what_was_synced_before_a_failure_stays_synced(kernel: Kernel, written: 
 
 
 def test_a_failure_of_one_file_of_a_group_beside_its_close(kernel: Kernel, written: Written) -> None:
-    """The others are told at once; the closed one's number is nobody else's before its sync is over, and then a clean one."""
+    """The others are told at once; the closed one's number is nobody else's before its sync is over, and then a
+    clean one."""
     held, news = HeldSyncs(), threading.Semaphore(0)
     disks = [SystemDisk(held_syncs=held) for _ in range(3)]
     files = [written(str(number)) for number in range(3)]
@@ -259,7 +264,8 @@ def test_a_failure_of_one_file_of_a_group_beside_its_close(kernel: Kernel, writt
 
 
 def test_a_group_that_is_dropped_keeps_its_files_open(kernel: Kernel, written: Written) -> None:
-    """Nobody waits for it any more, and its file is closed: the number is free when the sync is over, not before."""
+    """Nobody waits for it any more, and its file is closed: the number is free when the sync is over, not
+    before."""
     file = written("file")
     number, handle = file.descriptor.fd, file.descriptor.handle
     kernel.lose(number)
@@ -278,8 +284,11 @@ def test_a_group_that_is_dropped_keeps_its_files_open(kernel: Kernel, written: W
 
 
 @pytest.mark.parametrize("way", [pooled, early, grouped, adopted])
-def test_a_failure_is_the_file_s_not_the_descriptor_s(kernel: Kernel, written: Written, way: Callable[[SystemFile], None]) -> None:
-    """A file that gives its descriptor up while a sync of it is under way, and gets another: what comes of that sync counts for it, too."""
+def test_a_failure_is_the_file_s_not_the_descriptor_s(
+    kernel: Kernel, written: Written, way: Callable[[SystemFile], None]
+) -> None:
+    """A file that gives its descriptor up while a sync of it is under way, and gets another: what comes of that
+    sync counts for it, too."""
     file = written("file")
     file.sync()
     old = file.descriptor

@@ -1,4 +1,5 @@
-"""An interpreter that ends starts no thread any more (from Python 3.12 on): what is asked for then is done by whoever asks."""
+"""An interpreter that ends starts no thread any more (from Python 3.12 on): what is asked for then is done by
+whoever asks."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def _ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("way", ["at once", "begin", "stop", "take_back", "end_lent"])
 def test_a_sync_is_made_by_who_asks(tmp_path: Path, way: str) -> None:
-    """Whether it was to be begun at once, was held back, or lent to somebody who gives it back or is done with something else."""
+    """Whether it was to be begun at once, was held back, or lent to somebody who gives it back or is done with
+    something else."""
     held = HeldSyncs()
     pool = SyncPool(None if way == "at once" else held)
     file = SystemDisk().create(f"{tmp_path}/file")

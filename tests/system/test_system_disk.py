@@ -45,7 +45,9 @@ def tmpfs(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte."""
     folder = tmp_path / "small"
     folder.mkdir(0o700)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=20,mode=700", "none", folder], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=20,mode=700", "none", folder], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip(f"SKIPPED FAULT RIG: cannot mount a tmpfs here: {mounted.stderr.decode().strip()}")
     yield folder
@@ -99,11 +101,16 @@ class TestModes:
             disk.make_directory(f"{tmp_path}/a/b")
             disk.create(f"{tmp_path}/a/b/file").close()
             disk.lock(f"{tmp_path}/a/.lock", "").release()
-        assert [mode_of(f"{tmp_path}/{name}") for name in ("a", "a/b", "a/b/file", "a/.lock")] == [0o700, 0o700, 0o600, 0o600]
+        assert [mode_of(f"{tmp_path}/{name}") for name in ("a", "a/b", "a/b/file", "a/.lock")] == [
+            0o700,
+            0o700,
+            0o600,
+            0o600,
+        ]
 
     def test_an_unsafe_folder_is_not_written_in(self, disk: SystemDisk, tmp_path: Path) -> None:
-        """A folder that others may write to, or a link that they could replace, gets no lock, and the text says what to do; unless told
-        otherwise. A link that only this user can replace is followed."""
+        """A folder that others may write to, or a link that they could replace, gets no lock, and the text says
+        what to do; unless told otherwise. A link that only this user can replace is followed."""
         folder = tmp_path / "loose"
         folder.mkdir()
         folder.chmod(0o775)
@@ -128,7 +135,9 @@ class TestModes:
         with pytest.raises(StorageError, match="12345"):
             disk.lock(f"{folder}/.lock", "")
 
-    def test_links_and_devices_are_no_files(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_links_and_devices_are_no_files(
+        self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A symbolic link, a FIFO, a socket, a device or a folder is refused as a file, at once."""
         target = tmp_path / "target"
         target.write_bytes(b"secret")
@@ -180,7 +189,8 @@ class TestFullDisk:
         file.close()
 
     def test_a_small_disk_takes_a_part_and_then_refuses(self, disk: SystemDisk, tmpfs: Path) -> None:
-        """When room runs out amid a write, the part that fitted is there, the error is ENOSPC, and room given back can be used."""
+        """When room runs out amid a write, the part that fitted is there, the error is ENOSPC, and room given back
+        can be used."""
         file = disk.create(f"{tmpfs}/a")
         file.write_at(0, [bytes(900_000)])
         with pytest.raises(StorageError) as caught:
@@ -230,7 +240,9 @@ class TestFullDisk:
             signal.signal(signal.SIGXFSZ, handler)
         file.close()
 
-    def test_short_counts_anywhere_are_continued(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_short_counts_anywhere_are_continued(
+        self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Writes and reads of which the system does a few bytes at a time come out whole."""
 
         class Stingy:
@@ -256,7 +268,8 @@ class TestFullDisk:
         file.close()
 
     def test_file_descriptors_run_out(self, disk: SystemDisk, tmp_path: Path) -> None:
-        """Files share what descriptors there are. Where there is none at all, that is an error, and one is enough to go on."""
+        """Files share what descriptors there are. Where there is none at all, that is an error, and one is enough
+        to go on."""
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         files: list[File] = []
         others: list[int] = []
@@ -284,8 +297,11 @@ class TestFullDisk:
 
 
 class TestSyncs:
-    def test_those_who_wait_for_one_file_share_a_call(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """While a file's sync runs, all who ask for it wait for one more, together; another file's sync runs beside it."""
+    def test_those_who_wait_for_one_file_share_a_call(
+        self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """While a file's sync runs, all who ask for it wait for one more, together; another file's sync runs beside
+        it."""
         begun, go_on, news = threading.Event(), threading.Event(), threading.Event()
         calls: list[str] = []
         slow, fast = disk.create(f"{tmp_path}/slow"), disk.create(f"{tmp_path}/fast")
@@ -318,7 +334,8 @@ class TestSyncs:
         assert calls == ["slow", "fast", "slow"]
 
     def test_held_back_until_somebody_begins_them(self, tmp_path: Path) -> None:
-        """Syncs of several disks that are held together begin together; a disk that is closed meanwhile begins its own."""
+        """Syncs of several disks that are held together begin together; a disk that is closed meanwhile begins its
+        own."""
         held = HeldSyncs()
         news = threading.Semaphore(0)
         disks = [SystemDisk(held_syncs=held) for _ in range(3)]
@@ -339,8 +356,11 @@ class TestSyncs:
         for one in disks:
             one.close()
 
-    def test_the_end_waits_for_no_idle_thread(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Threads that found nothing to do while another's file waited for one more sync end with that sync, not when they are bored."""
+    def test_the_end_waits_for_no_idle_thread(
+        self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Threads that found nothing to do while another's file waited for one more sync end with that sync, not
+        when they are bored."""
         begun, go_on, go_on_first = threading.Semaphore(0), threading.Event(), threading.Event()
         files = [disk.create(f"{tmp_path}/{number}") for number in range(3)]
         assert isinstance(files[0], SystemFile)
@@ -373,7 +393,8 @@ class TestSyncs:
             assert not thread.is_alive()
 
     def test_a_failed_sync_is_reported_and_never_tried_again(self, disk: SystemDisk, tmp_path: Path) -> None:
-        """All who waited hear of the failure; the file's later syncs fail too, without another call; other files go on."""
+        """All who waited hear of the failure; the file's later syncs fail too, without another call; other files go
+        on."""
         calls: list[int] = []
 
         def failing(fd: int) -> int:
@@ -402,7 +423,8 @@ class TestSyncs:
     def test_a_sync_that_was_made_has_not_the_number_of_one_that_was_not(
         self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A file system that is a program gives any number: what it failed must not be taken for what did not even begin."""
+        """A file system that is a program gives any number: what it failed must not be taken for what did not even
+        begin."""
         file = disk.create(f"{tmp_path}/f")
         monkeypatch.setattr(file_module, "_file_sync", lambda handle: errno.ENFILE)
         monkeypatch.setattr(disk_module, "_sync_all", lambda fd: errno.EMFILE)
@@ -419,7 +441,8 @@ class TestSyncs:
         assert answers == []
 
     def test_threads_end(self, tmp_path: Path) -> None:
-        """Closing a disk finishes its syncs and ends its threads; then it syncs no more. A disk dropped without a close ends them too."""
+        """Closing a disk finishes its syncs and ends its threads; then it syncs no more. A disk dropped without a
+        close ends them too."""
         others = set(threading.enumerate())
         for close in (True, False):
             disk = SystemDisk()
@@ -471,7 +494,8 @@ class TestSyncs:
         file.close()
 
     def test_a_read_under_way_survives_a_close(self, disk: SystemDisk, tmp_path: Path) -> None:
-        """Threads that read while another closes the file get its bytes or a ClosedError, never those of a file opened since."""
+        """Threads that read while another closes the file get its bytes or a ClosedError, never those of a file
+        opened since."""
         wrong: list[bytes] = []
         for round_number in range(30):
             path = f"{tmp_path}/{round_number}"
@@ -566,7 +590,9 @@ os.read(reading, 1)  # the child runs: it has closed its copy of the lock
 print("forked", flush=True)
 os.kill(os.getpid(), 9)
 """
-        process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+        )
         assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline() == b"forked\n"
@@ -582,9 +608,12 @@ def environment() -> dict[str, str]:
 
 
 class TestExit:
-    @pytest.mark.parametrize("ending", ["", "raise SystemExit(0)", "os._exit(0)", "os.kill(os.getpid(), signal.SIGINT)"])
+    @pytest.mark.parametrize(
+        "ending", ["", "raise SystemExit(0)", "os._exit(0)", "os.kill(os.getpid(), signal.SIGINT)"]
+    )
     def test_the_interpreter_ends_with_syncs_under_way(self, tmp_path: Path, ending: str) -> None:
-        """A program may end at any moment without closing anything: no hang, no traceback from a background thread."""
+        """A program may end at any moment without closing anything: no hang, no traceback from a background
+        thread."""
         program = f"""
 import os, signal
 from pyreplog.system import SystemDisk
@@ -600,7 +629,11 @@ except KeyboardInterrupt:
     pass
 """
         ended = subprocess.run(
-            [sys.executable, "-X", "dev", "-W", "ignore", "-c", program], env=environment(), capture_output=True, text=True, timeout=60
+            [sys.executable, "-X", "dev", "-W", "ignore", "-c", program],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -624,7 +657,8 @@ class TestPlatform:
 
     @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
     def test_the_fallback_lock(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where there is no open-file-description lock, this process's registry and a POSIX lock exclude a second writer all the same."""
+        """Where there is no open-file-description lock, this process's registry and a POSIX lock exclude a second
+        writer all the same."""
         monkeypatch.setattr(lock_module, "_SETLK", 0)
         monkeypatch.setattr(lock_module, "_GETLK", 0)
         path = f"{tmp_path}/.lock"
@@ -632,7 +666,9 @@ class TestPlatform:
         with pytest.raises(LockedError, match="first"):
             disk.lock(path, "second")
         monkeypatch.undo()
-        assert in_child(lambda: SystemDisk().lock(path, "")) == LockedError.__name__  # and an open-file-description lock sees it
+        assert (
+            in_child(lambda: SystemDisk().lock(path, "")) == LockedError.__name__
+        )  # and an open-file-description lock sees it
         lock.release()
         disk.lock(path, "third").release()
 
@@ -643,8 +679,11 @@ class TestPlatform:
         assert abs(clock.wall_ms() - time.time() * 1000) < 5000
 
 
-def test_what_a_handler_raises_is_no_answer_of_the_systems(disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither that a file is not there, nor that the system does not say since when it runs: both would hide records."""
+def test_what_a_handler_raises_is_no_answer_of_the_systems(
+    disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither that a file is not there, nor that the system does not say since when it runs: both would hide
+    records."""
 
     def ring(*_: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "of the handler's")
@@ -685,8 +724,9 @@ def test_a_descriptor_that_a_signal_handler_came_before_has_nothing_to_close() -
 def test_an_error_keeps_no_file_open(
     disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[SystemFile], object]
 ) -> None:
-    """Whoever keeps what a call raised keeps its traceback and all that this holds; the descriptor is given back with the file's close all
-    the same. Of the copies that a full disk does not let be made each would hold one, and the room of its file."""
+    """Whoever keeps what a call raised keeps its traceback and all that this holds; the descriptor is given back
+    with the file's close all the same. Of the copies that a full disk does not let be made each would hold one, and
+    the room of its file."""
     path = tmp_path / "file"
     path.write_bytes(b"data")
     file = disk.open(str(path))  # not for writing

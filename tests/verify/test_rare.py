@@ -1,4 +1,5 @@
-"""Rare states: what a writer makes of them at its next opening, what readers are given meanwhile, and what `verify` says of them."""
+"""Rare states: what a writer makes of them at its next opening, what readers are given meanwhile, and what `verify`
+says of them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ COUNT = 60
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A log of several segments, one record a batch, rising timestamps, as a crash leaves it: all of it synced, and not closed in order."""
+    """A log of several segments, one record a batch, rising timestamps, as a crash leaves it: all of it synced, and
+    not closed in order."""
     root = tmp_path / "root"
     with pyreplog.open_log(root, topic="t", config={"segment.bytes": 1200, "index.interval.bytes": 200}) as log:
         for number in range(COUNT):
@@ -61,13 +63,13 @@ def everything_is_served(root: Path, first: int = 0) -> None:
         assert [log.seek(timestamp=1000 + offset) for offset in range(first, COUNT)] == list(range(first, COUNT))
 
 
-# ---------------------------------------------------------------------------------------------------------------- short indexes
+# ------------------------------------------------------------------------------------ short indexes
 
 
 @pytest.mark.parametrize("entries_lost", [1, 2, 100])
 def test_a_time_index_that_power_loss_left_short_is_made_whole(root: Path, entries_lost: int) -> None:
-    """Of closed segments that are synced, which no recovery scans: readers find everything meanwhile, and after the recovery the files are
-    what they were, byte for byte."""
+    """Of closed segments that are synced, which no recovery scans: readers find everything meanwhile, and after the
+    recovery the files are what they were, byte for byte."""
     before = {file: file.read_bytes() for file in files(root, "timeindex")[:-1]}
     for file, data in before.items():
         file.write_bytes(data[: max(len(data) - 12 * entries_lost, 0)])
@@ -79,7 +81,8 @@ def test_a_time_index_that_power_loss_left_short_is_made_whole(root: Path, entri
 
 
 def test_no_index_is_cut_where_its_segment_is_damaged(root: Path) -> None:
-    """A time index that ends too early, of a segment that cannot be walked to its end: what there is of both indexes stays."""
+    """A time index that ends too early, of a segment that cannot be walked to its end: what there is of both
+    indexes stays."""
     log, index, times = (files(root, suffix)[0] for suffix in ("log", "index", "timeindex"))
     times.write_bytes(times.read_bytes()[:-12])
     flip(log, 300)  # in the third batch, which is not looked at; and then the length of the fourth
@@ -92,15 +95,20 @@ def test_no_index_is_cut_where_its_segment_is_damaged(root: Path) -> None:
     assert (index.read_bytes(), times.read_bytes()) == kept
 
 
-# ------------------------------------------------------------------------------------------------- behind a closed segment's end
+# -------------------------------------------------------------------- behind a closed segment's end
 
 
-@pytest.mark.parametrize(("behind", "level"), [(b"garbage that is no batch" * 5, Level.WARNING), (bytes(500), Level.NOTE)])
+@pytest.mark.parametrize(
+    ("behind", "level"), [(b"garbage that is no batch" * 5, Level.WARNING), (bytes(500), Level.NOTE)]
+)
 @pytest.mark.parametrize("segment", [0, -2])
 @pytest.mark.parametrize("snapshots", [True, False])
-def test_what_lies_behind_a_whole_segment_costs_nothing(root: Path, segment: int, behind: bytes, level: Level, snapshots: bool) -> None:
-    """Offsets go on in the next segment: all is served, the writer opens the log and leaves what nobody reads, and nothing is damaged. The
-    last closed segment ends where the mark's synced end may be. Without the snapshots of producers all batches are looked at."""
+def test_what_lies_behind_a_whole_segment_costs_nothing(
+    root: Path, segment: int, behind: bytes, level: Level, snapshots: bool
+) -> None:
+    """Offsets go on in the next segment: all is served, the writer opens the log and leaves what nobody reads, and
+    nothing is damaged. The last closed segment ends where the mark's synced end may be. Without the snapshots of
+    producers all batches are looked at."""
     for snapshot in files(root, "snapshot"):
         if not snapshots:
             snapshot.unlink()
@@ -124,12 +132,12 @@ def test_what_lies_behind_a_segment_that_lost_its_last_batch_is_damage(root: Pat
     assert {(one.start, one.end) for one in findings(root) if one.level is Level.DAMAGE} == {(8, 9)}
 
 
-# -------------------------------------------------------------------------------------------------------- below the log's start
+# ---------------------------------------------------------------------------- below the log's start
 
 
 def test_rot_below_the_start_is_damage_only_where_it_hides_something(tmp_path: Path) -> None:
-    """Each byte of a batch that was deleted and is still in its file: where no damage is said, everything above is served, indexes or not;
-    where only its records are touched, none is said."""
+    """Each byte of a batch that was deleted and is still in its file: where no damage is said, everything above is
+    served, indexes or not; where only its records are touched, none is said."""
     root = tmp_path / "root"
     with pyreplog.open_log(root, topic="t") as log:
         for number in range(COUNT):
@@ -151,8 +159,8 @@ def test_rot_below_the_start_is_damage_only_where_it_hides_something(tmp_path: P
 
 
 def test_what_power_loss_brings_back_of_removed_segments_is_no_damage() -> None:
-    """Their removal is not synced, as they go again at the next opening: any of them may be there, without those between. What is above is
-    served, and `repair` makes a log without gaps of it."""
+    """Their removal is not synced, as they go again at the next opening: any of them may be there, without those
+    between. What is above is served, and `repair` makes a log without gaps of it."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, "data", clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024, file_delete_delay_ms=0))
@@ -182,7 +190,8 @@ def test_what_power_loss_brings_back_of_removed_segments_is_no_damage() -> None:
 
 
 def test_what_is_said_of_it_is_so(root: Path) -> None:
-    """After a crash a log with rot below its start is not opened for writing, as the warning says, until repair made one without it."""
+    """After a crash a log with rot below its start is not opened for writing, as the warning says, until repair
+    made one without it."""
     with pyreplog.open_log(root, topic="t") as log:
         log.delete_records(COUNT - 1)
     crashed(root)
@@ -201,7 +210,7 @@ def test_what_is_said_of_it_is_so(root: Path) -> None:
     assert not findings(root.parent / "saved")
 
 
-# ----------------------------------------------------------------------------------------------------------------- partition.metadata
+# ------------------------------------------------------------------------------- partition.metadata
 
 
 def _changed(text: str) -> str:
@@ -218,7 +227,8 @@ CHANGES: dict[str, Callable[[str], str] | None] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_topic_id_that_the_mark_knows_is_put_back(root: Path, name: str) -> None:
-    """A letter changed, a file that is none, and no file: a warning which says that nothing is to be done, and so it is."""
+    """A letter changed, a file that is none, and no file: a warning which says that nothing is to be done, and so
+    it is."""
     file = root / "t-0" / "partition.metadata"
     text = file.read_text()
     change = CHANGES[name]
@@ -241,11 +251,12 @@ def test_the_topic_id_of_another_topic_is_damage(root: Path) -> None:
     assert [one.level for one in findings(root)] == [Level.DAMAGE]
 
 
-# ------------------------------------------------------------------------------------------------------------- names of partitions
+# ------------------------------------------------------------------------------ names of partitions
 
 
 def test_a_number_with_leading_zeros_is_kafkas_partition_and_nobodys_here(root: Path) -> None:
-    """Beside the folder that it would be taken for, a broker would not start; where that is missing, it takes the one for the other."""
+    """Beside the folder that it would be taken for, a broker would not start; where that is missing, it takes the
+    one for the other."""
     shutil.copytree(root / "t-0", root / "t-00")
     [finding] = findings(root)
     assert (finding.level, Path(finding.path).name) == (Level.WARNING, "t-00")
@@ -259,7 +270,7 @@ def test_a_number_with_leading_zeros_is_kafkas_partition_and_nobodys_here(root: 
     everything_is_served(root)
 
 
-# ---------------------------------------------------------------------------------------------------- something else in a file's place
+# ----------------------------------------------------------------- something else in a file's place
 
 
 INDEXES = (f"{0:020}.index", f"{0:020}.timeindex", "newest.index", "newest.timeindex")
@@ -273,7 +284,8 @@ INDEXES = (f"{0:020}.index", f"{0:020}.timeindex", "newest.index", "newest.timei
     ],
 )
 def test_what_nobody_opens_is_damage(root: Path, name: str, kind: str) -> None:
-    """Readers and the next writer are refused, by its name, while it is there: so the log is not sound, nor merely worth a look."""
+    """Readers and the next writer are refused, by its name, while it is there: so the log is not sound, nor merely
+    worth a look."""
     (newest,) = (root / "t-0").glob(f"{max(int(file.stem) for file in files(root, 'log')):020}.log")
     file = root / "t-0" / name.replace("newest", newest.stem)
     if kind == "link":

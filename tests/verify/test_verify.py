@@ -32,7 +32,9 @@ from tests.log.racing import ALONE, RacingDisk, Turn, Writers
 from tests.log.support import CLOCK, batch, sync
 from tests.verify.support import flip
 
-SOUND_UNITS = [name for name in (*UNITS, "old-format-2.8.2") if name not in {"crash-4.1.0/torn", "cluster-4.1.0/n1-diverged"}]
+SOUND_UNITS = [
+    name for name in (*UNITS, "old-format-2.8.2") if name not in {"crash-4.1.0/torn", "cluster-4.1.0/n1-diverged"}
+]
 
 
 def found(book: Report, level: Level) -> list[str]:
@@ -58,7 +60,10 @@ def test_what_was_torn_by_hand_is_found() -> None:
     disk.close()
     named = {finding.path.split("/")[-2] for finding in book.findings}
     assert named == {"idem-0", "lz4-0", "one-0", "plain-0", "start-0", "txn-0"}
-    assert {finding.path.split("/")[-2] for finding in book.findings if finding.level is Level.DAMAGE} == {"idem-0", "txn-0"}
+    assert {finding.path.split("/")[-2] for finding in book.findings if finding.level is Level.DAMAGE} == {
+        "idem-0",
+        "txn-0",
+    }
 
 
 def test_a_stale_index_entry_is_a_warning() -> None:
@@ -71,8 +76,8 @@ def test_a_stale_index_entry_is_a_warning() -> None:
 
 
 def test_names_in_another_spelling_are_nobodys(tmp_path: Path) -> None:
-    """A folder that somebody called ``t-00``, and files whose offset has not its 20 digits, are not the partition or its segments:
-    the log goes on, they stay as they are, and are named."""
+    """A folder that somebody called ``t-00``, and files whose offset has not its 20 digits, are not the partition
+    or its segments: the log goes on, they stay as they are, and are named."""
     with pyreplog.open_log(tmp_path, topic="t") as log:
         log.append_many([b"x"] * 10)
     (tmp_path / ".kafka_cleanshutdown").unlink()
@@ -93,7 +98,10 @@ def test_names_in_another_spelling_are_nobodys(tmp_path: Path) -> None:
     assert book.record_count == 11
     assert not found(book, Level.DAMAGE)
     text = "nobody reads this file: the offset in its name should have 20 digits"
-    folder = "t-00: a Kafka broker would not start with two folders of t-0, for which it takes this one, too; nobody here reads it"
+    folder = (
+        "t-00: a Kafka broker would not start with two folders of t-0, for which it takes this one, too; nobody here"
+        " reads it"
+    )
     assert sorted(found(book, Level.WARNING)) == sorted([folder, *(f"{name}: {text}" for name in strangers)])
 
 
@@ -102,7 +110,10 @@ def test_a_batch_that_names_no_epoch_is_damage_where_the_log_has_one(tmp_path: P
     with pyreplog.open_log(tmp_path, topic="t") as log:
         log.append(b"x")
     _write_int(tmp_path / "t-0" / f"{0:020}.log", 12, -1, ">i")
-    with pyreplog.open_log(tmp_path, "r", topic="t") as log, pytest.raises(pyreplog.CorruptLogError, match="leader epoch -1"):
+    with (
+        pyreplog.open_log(tmp_path, "r", topic="t") as log,
+        pytest.raises(pyreplog.CorruptLogError, match="leader epoch -1"),
+    ):
         list(log)
     disk = SystemDisk()
     book = verify(disk, str(tmp_path))
@@ -142,7 +153,13 @@ PLANTED: list[tuple[str, str, Callable[[Path], object], Level, str]] = [
         Level.DAMAGE,
         "are left",
     ),
-    ("an index that lies", "many-batches-4096-0", lambda path: flip(path / f"{0:020}.index", 3), Level.WARNING, "ends with offset"),
+    (
+        "an index that lies",
+        "many-batches-4096-0",
+        lambda path: flip(path / f"{0:020}.index", 3),
+        Level.WARNING,
+        "ends with offset",
+    ),
     (
         "a time index that lies",
         "many-batches-4096-0",
@@ -274,11 +291,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return whole
 
 
-@pytest.mark.parametrize(("partition", "plant", "level", "text"), [row[1:] for row in PLANTED], ids=[row[0] for row in PLANTED])
+@pytest.mark.parametrize(
+    ("partition", "plant", "level", "text"), [row[1:] for row in PLANTED], ids=[row[0] for row in PLANTED]
+)
 def test_one_thing_wrong_is_one_thing_found(
     broker: Path, tmp_path: Path, partition: str, plant: Callable[[Path], object], level: Level, text: str
 ) -> None:
-    """What is planted in a broker's folder is found, at its level, in its words; the sound folder has no finding."""
+    """What is planted in a broker's folder is found, at its level, in its words; the sound folder has no
+    finding."""
     folder = tmp_path / "data"
     shutil.copytree(broker, folder)
     disk = SystemDisk()
@@ -317,7 +337,8 @@ def test_replicas_are_compared(tmp_path: Path) -> None:
 
 
 def test_beside_a_live_writer_nothing_is_wrong(tmp_path: Path) -> None:
-    """While a log is open, with records above its mark and index entries only in memory, verify finds nothing wrong."""
+    """While a log is open, with records above its mark and index entries only in memory, verify finds nothing
+    wrong."""
     disk = SystemDisk()
     with pyreplog.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 20_000}) as log:
         for number in range(300):
@@ -335,7 +356,8 @@ def test_beside_a_live_writer_nothing_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turn", ALONE)
 def test_whatever_a_writer_does_meanwhile_nothing_is_wrong(turn: Turn) -> None:
-    """It appends, rolls, deletes, or is cut as a follower, again and again, however many calls of verify's lie between."""
+    """It appends, rolls, deletes, or is cut as a follower, again and again, however many calls of verify's lie
+    between."""
     for pause in range(9, 80):
         disk = SimDisk(Random(1))
         writers = Writers(disk, 1)
@@ -364,8 +386,8 @@ def test_rot_is_found_whatever_a_writer_does_meanwhile(turn: Turn) -> None:
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_writer_between_history_and_mark(monkeypatch: pytest.MonkeyPatch, goes_on: bool) -> None:
-    """Whenever verify looks, it has written the leader epoch history, and not yet the mark that vouches for it. But a history that nothing
-    vouches for in the end is told of."""
+    """Whenever verify looks, it has written the leader epoch history, and not yet the mark that vouches for it. But
+    a history that nothing vouches for in the end is told of."""
     disk = SimDisk(Random(1))
     writers = Writers(disk, 1)
     log = writers.logs[0]
@@ -413,8 +435,8 @@ def test_a_topic_may_be_deleted_meanwhile() -> None:
 
 
 def test_what_an_os_log_lost_with_the_power_is_no_rot() -> None:
-    """Records that were acknowledged in memory and shown are gone after power loss, and no damage: a warning says from where on. While
-    the memory lasts the same is damage."""
+    """Records that were acknowledged in memory and shown are gone after power loss, and no damage: a warning says
+    from where on. While the memory lasts the same is damage."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, "data", clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, TOPIC_ID, LogConfig(durability="os", segment_bytes=1200))
@@ -432,7 +454,9 @@ def test_what_an_os_log_lost_with_the_power_is_no_rot() -> None:
         assert not found(book, Level.DAMAGE), seed
         after = LogRoot.open(left, "data", clock=CLOCK, random=Random(1)).logs[TopicPartition("t", 0)]
         said = [finding for finding in book.findings if "was shown to readers" in finding.what]
-        assert [(one.level, one.start, one.end) for one in said] == [(Level.WARNING, after.end_offset, 14)] * (after.end_offset < 14), seed
+        assert [(one.level, one.start, one.end) for one in said] == [(Level.WARNING, after.end_offset, 14)] * (
+            after.end_offset < 14
+        ), seed
         torn += len(said)
     assert torn > 10
     last = max(name for name in disk.list("data/t-0") if name.endswith(".log"))
@@ -452,10 +476,12 @@ def test_nothing_to_look_at_is_an_error(tmp_path: Path) -> None:
 
 
 def _not_covered(path: str, position: int) -> bool:
-    """Bytes in which a flip is not noticed, because nothing vouches for them and nothing that is served depends on them.
+    """Bytes in which a flip is not noticed, because nothing vouches for them and nothing that is served depends on
+    them.
 
-    ``meta.properties``: Kafka's comment and date, and ids that stay well-formed. The clean shutdown marker: Kafka's own fields in it, and
-    which name our field has. Above the mark of a log that was not closed: what no writer ever vouched for.
+    ``meta.properties``: Kafka's comment and date, and ids that stay well-formed. The clean shutdown marker: Kafka's
+    own fields in it, and which name our field has. Above the mark of a log that was not closed: what no writer ever
+    vouched for.
     """
     if path.endswith(("/meta.properties", "/.kafka_cleanshutdown")):
         return True
@@ -465,8 +491,8 @@ def _not_covered(path: str, position: int) -> bool:
 @pytest.mark.parametrize("name", ["own", "open", "packed"])
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_every_flip_is_noticed(name: str, part: int) -> None:
-    """Each bit of each file (a share of them, but for the soak): noticed, or in the few bytes that nothing covers; and then what is served
-    is what was served before."""
+    """Each bit of each file (a share of them, but for the soak): noticed, or in the few bytes that nothing covers;
+    and then what is served is what was served before."""
     sound = golden(name)
     disk = sound.disk.snapshot()
     chance = Random(f"{name} {part}")
@@ -493,8 +519,8 @@ def _may_go_unseen(name: str, path: str, position: int) -> bool:
 
 @pytest.mark.parametrize("name", ["own", "packed"])
 def test_every_length_is_noticed(name: str) -> None:
-    """Each file of a folder that was closed in order, cut at each length: noticed, but for the files named above, and a checkpoint
-    without entries, which says the same when it is empty."""
+    """Each file of a folder that was closed in order, cut at each length: noticed, but for the files named above,
+    and a checkpoint without entries, which says the same when it is empty."""
     sound = golden(name)
     for path in files(sound.disk):
         found_stat = sound.disk.stat(path)
@@ -507,7 +533,10 @@ def test_every_length_is_noticed(name: str) -> None:
             book = verify(disk, ROOT)
             if book.worst is Level.NOTE:
                 whole_entries = path.endswith(".index") and size % 8 == 0
-                assert whole_entries or path.endswith("/log-start-offset-checkpoint") or _not_covered(path, size), (path, size)
+                assert whole_entries or path.endswith("/log-start-offset-checkpoint") or _not_covered(path, size), (
+                    path,
+                    size,
+                )
                 assert served(disk) == sound.contents, (path, size)
 
 
@@ -520,7 +549,9 @@ def test_every_file_gone_is_noticed() -> None:
         disk.remove(path)
         book = verify(disk, ROOT)
         if book.worst is Level.NOTE:
-            assert path.endswith(("/.kafka_cleanshutdown", "/.lock", "/replog.reserve", ".index", ".timeindex", ".snapshot")), path
+            assert path.endswith(
+                ("/.kafka_cleanshutdown", "/.lock", "/replog.reserve", ".index", ".timeindex", ".snapshot")
+            ), path
             assert served(disk) == sound.contents
 
 
@@ -559,7 +590,8 @@ def test_the_summary_of_a_root_is_held_against_its_marker(tmp_path: Path) -> Non
 
 
 def with_producer(disk: SimDisk) -> LogRoot:
-    """A root with one log of four segments, closed once at its offset 4, where a snapshot is since; a producer wrote the first two."""
+    """A root with one log of four segments, closed once at its offset 4, where a snapshot is since; a producer
+    wrote the first two."""
     LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1)).close()
     root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
     config = LogConfig(segment_bytes=1024, file_delete_delay_ms=0)
@@ -581,9 +613,9 @@ def with_producer(disk: SimDisk) -> LogRoot:
 
 
 def test_a_snapshot_from_before_the_log_begins_is_not_gone_on_from() -> None:
-    """A close left a producer snapshot in the midst of a segment that was deleted since: between it and the log's beginning there is much
-    that it does not know, so the next snapshot is not wrong for knowing it. (Whoever did what was advised, and removed that one, would
-    have lost what is known of the producer.)"""
+    """A close left a producer snapshot in the midst of a segment that was deleted since: between it and the log's
+    beginning there is much that it does not know, so the next snapshot is not wrong for knowing it. (Whoever did
+    what was advised, and removed that one, would have lost what is known of the producer.)"""
     disk = SimDisk(Random(1))
     root = with_producer(disk)
     log = root.logs[TopicPartition("t", 0)]
@@ -594,7 +626,8 @@ def test_a_snapshot_from_before_the_log_begins_is_not_gone_on_from() -> None:
 
 
 def test_behind_a_lost_segment_no_snapshot_is_called_wrong() -> None:
-    """A segment is gone, and with it what the producer did there: the damage is found, and nothing is said of the snapshots behind."""
+    """A segment is gone, and with it what the producer did there: the damage is found, and nothing is said of the
+    snapshots behind."""
     disk = SimDisk(Random(1))
     root = with_producer(disk)
     root.close()
@@ -605,8 +638,8 @@ def test_behind_a_lost_segment_no_snapshot_is_called_wrong() -> None:
 
 
 def test_a_mark_that_lost_its_end_vouches_for_nothing() -> None:
-    """What is left of a mark that is too short may say less than the newest slot did; the writer does not believe it, and refuses what is
-    rotten below the checkpoint. So does verify call it damage, and repair call it lost."""
+    """What is left of a mark that is too short may say less than the newest slot did; the writer does not believe
+    it, and refuses what is rotten below the checkpoint. So does verify call it damage, and repair call it lost."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, TOPIC_ID, LogConfig())
@@ -640,7 +673,8 @@ def test_a_mark_that_lost_its_end_vouches_for_nothing() -> None:
 
 @pytest.mark.parametrize("timestamps", [[-1, 2**63 - 1], [2**63 - 1, -1], [5, 2**63 - 1, -1]])
 def test_timestamps_far_apart_are_no_finding(tmp_path: Path, timestamps: list[int]) -> None:
-    """What lies between two timestamps may not fit 64 bits; it wraps, in Java too, and each record has the timestamp it was given."""
+    """What lies between two timestamps may not fit 64 bits; it wraps, in Java too, and each record has the
+    timestamp it was given."""
     path = tmp_path / "log"
     builder = BatchBuilder()  # a broker's: no append of ours takes such times
     for timestamp in timestamps:
@@ -681,7 +715,8 @@ class _NamesCounted(SimDisk):
 
 
 def _comparisons(segment_count: int) -> int:
-    """How often names are compared while a folder of so many empty segments, each with its indexes, is looked at."""
+    """How often names are compared while a folder of so many empty segments, each with its indexes, is looked
+    at."""
     disk = _NamesCounted()
     disk.make_directory("t-0")
     for base in range(segment_count):

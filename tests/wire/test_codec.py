@@ -72,7 +72,8 @@ def test_cut_anywhere(name: str, data: st.DataObject) -> None:
 @settings(max_examples=3)
 @given(data=st.data())
 def test_every_bit_flipped(name: str, data: st.DataObject) -> None:
-    """With any bit flipped a message is refused or is another one: nothing else is raised, and no memory is asked for that is not there."""
+    """With any bit flipped a message is refused or is another one: nothing else is raised, and no memory is asked
+    for that is not there."""
     whole = bytearray(encoded(data.draw(values(name))))
     if len(whole) > 400:
         whole = bytearray(encoded(data.draw(values(name).filter(lambda value: len(encoded(value)) <= 400))))
@@ -188,7 +189,9 @@ class TestConversation:
         client, node = self.ends()
         records = [(offset, TopicRecord(f"t{offset}", "A" * 22)) for offset in (3, 4, 5, 9, 11, 12)]
         client.encode(Request("client-1", 1, FetchRequest(0, 0, [])))
-        body = FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [PartitionData(0, records=records), PartitionData(1)])])
+        body = FetchResponse(
+            [FetchableTopicResponse(METADATA_TOPIC_ID, [PartitionData(0, records=records), PartitionData(1)])]
+        )
         arrived = client.decode_response(self.frame(node.encode(Response("node-1", 1, body))))
         assert plain(arrived.body) == plain(body)
 
@@ -197,7 +200,9 @@ class TestConversation:
         client, node = self.ends()
         builder = BatchBuilder()
         builder.append(b"v", None, (), 0)
-        body = ProduceRequest(-1, 1000, [TopicProduceData("A" * 22, [PartitionProduceData(0, bytes(builder.finish()))])])
+        body = ProduceRequest(
+            -1, 1000, [TopicProduceData("A" * 22, [PartitionProduceData(0, bytes(builder.finish()))])]
+        )
         arrived = node.decode_request(self.frame(client.encode(Request("client-1", 1, body))))
         assert isinstance(arrived.body, ProduceRequest)
         assert not memoryview(arrived.body.topic_data[0].partition_data[0].records).readonly
@@ -206,7 +211,13 @@ class TestConversation:
         """Metadata records with a flipped bit are a RemoteProtocolError."""
         client, node = self.ends()
         client.encode(Request("client-1", 1, FetchRequest(0, 0, [])))
-        body = FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [PartitionData(0, records=[(1, TopicRecord("topic", "A" * 22))])])])
+        body = FetchResponse(
+            [
+                FetchableTopicResponse(
+                    METADATA_TOPIC_ID, [PartitionData(0, records=[(1, TopicRecord("topic", "A" * 22))])]
+                )
+            ]
+        )
         frame = self.frame(node.encode(Response("node-1", 1, body)))
         frame[-20] ^= 1
         with pytest.raises(RemoteProtocolError):

@@ -1,4 +1,5 @@
-"""The codec against kio, an independent implementation generated from Kafka's own schemas: both ways, every message."""
+"""The codec against kio, an independent implementation generated from Kafka's own schemas: both ways, every
+message."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from tests.wire.values import plain, values
 
 
 def fields_of(value: Any) -> Any:
-    """kio's value as plain data, by our conventions; a struct is the list of its fields in wire order, for kio has names of its own."""
+    """kio's value as plain data, by our conventions; a struct is the list of its fields in wire order, for kio has
+    names of its own."""
     if is_dataclass(value) and not isinstance(value, type):
         return [fields_of(getattr(value, field.name)) for field in fields(value)]
     if isinstance(value, (list, tuple)):
@@ -44,8 +46,8 @@ def fields_of(value: Any) -> Any:
 
 
 def ours(name: str, value: Any) -> Any:
-    """Our value by kio's conventions: fields that only we have are left out, structs of one field are structs again, what has its default
-    is what kio fills in."""
+    """Our value by kio's conventions: fields that only we have are left out, structs of one field are structs
+    again, what has its default is what kio fills in."""
     if value is None:
         return None
     found = []
@@ -80,7 +82,9 @@ CASES = [(api, answer) for api in APIS for answer in (False, True)]
 
 
 @pytest.mark.parametrize(
-    ("api", "answer"), CASES, ids=[f"{(api.response if answer else api.request).__name__}-v{api.version}" for api, answer in CASES]
+    ("api", "answer"),
+    CASES,
+    ids=[f"{(api.response if answer else api.request).__name__}-v{api.version}" for api, answer in CASES],
 )
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

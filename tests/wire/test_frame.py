@@ -40,7 +40,8 @@ def produce(records: Any) -> Request:
 
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview])
 def test_copies_share_no_record_bytes(make: Any) -> None:
-    """A materialised request has its own writable records, whatever buffer it was made with; the original stays as it is."""
+    """A materialised request has its own writable records, whatever buffer it was made with; the original stays as
+    it is."""
     original = produce(make(batch(2)))
     copy = original.materialised()
     records: Any = copy.body.topic_data[0].partition_data[0].records  # type: ignore[union-attr]
@@ -90,12 +91,22 @@ def test_none_and_empty_survive() -> None:
 def test_messages_are_slotted_values(kind: Any) -> None:
     """Every message has slots, equality, a docstring, and comes through a copy unchanged."""
     source = ast.parse(Path(ROOT, *kind.__module__.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
-    assert ast.get_docstring(next(node for node in source.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__))
+    assert ast.get_docstring(
+        next(node for node in source.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    )
     values: list[object] = []
     for field in dataclasses.fields(kind):
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             text = str(field.type)
-            values.append([] if "Sequence" in text else b"x" if "Buffer" in text else "a" if "str" in text or "Address" in text else 3)
+            values.append(
+                []
+                if "Sequence" in text
+                else b"x"
+                if "Buffer" in text
+                else "a"
+                if "str" in text or "Address" in text
+                else 3
+            )
     value = kind(*values)
     assert not hasattr(value, "__dict__")
     assert materialised(value) == value or "records" in [field.name for field in dataclasses.fields(kind)]

@@ -23,7 +23,9 @@ UNITS = ("clean-3.9.1", "clean-4.1.0", "clean-4.3.1", "cluster-4.1.0/n1")
 def values_of(unit: str) -> list[tuple[int, bytes]]:
     """(offset, value) of the records of a unit's metadata log that are no control records."""
     found: list[tuple[int, bytes]] = []
-    for reader in open_readers(SystemDisk(), str(units.unit(unit) / "data" / "__cluster_metadata-0"), "__cluster_metadata").values():
+    for reader in open_readers(
+        SystemDisk(), str(units.unit(unit) / "data" / "__cluster_metadata-0"), "__cluster_metadata"
+    ).values():
         for batch in reader.batches(reader.start_offset, reader.end_offset):
             found.extend((record.offset, record.value or b"") for record in records_of(batch))
         reader.close()
@@ -32,7 +34,8 @@ def values_of(unit: str) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_brokers_wrote(unit: str) -> None:
-    """Every record of a type and version that is spoken is read, and written again gives the broker's bytes; others are refused by name."""
+    """Every record of a type and version that is spoken is read, and written again gives the broker's bytes; others
+    are refused by name."""
     kinds: dict[int, int] = {}
     refused = 0
     for _, value in values_of(unit):

@@ -2,9 +2,9 @@
 
     WEB_CONCURRENCY=2 uvicorn app:app
 
-One process writes a log, so each worker has a log of its own: it takes the first folder that no other process has open. When a
-worker ends, however it ends, its lock is free at once and the worker that replaces it goes on in the same folder. There are never
-more folders than workers.
+One process writes a log, so each worker has a log of its own: it takes the first folder that no other process has
+open. When a worker ends, however it ends, its lock is free at once and the worker that replaces it goes on in the
+same folder. There are never more folders than workers.
 """
 
 import asyncio
@@ -39,7 +39,8 @@ class Place(BaseModel):
 
 
 async def claim() -> aio.Log:
-    """Open the first log that is free. At a restart that may take a moment, because the old workers still close theirs."""
+    """Open the first log that is free. At a restart that may take a moment, because the old workers still close
+    theirs."""
     async with asyncio.timeout(START_TIMEOUT_S):
         while True:
             for number in range(WORKERS):
@@ -51,7 +52,8 @@ async def claim() -> aio.Log:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Each worker opens its log when it starts, and closes it when it ends. Never open one before the workers are forked."""
+    """Each worker opens its log when it starts, and closes it when it ends. Never open one before the workers are
+    forked."""
     async with await claim() as log:
         app.state.log = log
         yield

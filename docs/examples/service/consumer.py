@@ -1,7 +1,8 @@
 """Counts the events of all workers by kind, in a process of its own: ``python consumer.py``.
 
-It reads beside the writers and takes no lock. The counts and the positions are kept in one file, which is replaced as a whole: an
-event is counted once, whenever the consumer is stopped or killed. A folder that appears later is read from its start.
+It reads beside the writers and takes no lock. The counts and the positions are kept in one file, which is replaced
+as a whole: an event is counted once, whenever the consumer is stopped or killed. A folder that appears later is
+read from its start.
 """
 
 import asyncio

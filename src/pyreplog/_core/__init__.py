@@ -1,4 +1,5 @@
-"""The one door to the compiled core. Import from here, never from the modules behind it: the layer check sees only this file."""
+"""The one door to the compiled core. Import from here, never from the modules behind it: the layer check sees only
+this file."""
 
 from pyreplog.mypyc_build import advice_on
 

@@ -1,7 +1,8 @@
 """System calls that Python lacks, through cffi. See ``src/_core/platform.h``.
 
-Each function returns 0 or a positive errno; ``ENOSYS`` where the system has no such call. The GIL is released around each.
-``rl_file_*``: an open file and its syncs, see ``src/_core/file.h``. ``rl_syncs_*``: several syncs at once, see ``src/_core/syncs.h``.
+Each function returns 0 or a positive errno; ``ENOSYS`` where the system has no such call. The GIL is released
+around each. ``rl_file_*``: an open file and its syncs, see ``src/_core/file.h``. ``rl_syncs_*``: several syncs at
+once, see ``src/_core/syncs.h``.
 """
 
 from typing import Any, Protocol, type_check_only

@@ -30,7 +30,8 @@ class Ack:
 
     def __init__(self, outcome: Outcome, index: int) -> None: ...
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for it. Raises what went wrong (``OutcomeUnknownError`` where nobody can say), TimeoutError after ``timeout`` seconds."""
+        """Wait for it. Raises what went wrong (``OutcomeUnknownError`` where nobody can say), TimeoutError after
+        ``timeout`` seconds."""
     def done(self) -> bool:
         """Whether it is acknowledged or refused. Never waits."""
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -47,33 +48,39 @@ def find_too_large(
     timestamps: Sequence[int | datetime] | None,
     size_max: int,
 ) -> int:
-    """The index of the first record that no batch of ``size_max`` bytes holds; how many there are where each fits. Raises what
-    :meth:`BatchBuilder.extend` raises of any of them, so that who spreads them over several batches begins with none where one is
-    refused."""
+    """The index of the first record that no batch of ``size_max`` bytes holds; how many there are where each fits.
+    Raises what :meth:`BatchBuilder.extend` raises of any of them, so that who spreads them over several batches
+    begins with none where one is refused."""
 
 @final
 class BatchBuilder:
-    """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time, but for :meth:`gather`.
+    """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time, but for
+    :meth:`gather`.
 
-    ``size_max`` bounds the whole (uncompressed) batch in bytes, ``size_target`` (None: the same) one of several records: a larger record is
-    alone in its batch. A timestamp above ``timestamp_max`` is an InvalidTimestampError. What :meth:`extend` is given, such as headers,
-    may run Python code: from there the builder refuses every call with a RuntimeError.
+    ``size_max`` bounds the whole (uncompressed) batch in bytes, ``size_target`` (None: the same) one of several
+    records: a larger record is alone in its batch. A timestamp above ``timestamp_max`` is an InvalidTimestampError.
+    What :meth:`extend` is given, such as headers, may run Python code: from there the builder refuses every call
+    with a RuntimeError.
     """
 
-    def __new__(cls, size_max: int = 1048588, size_target: int | None = None, *, timestamp_max: int = ...) -> BatchBuilder: ...
+    def __new__(
+        cls, size_max: int = 1048588, size_target: int | None = None, *, timestamp_max: int = ...
+    ) -> BatchBuilder: ...
     @property
     def count(self) -> int: ...
     @property
     def size(self) -> int:
         """Bytes the batch would have uncompressed, header included."""
-    def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime) -> bool:
-        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and
-        ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ConfigError, as a
-        datetime before 1970 and a naive one are."""
+    def append(
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime
+    ) -> bool:
+        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max``
+        alone). ``value`` and ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a
+        timestamp below -1 is a ConfigError, as a datetime before 1970 and a naive one are."""
     def begin(self, outcome: Outcome, timestamps: list[int], size_limit: int) -> None:
-        """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. A
-        record that would make it longer than ``size_limit`` bytes is not taken, unless it is the first, which may be as large as
-        ``size_max`` allows."""
+        """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added
+        to ``timestamps``. A record that would make it longer than ``size_limit`` bytes is not taken, unless it is
+        the first, which may be as large as ``size_max`` allows."""
     def gather(
         self,
         value: Buffer | None,
@@ -82,11 +89,12 @@ class BatchBuilder:
         timestamp: int | datetime | None,
         now_ms: Callable[[], int] | None = None,
     ) -> Ack | None:
-        """Add one record and return its Ack. None: the batch was not begun for gathering, is finished, or full; nothing was changed.
-        ``timestamp`` None takes ``now_ms()``, in ms since 1970, and where that is None, too, this machine's clock.
+        """Add one record and return its Ack. None: the batch was not begun for gathering, is finished, or full;
+        nothing was changed. ``timestamp`` None takes ``now_ms()``, in ms since 1970, and where that is None, too,
+        this machine's clock.
 
-        May be called by any thread without a lock, beside one that calls the other methods under one, as long as records come by it
-        alone: the record, its index and its timestamp belong together."""
+        May be called by any thread without a lock, beside one that calls the other methods under one, as long as
+        records come by it alone: the record, its index and its timestamp belong together."""
     def extend(
         self,
         values: Sequence[Buffer | None],
@@ -96,8 +104,8 @@ class BatchBuilder:
         timestamp: int,
         start: int,
     ) -> int:
-        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. ``timestamp`` serves where
-        ``timestamps`` is None. Adds nothing when it raises."""
+        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. ``timestamp``
+        serves where ``timestamps`` is None. Adds nothing when it raises."""
     def finish(
         self,
         *,
@@ -113,17 +121,19 @@ class BatchBuilder:
         transactional: bool = False,
         control: bool = False,
     ) -> memoryview:
-        """The whole batch, writable. REQUIRES ``count`` > 0. ``payload`` replaces the records by their compressed form. The memory stays
-        valid as long as the view lives; the builder takes another buffer when it goes on while the view lives. Only :meth:`reset` may
-        follow."""
+        """The whole batch, writable. REQUIRES ``count`` > 0. ``payload`` replaces the records by their compressed
+        form. The memory stays valid as long as the view lives; the builder takes another buffer when it goes on
+        while the view lives. Only :meth:`reset` may follow."""
     def payload(self) -> memoryview:
-        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before going on."""
+        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before
+        going on."""
     def reset(self) -> None:
         """Begin the next batch."""
 
 @final
 class Gathering:
-    """Gathers records into ``builder``, one call each, and leaves what it does not take to ``otherwise``. Any thread."""
+    """Gathers records into ``builder``, one call each, and leaves what it does not take to ``otherwise``. Any
+    thread."""
 
     def __new__(
         cls,
@@ -139,5 +149,5 @@ class Gathering:
         headers: Headers = (),
         timestamp: int | datetime | None = None,
     ) -> Any:
-        """What :meth:`BatchBuilder.gather` returns, asked with ``now_ms``; where that is None, what ``otherwise(value, key, headers,
-        timestamp)`` returns."""
+        """What :meth:`BatchBuilder.gather` returns, asked with ``now_ms``; where that is None, what
+        ``otherwise(value, key, headers, timestamp)`` returns."""

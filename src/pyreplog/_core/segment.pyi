@@ -9,8 +9,9 @@ from typing_extensions import Buffer
 class SegmentScanner:
     """Walks the batches of one segment, chunk by chunk, and gathers its index entries and epochs on the way.
 
-    The state after a chunk is that of ``position``: the first byte not yet taken. Batch rules: whole, magic 2, length, CRC (when
-    ``check_crc``), base offset at least ``next_offset``, last offset within ``base_offset`` + 2**31 - 1, leader epoch never falling.
+    The state after a chunk is that of ``position``: the first byte not yet taken. Batch rules: whole, magic 2,
+    length, CRC (when ``check_crc``), base offset at least ``next_offset``, last offset within ``base_offset`` +
+    2**31 - 1, leader epoch never falling.
     """
 
     def __new__(
@@ -23,19 +24,22 @@ class SegmentScanner:
         check_crc: bool = True,
         dense: bool = False,
     ) -> SegmentScanner:
-        """``dense``: stops at a batch that does not begin where the one before it ends, the first at ``next_offset``."""
+        """``dense``: stops at a batch that does not begin where the one before it ends, the first at
+        ``next_offset``."""
     def feed(self, data: Buffer) -> int:
-        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Stops at the first bad one (see ``status``) or at
-        one that is not all there (``needed``). Releases the GIL."""
+        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Stops at the first bad one
+        (see ``status``) or at one that is not all there (``needed``). Releases the GIL."""
     @property
     def status(self) -> int:
         """0, or the kernel status of the bad batch at ``position``: ``raise_for_status`` gives its words."""
     @property
     def needed(self) -> int:
-        """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else 0."""
+        """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else
+        0."""
     @property
     def gap(self) -> bool:
-        """Whether a ``dense`` scan met a batch at ``position`` that does not begin at ``next_offset``: it was not looked at."""
+        """Whether a ``dense`` scan met a batch at ``position`` that does not begin at ``next_offset``: it was not
+        looked at."""
     @property
     def position(self) -> int: ...
     @property
@@ -58,7 +62,8 @@ class SegmentScanner:
     @property
     def bytes_since_entry(self) -> int: ...
     def offset_entries(self) -> bytes:
-        """``.index`` content by the rule of one entry per batch that starts more than ``index_interval`` bytes after the last entry."""
+        """``.index`` content by the rule of one entry per batch that starts more than ``index_interval`` bytes
+        after the last entry."""
     def time_entries(self) -> bytes:
         """``.timeindex`` content, with the final entry of a closed segment."""
 
@@ -67,7 +72,8 @@ class OffsetIndex:
     """Entries (offset, position) of one segment, in Kafka's 8-byte form, in memory."""
 
     def __new__(cls, base_offset: int, data: Buffer = b"") -> OffsetIndex:
-        """Takes a copy of ``data``'s whole entries. Raises CorruptError where offsets do not rise or positions fall."""
+        """Takes a copy of ``data``'s whole entries. Raises CorruptError where offsets do not rise or positions
+        fall."""
     def append(self, offset: int, position: int) -> None: ...
     def lookup(self, offset: int) -> tuple[int, int]:
         """Greatest entry not above ``offset``, else (base offset, 0)."""
@@ -103,25 +109,29 @@ class TimeIndex:
     def data(self, start: int = 0) -> bytes: ...
 
 def find_offset(data: Buffer, offset: int) -> tuple[int, int]:
-    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``, else (-1, where to go on): bytes from the
-    start of ``data``, beyond its end when the last batch reaches beyond. Headers only: the body of the batch found may be cut. Raises
-    CorruptError at a bad header before it."""
+    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``, else (-1, where to
+    go on): bytes from the start of ``data``, beyond its end when the last batch reaches beyond. Headers only: the
+    body of the batch found may be cut. Raises CorruptError at a bad header before it."""
 
 def find_timestamp(data: Buffer, timestamp: int) -> tuple[int, int]:
     """As :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
 
 @final
 class TimeSearch:
-    """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the record or gives up.
+    """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the
+    record or gives up.
 
-    It begins at a batch that the index names exactly, and each batch must begin where the one before it ends. Whatever is out of the
-    ordinary, damage too, ends it without an answer. Compressed batches are not looked into.
+    It begins at a batch that the index names exactly, and each batch must begin where the one before it ends.
+    Whatever is out of the ordinary, damage too, ends it without an answer. Compressed batches are not looked into.
     """
 
-    def __new__(cls, times: TimeIndex, offsets: OffsetIndex, timestamp: int, start_offset: int, end_offset: int, size: int) -> TimeSearch:
-        """For the first record in the half-open range with a timestamp of at least ``timestamp`` (ms), in a segment of ``size`` bytes with
-        these indexes. ``times`` is kept until the search is gone, and notes which of its entries were found right and where their batches
-        end, so that the next search need not look. REQUIRES that neither index is changed meanwhile."""
+    def __new__(
+        cls, times: TimeIndex, offsets: OffsetIndex, timestamp: int, start_offset: int, end_offset: int, size: int
+    ) -> TimeSearch:
+        """For the first record in the half-open range with a timestamp of at least ``timestamp`` (ms), in a segment
+        of ``size`` bytes with these indexes. ``times`` is kept until the search is gone, and notes which of its
+        entries were found right and where their batches end, so that the next search need not look. REQUIRES that
+        neither index is changed meanwhile."""
     @property
     def anchor(self) -> int:
         """An offset of the batch that the search begins with."""
@@ -134,19 +144,20 @@ class TimeSearch:
     def wanted(self) -> int:
         """How many bytes; 0: it is over."""
     def feed(self, data: Buffer) -> None:
-        """Take what was read at :attr:`position`, which may be less than was wanted. Releases the GIL above 5 KiB."""
+        """Take what was read at :attr:`position`, which may be less than was wanted. Releases the GIL above 5
+        KiB."""
     @property
     def answer(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the record, or None where only a thorough search can say."""
     def run(self, read_at: Callable[[int, int], Buffer]) -> tuple[int, int] | None:
-        """All of it: feeds what ``read_at(position, size)`` gives until nothing is wanted, and returns :attr:`answer`. What ``read_at``
-        raises goes through."""
+        """All of it: feeds what ``read_at(position, size)`` gives until nothing is wanted, and returns
+        :attr:`answer`. What ``read_at`` raises goes through."""
 
 def find_producers(data: Buffer, transactional: bool = False) -> tuple[list[int], int]:
-    """Positions in ``data`` of the whole batches that bear a producer id (with ``transactional``: that belong to a transaction, its
-    markers among them), and how far whole batches reach, in bytes. A bad header ends the walk; CorruptError where the first batch has
-    it. Releases the GIL."""
+    """Positions in ``data`` of the whole batches that bear a producer id (with ``transactional``: that belong to a
+    transaction, its markers among them), and how far whole batches reach, in bytes. A bad header ends the walk;
+    CorruptError where the first batch has it. Releases the GIL."""
 
 def whole_batches(data: Buffer, end_offset: int, size_max: int) -> int:
-    """Bytes of the leading whole batches whose last offset is below ``end_offset``, as many as fit ``size_max`` but at least one where one
-    is whole. A bad header ends the walk; CorruptError where the first batch has it."""
+    """Bytes of the leading whole batches whose last offset is below ``end_offset``, as many as fit ``size_max`` but
+    at least one where one is whole. A bad header ends the walk; CorruptError where the first batch has it."""

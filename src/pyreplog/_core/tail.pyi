@@ -1,4 +1,5 @@
-"""The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read hands out."""
+"""The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read
+hands out."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
@@ -21,7 +22,8 @@ class _Generational(Protocol):
 class LogSlice:
     """Whole batches from ``offset`` on, ``size`` bytes. Immutable; any thread.
 
-    The bytes are those that were in the log when it was read. Once the log was truncated they may no longer be: then :meth:`parts` raises.
+    The bytes are those that were in the log when it was read. Once the log was truncated they may no longer be:
+    then :meth:`parts` raises.
     """
 
     def __init__(self, log: _Generational, offset: int, parts: Sequence[memoryview], size: int) -> None: ...
@@ -43,8 +45,8 @@ class LogSlice:
 
 @final
 class TailBudget:
-    """The memory that several tails may take together. Where it is full, those that were not appended to for longest are emptied. Belongs
-    to the owner of their logs."""
+    """The memory that several tails may take together. Where it is full, those that were not appended to for
+    longest are emptied. Belongs to the owner of their logs."""
 
     def __init__(self, size_max: int) -> None: ...
     @property
@@ -58,7 +60,8 @@ class TailBudget:
 
 @final
 class TailCache:
-    """The newest appended buffers, by offset, up to ``size_max`` bytes and :data:`TAIL_COUNT`. Belongs to the log's owner.
+    """The newest appended buffers, by offset, up to ``size_max`` bytes and :data:`TAIL_COUNT`. Belongs to the log's
+    owner.
 
     ``room``: what it shares with others; each may take as much as the others leave.
     """
@@ -73,15 +76,18 @@ class TailCache:
     def __len__(self) -> int:
         """Entries kept."""
     def append(self, start: int, end: int, data: Buffer, size: int) -> None:
-        """Keep ``data`` (whole batches of ``size`` bytes, never changed again) as the offsets from ``start`` to ``end``."""
+        """Keep ``data`` (whole batches of ``size`` bytes, never changed again) as the offsets from ``start`` to
+        ``end``."""
     def read(self, offset: int, wanted_max: int, end_offset: int) -> tuple[list[memoryview], int] | None:
-        """Parts and their bytes from the batch that holds ``offset`` on, below ``end_offset``; None where it is not here."""
+        """Parts and their bytes from the batch that holds ``offset`` on, below ``end_offset``; None where it is not
+        here."""
     def clear(self) -> None:
         """Forget everything."""
 
 @final
 class SentBatch:
-    """One batch of a producer. ``offset_delta``: last minus first offset. ``timestamp``: its greatest, in ms. Immutable."""
+    """One batch of a producer. ``offset_delta``: last minus first offset. ``timestamp``: its greatest, in ms.
+    Immutable."""
 
     def __init__(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None: ...
     @property
@@ -119,7 +125,12 @@ class ProducerEntry:
     """When it was last heard of, by the wall clock; -1: since the table was last looked through."""
 
     def __init__(
-        self, producer_id: int, epoch: int = -1, coordinator_epoch: int = -1, last_timestamp: int = -1, transaction_start: int = -1
+        self,
+        producer_id: int,
+        epoch: int = -1,
+        coordinator_epoch: int = -1,
+        last_timestamp: int = -1,
+        transaction_start: int = -1,
     ) -> None: ...
     @property
     def producer_id(self) -> int:
@@ -144,10 +155,10 @@ class _Producers(Protocol):
 class SegmentEnd:
     """Where the segment that is written ends, and what decides when it is full.
 
-    What a :class:`~pyreplog.log.segment.Segment` is besides is in Python. It has ``make_ready(size)``, called before a write where anything
-    is to be done first (the file is not open, the indexes have much to be written, the reserved room ends, a refused write left something),
-    ``take_back(error)``, called where a write was refused, and ``write_in_pieces(parts)``, which writes what has ``_pieces_from`` bytes or
-    more.
+    What a :class:`~pyreplog.log.segment.Segment` is besides is in Python. It has ``make_ready(size)``, called
+    before a write where anything is to be done first (the file is not open, the indexes have much to be written,
+    the reserved room ends, a refused write left something), ``take_back(error)``, called where a write was refused,
+    and ``write_in_pieces(parts)``, which writes what has ``_pieces_from`` bytes or more.
 
     Belongs to the log's owner. Sizes in bytes, timestamps in ms.
     """
@@ -161,7 +172,8 @@ class SegmentEnd:
     first_timestamp: int
     """Greatest timestamp of the first batch; -1 while there is none, or it has none."""
     first_producer: int
-    """Where the first batch lies that bears a producer id; -1 where there is none, :data:`UNKNOWN_POSITION` where nobody knows."""
+    """Where the first batch lies that bears a producer id; -1 where there is none, :data:`UNKNOWN_POSITION` where
+    nobody knows."""
     bytes_since_entry: int
     entries_left: int
     """Index entries that still have room. Set by whoever writes the log; :meth:`note` counts them down."""
@@ -172,7 +184,8 @@ class SegmentEnd:
     roll_timestamp: int
     """For a batch that is newer the caller must look whether the segment is too old."""
     unheard: bool
-    """Whether a batch was counted last that bears a producer id, and what knows the producers was not told of it in full."""
+    """Whether a batch was counted last that bears a producer id, and what knows the producers was not told of it in
+    full."""
     _interval: int
     _reserved: int
     _pieces_from: int
@@ -184,19 +197,24 @@ class SegmentEnd:
     def has_room(self, size: int, next_offset: int, max_timestamp: int) -> bool:
         """Whether a batch that ends before ``next_offset`` fits. False may be too careful about its timestamp."""
     def write(self, parts: Sequence[Buffer], size: int) -> None:
-        """Write whole batches behind the last one; :meth:`note` then counts each. REQUIRES that the indexes were loaded."""
+        """Write whole batches behind the last one; :meth:`note` then counts each. REQUIRES that the indexes were
+        loaded."""
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Count a batch that :meth:`write` wrote: index entries by Kafka's rule (one as soon as more than ``index.interval.bytes`` lie
-        behind the one before; without memory for it the next batch may have it), timestamps, size and end."""
+        """Count a batch that :meth:`write` wrote: index entries by Kafka's rule (one as soon as more than
+        ``index.interval.bytes`` lie behind the one before; without memory for it the next batch may have it),
+        timestamps, size and end."""
     tried: int
     """Batches that the latest :meth:`append_own` set out to write."""
 
-    def append_next(self, batches: Sequence[Buffer], end_offset: int, leader_epoch: int, tail: TailCache, producers: _Producers) -> int:
-        """What a follower is given nearly always: whole batches, one in each buffer, the very next ones, of the epoch that goes on, into
-        this segment, with one write. Their bytes; 0: they are something else, and nothing was done.
+    def append_next(
+        self, batches: Sequence[Buffer], end_offset: int, leader_epoch: int, tail: TailCache, producers: _Producers
+    ) -> int:
+        """What a follower is given nearly always: whole batches, one in each buffer, the very next ones, of the
+        epoch that goes on, into this segment, with one write. Their bytes; 0: they are something else, and nothing
+        was done.
 
-        Raises :class:`CorruptError` where a header or checksum is wrong, :class:`StorageError` where they could not be written. After any
-        other error (no memory) those are in the log by which ``size`` has grown.
+        Raises :class:`CorruptError` where a header or checksum is wrong, :class:`StorageError` where they could not
+        be written. After any other error (no memory) those are in the log by which ``size`` has grown.
         """
     def append_own(
         self,
@@ -208,10 +226,10 @@ class SegmentEnd:
         producers: _Producers,
         is_valid: Callable[[Buffer], bool],
     ) -> list[tuple[int, int, int, int, int, bool]]:
-        """What a leader is given: of ``batches``, each with whether our own encoder made it or ``is_valid`` is to be asked, those from the
-        first on that can be appended as they are, given offsets and epoch in place, and appended as :meth:`append_next` does. Where they
-        went, in the order of :class:`~pyreplog.log.Appended`.
+        """What a leader is given: of ``batches``, each with whether our own encoder made it or ``is_valid`` is to
+        be asked, those from the first on that can be appended as they are, given offsets and epoch in place, and
+        appended as :meth:`append_next` does. Where they went, in the order of :class:`~pyreplog.log.Appended`.
 
-        Empty (the first is larger than ``size_max``, read-only, not the very next of its producer, has no room here): nothing was done.
-        Where the write was refused they are as they came.
+        Empty (the first is larger than ``size_max``, read-only, not the very next of its producer, has no room
+        here): nothing was done. Where the write was refused they are as they came.
         """

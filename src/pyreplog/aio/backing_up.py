@@ -24,8 +24,8 @@ async def backup(
 ) -> BackupReport:
     """Copy ``source`` into ``target`` and verify the copy, as :func:`pyreplog.backup` does, in a thread.
 
-    ``progress`` is called in that thread. If the caller is cancelled the copying ends soon, and ``target`` stays unfinished until
-    the next call.
+    ``progress`` is called in that thread. If the caller is cancelled the copying ends soon, and ``target`` stays
+    unfinished until the next call.
     """
     is_cancelled = False
 

@@ -196,7 +196,9 @@ class ThreadCalls:
     def check(self) -> None:
         """Raise ForkedError in the child of a fork, and ClosedError after :meth:`stop`."""
         if os.getpid() != self._pid:
-            raise ForkedError("it belongs to the parent process, and this process is a fork of that: open it again here")
+            raise ForkedError(
+                "it belongs to the parent process, and this process is a fork of that: open it again here"
+            )
         if self._stopped:
             raise ClosedError(f"{self._name!r} is closed")
 

@@ -61,7 +61,9 @@ class _Deadline:
         """Return the error to raise for a step's ``error``; it names the limit of the whole call."""
         if self._seconds is None or is_interruption(error):
             return error
-        return TimeoutError(f"not all is acknowledged after {self._seconds:g} s; what was sent goes on in the background")
+        return TimeoutError(
+            f"not all is acknowledged after {self._seconds:g} s; what was sent goes on in the background"
+        )
 
 
 class Producer:
@@ -99,7 +101,9 @@ class Producer:
             ack = self._producer._offer(topic, value, key, partition, headers, timestamp)
             if ack is not None:
                 return ack
-        send = partial(self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+        send = partial(
+            self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+        )
         return await self._in_turn(topic, send)
 
     async def send_many(
@@ -113,7 +117,15 @@ class Producer:
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Send many records, each as :meth:`send` would; return their :class:`Acks` to await."""
-        send = partial(self._producer.send_many, topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
+        send = partial(
+            self._producer.send_many,
+            topic,
+            values,
+            keys=keys,
+            partition=partition,
+            headers=headers,
+            timestamps=timestamps,
+        )
         return await self._in_turn(topic, send)
 
     async def _in_turn(self, topic: str, send: Callable[[], T]) -> T:
@@ -183,7 +195,9 @@ class Producer:
         patience = _Deadline(timeout)
         if self._closing is None:
             is_waited_for = self._lines or self._calls.waiting_count
-            self._closing = asyncio.ensure_future(self._end_behind_all(patience)) if is_waited_for else self._end(timeout)
+            self._closing = (
+                asyncio.ensure_future(self._end_behind_all(patience)) if is_waited_for else self._end(timeout)
+            )
         await asyncio.shield(self._closing)
 
     async def _end_behind_all(self, patience: _Deadline) -> None:
@@ -213,7 +227,9 @@ class Producer:
     async def __aenter__(self) -> Producer:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     def __repr__(self) -> str:
@@ -243,7 +259,8 @@ class Consumer:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Consumer cannot be copied or pickled: it belongs to its cluster, in this process; make another with cluster.consumer()"
+            "a Consumer cannot be copied or pickled: it belongs to its cluster, in this process; make another with"
+            " cluster.consumer()"
         )
 
     async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
@@ -388,7 +405,8 @@ class Consumer:
         partitions = await self._calls.read(self._consumer._partitions_of, subject, timeout)
         wanted = frozenset(partitions)
         await self._go_on(
-            partial(self._consumer._take_up, partitions), lambda record: TopicPartition(record.topic, record.partition) not in wanted
+            partial(self._consumer._take_up, partitions),
+            lambda record: TopicPartition(record.topic, record.partition) not in wanted,
         )
 
     @overload
@@ -499,7 +517,9 @@ class Consumer:
     async def __aenter__(self) -> Consumer:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     def __repr__(self) -> str:
@@ -544,7 +564,9 @@ class Admin:
         """Delete the records below these offsets, by partition; return the new log start offsets."""
         return await self._calls.read(self._admin.delete_records, topic, offsets)
 
-    async def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
+    async def elect_leaders(
+        self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False
+    ) -> dict[int, str | None]:
         """Have the preferred leaders lead again; return what each election lost.
 
         See :meth:`pyreplog.Admin.elect_leaders`.

@@ -111,16 +111,23 @@ class Cluster:
         ``progress`` is not called on the event loop. Cancelling ends a wait of ``lock_timeout``.
         """
         if mode != "a":
-            raise ConfigError(f"mode is {mode!r}; it must be 'a' (run the cluster) or 'r' (read it beside the process that runs it)")
+            raise ConfigError(
+                f"mode is {mode!r}; it must be 'a' (run the cluster) or 'r' (read it beside the process that runs it)"
+            )
 
         def open_it() -> runtime.Cluster:
             # The first use of the name loads the module.
-            return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock, progress=progress, permissions=permissions)
+            return runtime.Cluster(
+                path, nodes, config=config, disk=disk, clock=clock, progress=progress, permissions=permissions
+            )
 
         self._begin_with(path, open_it, partial(runtime.cluster_wait, runtime.folder_of(path), lock_timeout))
 
     def _begin_with(
-        self, path: str | os.PathLike[str], open_it: Callable[[], runtime.Cluster], wait: Callable[[], LockWait] | None = None
+        self,
+        path: str | os.PathLike[str],
+        open_it: Callable[[], runtime.Cluster],
+        wait: Callable[[], LockWait] | None = None,
     ) -> None:
         self._name = os.path.basename(runtime.folder_of(path))
         self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it, wait)
@@ -135,7 +142,8 @@ class Cluster:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Cluster cannot be copied or pickled: one process opens it, and any number may read it with Cluster(path, mode='r')"
+            "a Cluster cannot be copied or pickled: one process opens it, and any number may read it with Cluster(path,"
+            " mode='r')"
         )
 
     def _begin(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Cluster:
@@ -192,7 +200,9 @@ class Cluster:
         _ = self._cluster  # raises ClosedError before the cluster is open
         return self._nodes
 
-    def producer(self, acks: Literal["all", -1, 1, 0] = "all", **settings: Unpack[ProducerSettings]) -> Opening[Producer]:
+    def producer(
+        self, acks: Literal["all", -1, 1, 0] = "all", **settings: Unpack[ProducerSettings]
+    ) -> Opening[Producer]:
         """Open a producer: ``async with cluster.producer() as producer``.
 
         ``settings``: those of :meth:`pyreplog.Cluster.producer`.
@@ -249,7 +259,9 @@ class Cluster:
     async def __aenter__(self) -> Cluster:
         return self if self._opened is not None else await self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     def __repr__(self) -> str:

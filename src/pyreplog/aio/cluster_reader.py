@@ -149,7 +149,9 @@ class ReaderConsumer:
         self._closing: asyncio.Future[None] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' in each process that needs it")
+        raise TypeError(
+            "a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' in each process that needs it"
+        )
 
     async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
         """Return the available records; wait up to ``timeout`` seconds for the first.
@@ -238,11 +240,15 @@ class ReaderConsumer:
         await self._calls.write(self._consumer.assign, subject)
 
     @overload
-    async def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int: ...
+    async def seek(
+        self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None
+    ) -> int: ...
     @overload
     async def seek(self, topic: tuple[str, int], offset: int, /) -> int: ...
     @overload
-    async def seek(self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None) -> int: ...
+    async def seek(
+        self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None
+    ) -> int: ...
     async def seek(
         self,
         topic: Any,
@@ -307,7 +313,9 @@ class ReaderConsumer:
     async def __aenter__(self) -> ReaderConsumer:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     def __repr__(self) -> str:

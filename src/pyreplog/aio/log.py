@@ -121,9 +121,12 @@ class Log:
         self._closing: asyncio.Future[None] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a Log cannot be copied or pickled: open it in each process that needs it; any number may read it with mode='r'")
+        raise TypeError(
+            "a Log cannot be copied or pickled: open it in each process that needs it; any number may read it with"
+            " mode='r'"
+        )
 
-    # ------------------------------------------------------------------------------------------------------------------ appending
+    # ------------------------------------------------------------------------------------ appending
 
     @overload
     async def append(
@@ -163,7 +166,12 @@ class Log:
         return (await ack).offset if wait else ack
 
     async def append_nowait(
-        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | datetime | None = None,
     ) -> Ack:
         """Append one record soon and return its :class:`Ack`: ``await ack``.
 
@@ -211,7 +219,9 @@ class Log:
         With ``wait=False`` return their :class:`Acks`. Do not change ``values`` and the other
         sequences until this returns. See :meth:`pyreplog.Log.append_many`.
         """
-        acks = await self._append_later(self._log.append_many, values, keys=keys, headers=headers, timestamps=timestamps, wait=False)
+        acks = await self._append_later(
+            self._log.append_many, values, keys=keys, headers=headers, timestamps=timestamps, wait=False
+        )
         return await self._range_of(acks) if wait else acks
 
     @overload
@@ -280,7 +290,7 @@ class Log:
             self._go_to(start)
         return count
 
-    # -------------------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     def __aiter__(self) -> Records:
         """Iterate from ``position`` to the end as of the loop's start; ``position`` moves along."""
@@ -326,7 +336,14 @@ class Log:
 
         See :meth:`pyreplog.Log.read`; its errors are raised when the loop begins.
         """
-        read = partial(self._log.read, start, end, start_timestamp=start_timestamp, end_timestamp=end_timestamp, skip_damaged=skip_damaged)
+        read = partial(
+            self._log.read,
+            start,
+            end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+            skip_damaged=skip_damaged,
+        )
         return Records(self._chunks(read))
 
     async def _chunks(self, read: Callable[[], Iterator[Record]]) -> AsyncGenerator[list[Record], None]:
@@ -391,7 +408,7 @@ class Log:
         self._go_to(found)
         return found
 
-    # ---------------------------------------------------------------------------------------------------------------------- facts
+    # ---------------------------------------------------------------------------------------- facts
 
     @property
     def path(self) -> str:
@@ -470,7 +487,7 @@ class Log:
         self._check()
         return await self._calls.read(self._log.stats)
 
-    # -------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     async def close(self) -> None:
         """Write and sync everything and release the folder. A second call is harmless.
@@ -486,11 +503,16 @@ class Log:
         self._check()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<pyreplog.aio.Log {self.path!r} topic {self.topic!r} mode {self.mode!r}{' closed' if self.closed else ''}>"
+        return (
+            f"<pyreplog.aio.Log {self.path!r} topic {self.topic!r} mode"
+            f" {self.mode!r}{' closed' if self.closed else ''}>"
+        )
 
     def _check(self) -> None:
         if self.closed:

@@ -66,7 +66,9 @@ class Opening(Generic[F]):
         self._opened = await self._run()
         return self._opened
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._opened is not None:
             await self._opened.close()
 

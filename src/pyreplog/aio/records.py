@@ -21,7 +21,9 @@ class Records(AsyncIterator[Record]):
     loop.
     """
 
-    def __init__(self, chunks: AsyncGenerator[Sequence[Record], None], take: Callable[[Record], bool] | None = None) -> None:
+    def __init__(
+        self, chunks: AsyncGenerator[Sequence[Record], None], take: Callable[[Record], bool] | None = None
+    ) -> None:
         """``take`` is called with each record as it is handed over; False skips the rest of its
         chunk.
         """

@@ -1,11 +1,12 @@
-"""One run of a backup: what is new is copied, what was copied before is compared, and all of it is verified at the end.
+"""One run of a backup: what is new is copied, what was copied before is compared, and all of it is verified at the
+end.
 
-Order of a run. Every refusal comes before the first change: the earlier copies are compared with the source while the locks keep
-writers out of the backup, so a refused run leaves a whole backup whole. The note ``unfinished`` is synced before anything else changes,
-and the note ``whole`` comes last, so a backup that was interrupted anywhere is never taken for whole. How far imports and Spark's sinks
-came is copied before the records, and the controller's state after them: the records are never older than the former, nor newer than
-the latter. Of each partition one end is chosen for all replicas: the high watermark. A replica that does not reach it is copied from
-one that does.
+Order of a run. Every refusal comes before the first change: the earlier copies are compared with the source while
+the locks keep writers out of the backup, so a refused run leaves a whole backup whole. The note ``unfinished`` is
+synced before anything else changes, and the note ``whole`` comes last, so a backup that was interrupted anywhere is
+never taken for whole. How far imports and Spark's sinks came is copied before the records, and the controller's
+state after them: the records are never older than the former, nor newer than the latter. Of each partition one end
+is chosen for all replicas: the high watermark. A replica that does not reach it is copied from one that does.
 """
 
 from __future__ import annotations
@@ -71,13 +72,16 @@ _NOT_OURS: Final = frozenset({LOCK_FILE, LOCK_NAME, f"{BACKUP_NAME}.tmp", "lost+
 """What an empty folder may hold: locks of a run that ended before its first note, and what a file system makes."""
 
 
-def make(disk: Disk, source: str, target: str, *, random: RandomBytes, progress: Progress | None = None) -> BackupReport:
-    """Copy what readers see of the folder ``source`` into the folder ``target``, durably, and verify it. REQUIRES absolute paths.
+def make(
+    disk: Disk, source: str, target: str, *, random: RandomBytes, progress: Progress | None = None
+) -> BackupReport:
+    """Copy what readers see of the folder ``source`` into the folder ``target``, durably, and verify it. REQUIRES
+    absolute paths.
 
-    ``target`` is new, empty, or an earlier backup of ``source``. ``random``: for the ids of what is set aside. Raises
-    :class:`ConfigError` for another folder, :class:`BackupDivergedError` where ``target`` holds records that ``source`` has not,
-    :class:`LockedError` while another process writes to ``target``, :class:`CorruptError` where ``source`` is damaged,
-    :class:`StorageError` where the disk refuses.
+    ``target`` is new, empty, or an earlier backup of ``source``. ``random``: for the ids of what is set aside.
+    Raises :class:`ConfigError` for another folder, :class:`BackupDivergedError` where ``target`` holds records that
+    ``source`` has not, :class:`LockedError` while another process writes to ``target``, :class:`CorruptError` where
+    ``source`` is damaged, :class:`StorageError` where the disk refuses.
     """
     return _Run(disk, source, target, random, progress).run()
 
@@ -147,26 +151,33 @@ class _Run:
             raise LockedError(path, error.holder, "the backup", reading=reading, waiting=waiting) from None
 
     def _check_cluster(self) -> None:
-        """Refuse the folder of a cluster whose controller's state is missing or damaged, before anything is copied."""
+        """Refuse the folder of a cluster whose controller's state is missing or damaged, before anything is
+        copied."""
         disk, source = self._disk, self._source
         book = Report(None)
         roots = [place.source for place in self._places]
         inside = join(source, "")
-        for home in dict.fromkeys([source, *(root.rpartition("/")[0] for root in roots if root.rpartition("/")[0].startswith(inside))]):
+        for home in dict.fromkeys(
+            [source, *(root.rpartition("/")[0] for root in roots if root.rpartition("/")[0].startswith(inside))]
+        ):
             check_controller(disk, home, disk.list(home), roots, book)
         for finding in book.findings:
             if finding.level is Level.DAMAGE:
-                error = CorruptError(f"{finding.path}: {finding.what}, and is not backed up. To mend it: {finding.advice}")
+                error = CorruptError(
+                    f"{finding.path}: {finding.what}, and is not backed up. To mend it: {finding.advice}"
+                )
                 error.file = finding.path  # named in front, because the advice ends the text
                 raise error
 
     def _note_neighbours(self) -> None:
-        """Note a backup that lies right beside its source: a reader of the parent folder would find the same records twice."""
+        """Note a backup that lies right beside its source: a reader of the parent folder would find the same
+        records twice."""
         parent = self._source.rpartition("/")[0]
         if parent and self._target.rpartition("/")[0] == parent:
             self._notes.append(
-                f"{self._target} lies beside its source: `replog cat --all {parent}`, and other readers of several logs in that "
-                "folder, will refuse all of them, because they would read records twice. Keep backups in a folder of their own"
+                f"{self._target} lies beside its source: `replog cat --all {parent}`, and other readers of several logs"
+                " in that folder, will refuse all of them, because they would read records twice. Keep backups in a"
+                " folder of their own"
             )
 
     def _note_hidden(self) -> None:
@@ -175,8 +186,8 @@ class _Run:
             return
         for folder in find_logs(self._disk, self._source).hidden(self._disk):
             self._notes.append(
-                f"{folder} is not in this backup: it is a log inside another log's folder, or more than two folders below the source. "
-                "Back it up by itself"
+                f"{folder} is not in this backup: it is a log inside another log's folder, or more than two folders"
+                " below the source. Back it up by itself"
             )
 
     # -- the target --
@@ -197,21 +208,22 @@ class _Run:
             there = "" if values is None else values.get("cluster.id", "")
             if there and place.cluster_id and there != place.cluster_id:
                 raise ConfigError(
-                    f"{place.target} is a backup of cluster {there[:64]}, and {place.source} is of cluster {place.cluster_id[:64]}: "
-                    "name a new folder for its backup"
+                    f"{place.target} is a backup of cluster {there[:64]}, and {place.source} is of cluster"
+                    f" {place.cluster_id[:64]}: name a new folder for its backup"
                 )
         if note is not None and disk.stat(join(source, STATE_FILE)) is None:
             self._check_roots(target)
 
     def _check_roots(self, target: str) -> None:
-        """Refuse a source that lost a root whose copies the backup has: the next run would leave them behind, of another time."""
+        """Refuse a source that lost a root whose copies the backup has: the next run would leave them behind, of
+        another time."""
         wanted = {place.target for place in self._places}
         for name in [".", *self._disk.list(target)]:
             folder = target if name == "." else join(target, name)
             if folder not in wanted and self._disk.stat(join(folder, BACKUP_NAME)) is not None and folder != target:
                 raise ConfigError(
-                    f"{folder} is the backup of a node that {self._source} does not have: put that node's folder back, or name a new "
-                    "folder for the backup"
+                    f"{folder} is the backup of a node that {self._source} does not have: put that node's folder back,"
+                    " or name a new folder for the backup"
                 )
 
     def _begin(self) -> None:
@@ -242,7 +254,8 @@ class _Run:
         if data is not None:
             self._missing_nodes(decode(data, join(self._source, STATE_FILE)).image)
         for places in self._groups():
-            # All roots of a log together: one replica may hold the records that another one has not yet.
+            # All roots of a log together: one replica may hold the records that another one has not
+            # yet.
             wanted = {
                 key
                 for place in places
@@ -312,7 +325,9 @@ class _Run:
         keys = sorted(wanted)
         for first in range(0, len(keys), TOGETHER):
             # Most of the time of a small partition goes into waiting for its syncs.
-            self._disk.map(lambda key: self._one_partition(key, wanted[key], act), keys[first : first + TOGETHER], waits=True)
+            self._disk.map(
+                lambda key: self._one_partition(key, wanted[key], act), keys[first : first + TOGETHER], waits=True
+            )
 
     def _one_partition(self, key: TopicPartition, places: Sequence[Place], act: _Act) -> None:
         """Call ``act`` for the replicas of one partition, again if its writer removed a file of them."""
@@ -348,7 +363,8 @@ class _Run:
                 replica.copy.close()
 
     def _origins(self, key: TopicPartition, replicas: Sequence[_Replica]) -> Iterator[_Origin]:
-        """For each of the replicas of one topic's partition, the replica to copy in its place, and the one end for all of them."""
+        """For each of the replicas of one topic's partition, the replica to copy in its place, and the one end for
+        all of them."""
         reader = LogReader(key, [replica.copy for replica in replicas])
         end = reader.end_offset
         best = next(replica.copy for replica in replicas if replica.copy.directory == reader.directory)
@@ -387,11 +403,14 @@ class _Run:
                     self._set_aside(place, parsed.topic_partition, "is not in the source any more")
 
     def _set_aside(self, place: Place, key: TopicPartition, why: str) -> None:
-        """Give the backup's folder of a partition Kafka's name for a stray one, which nobody opens: its records are kept."""
+        """Give the backup's folder of a partition Kafka's name for a stray one, which nobody opens: its records are
+        kept."""
         stray = join(place.target, outgoing_name(key, self._random.randbytes(16).hex(), "stray"))
         self._disk.rename(join(place.target, directory_name(*key)), stray)
         self._disk.sync_directory(place.target)
-        self._notes.append(f"{key} {why}: its records of the last backup are kept in {stray}; remove it when nobody needs them")
+        self._notes.append(
+            f"{key} {why}: its records of the last backup are kept in {stray}; remove it when nobody needs them"
+        )
 
     def _controller(self) -> None:
         """The controller's state as it is now, without topics that were made since the last look at the nodes."""
@@ -416,19 +435,24 @@ class _Run:
         for node in self._missing_nodes(image):
             kept = self._disk.stat(join(self._target, f"node-{node}")) is not None
             self._notes.append(
-                f"node {node} has no folder in the source, perhaps its disk is not mounted: the backup "
-                f"{'keeps what it has of that node' if kept else 'is without that node'}, and has the records from the other nodes"
+                f"node {node} has no folder in the source, perhaps its disk is not mounted: the backup"
+                f" {'keeps what it has of that node' if kept else 'is without that node'}, and has the records from the"
+                " other nodes"
             )
 
     def _missing_nodes(self, image: MetadataImage) -> list[int]:
-        """The nodes that have no folder in the source. Raises :class:`StorageError` if a partition has no replica there."""
+        """The nodes that have no folder in the source. Raises :class:`StorageError` if a partition has no replica
+        there."""
         there = {place.node_id for place in self._places}
         missing = sorted(set(image.brokers) - there)
         for topic in image.topics.values() if missing else ():
             for number, partition in topic.partitions.items():
                 if partition.replicas and there.isdisjoint(partition.replicas):
                     nodes = ", ".join(map(str, partition.replicas))
-                    text = f"no replica of {topic.name}-{number} is there: mount the disk of node {nodes}, and back up again"
+                    text = (
+                        f"no replica of {topic.name}-{number} is there: mount the disk of node {nodes}, and back up"
+                        " again"
+                    )
                     raise StorageError(errno.ENOENT, text, self._source)
         return missing
 
@@ -458,8 +482,9 @@ class _Run:
         for finding in book.findings:
             if finding.level is Level.DAMAGE:
                 raise CorruptError(
-                    f"the backup in {target} is damaged, and does not count as finished: {finding.what}. If `replog verify {self._source}` "
-                    "finds its source damaged too, see `replog repair`; else remove the damaged file from the backup, and back up again",
+                    f"the backup in {target} is damaged, and does not count as finished: {finding.what}. If `replog"
+                    f" verify {self._source}` finds its source damaged too, see `replog repair`; else remove the"
+                    " damaged file from the backup, and back up again",
                     file=finding.path,
                     position=finding.position if finding.position >= 0 else None,
                 )

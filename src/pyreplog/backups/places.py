@@ -50,50 +50,66 @@ class Place(NamedTuple):
 def find_places(disk: Disk, source: str, target: str) -> list[Place]:
     """The roots that the folder ``source`` stands for, each with its place below ``target``.
 
-    A root keeps its path within ``source``; a node of a cluster, which may lie on a disk of its own, becomes ``node-N``.
-    Raises :class:`StorageError` where there is no log, or a folder that may be a root cannot be looked into; :class:`ConfigError` for
-    a partition's folder, for folders that are copies of one another, and for a folder that holds clusters.
+    A root keeps its path within ``source``; a node of a cluster, which may lie on a disk of its own, becomes
+    ``node-N``. Raises :class:`StorageError` where there is no log, or a folder that may be a root cannot be looked
+    into; :class:`ConfigError` for a partition's folder, for folders that are copies of one another, and for a
+    folder that holds clusters.
     """
     stat = disk.stat(source)
     if stat is None or not stat.is_directory:
-        raise StorageError(errno.ENOENT if stat is None else errno.ENOTDIR, "there is no such folder to back up", source)
+        raise StorageError(
+            errno.ENOENT if stat is None else errno.ENOTDIR, "there is no such folder to back up", source
+        )
     refuse_clusters_below(disk, source)
     found = find_logs(disk, source)
     for folder, error in found.unreadable.items():
-        raise StorageError(error.errno or errno.EACCES, "this process may not look into it, and it may be a part of the log", folder)
+        raise StorageError(
+            error.errno or errno.EACCES, "this process may not look into it, and it may be a part of the log", folder
+        )
     places = []
     in_cluster = disk.stat(join(source, STATE_FILE)) is not None
     for log in found.logs:
         if log.bare is not None:
-            raise ConfigError(f"{source} is a partition's folder: back up the folder that it lies in, which knows its ids and its settings")
+            raise ConfigError(
+                f"{source} is a partition's folder: back up the folder that it lies in, which knows its ids and its"
+                " settings"
+            )
         log.partitions()
         for folder, error in log.unreadable.items():
-            raise StorageError(error.errno or errno.EACCES, "this process may not look into it, and it may be a partition", folder)
+            raise StorageError(
+                error.errno or errno.EACCES, "this process may not look into it, and it may be a partition", folder
+            )
         for conflict in log.conflicts():
-            raise ConfigError(f"{' and '.join(conflict.folders)} cannot be backed up together: {conflict.why}. Move one of them away")
+            raise ConfigError(
+                f"{' and '.join(conflict.folders)} cannot be backed up together: {conflict.why}. Move one of them away"
+            )
         log.check()
         places += [_place(source, target, root, log.name, in_cluster=in_cluster) for root in log.roots]
     if not places:
-        raise StorageError(errno.ENOENT, "there is no log here to back up: neither a log, nor a cluster's or a broker's folder", source)
+        raise StorageError(
+            errno.ENOENT, "there is no log here to back up: neither a log, nor a cluster's or a broker's folder", source
+        )
     twice = {place.target for place in places if [other.target for other in places].count(place.target) > 1}
     if twice:
         raise ConfigError(
-            f"two nodes of {source} would have one folder in the backup, {min(twice)}: their {META_PROPERTIES_NAME} name one node"
+            f"two nodes of {source} would have one folder in the backup, {min(twice)}: their {META_PROPERTIES_NAME}"
+            " name one node"
         )
     return places
 
 
 def refuse_clusters_below(disk: Disk, source: str) -> None:
-    """Raise :class:`ConfigError` if a folder below ``source`` is a cluster's, or the folder of a node whose cluster is elsewhere.
+    """Raise :class:`ConfigError` if a folder below ``source`` is a cluster's, or the folder of a node whose cluster
+    is elsewhere.
 
     A backup keeps the controller's state and the list of the nodes of one cluster, the one in ``source`` itself.
     """
     clusters = dict.fromkeys(cluster for cluster in _clusters_below(disk, source, DEPTH_MAX) if cluster != source)
     if clusters:
         raise ConfigError(
-            f"{source} is not the folder of one log or cluster: it holds clusters, or nodes of clusters, and a backup of it would lack "
-            f"the files that keep a cluster together. Back up each cluster by itself: {', '.join(clusters)}. Then back up the other "
-            "logs in the folder, if there are any, by themselves too"
+            f"{source} is not the folder of one log or cluster: it holds clusters, or nodes of clusters, and a backup"
+            " of it would lack the files that keep a cluster together. Back up each cluster by itself:"
+            f" {', '.join(clusters)}. Then back up the other logs in the folder, if there are any, by themselves too"
         )
 
 
@@ -122,7 +138,10 @@ def _clusters_below(disk: Disk, folder: str, depth: int) -> Iterator[str]:
 def _place(source: str, target: str, root: FoundRoot, log: str, *, in_cluster: bool) -> Place:
     inside = source.rstrip("/") + "/"
     if root.home and root.home != source:
-        raise ConfigError(f"{root.home} is a cluster with nodes on other disks: back it up by itself, and the other logs of {source} too")
+        raise ConfigError(
+            f"{root.home} is a cluster with nodes on other disks: back it up by itself, and the other logs of"
+            f" {source} too"
+        )
     if root.path == source:
         where = target
     elif in_cluster and root.node_id is not None:

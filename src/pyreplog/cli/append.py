@@ -1,8 +1,9 @@
 """Append records from files or standard input.
 
-A row of NDJSON or CSV is either a record as `replog cat` prints it (it has a field "value", and may have "key", "timestamp",
-"headers" and "partition"), or an event that becomes the value as a whole; the first row decides, and --value-field '*' says that it
-is an event. With --format lines each line is a value, without fields. What is told of is on disk as the log's durability says."""
+A row of NDJSON or CSV is either a record as `replog cat` prints it (it has a field "value", and may have "key",
+"timestamp", "headers" and "partition"), or an event that becomes the value as a whole; the first row decides, and
+--value-field '*' says that it is an event. With --format lines each line is a value, without fields. What is told
+of is on disk as the log's durability says."""
 
 from __future__ import annotations
 
@@ -12,9 +13,30 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress, add_text
+from pyreplog.cli.options import (
+    EXIT_FAILED,
+    EXIT_OK,
+    Parser,
+    add_mapping,
+    add_opening,
+    add_path,
+    add_progress,
+    add_text,
+)
 from pyreplog.cli.output import ProgressBar, counted, in_options, json_line, printable, say, tell
-from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, is_gzip, read_rows, style_of
+from pyreplog.cli.rows import (
+    FORMATS,
+    PARQUET,
+    Lines,
+    Row,
+    RowError,
+    fields_of,
+    form_of,
+    guessed,
+    is_gzip,
+    read_rows,
+    style_of,
+)
 from pyreplog.cli.source import check_sources
 from pyreplog.cli.unpacked import Unpacked
 from pyreplog.cli.writing import RowTarget, append_whole, check_first, makes_log, open_target
@@ -34,11 +56,17 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog append``."""
     add_path(parser, written=True)
     parser.add_argument("files", metavar="FILE", nargs="*", help="what to append; - or nothing is standard input")
-    parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
+    parser.add_argument(
+        "--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)"
+    )
     parser.add_argument("--format", choices=FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")
     add_mapping(parser)
     add_text(parser)
-    parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
+    parser.add_argument(
+        "--durability",
+        choices=DURABILITIES,
+        help="for a new log: sync (default) or os; for an existing one it must agree",
+    )
     add_opening(parser)
     parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
     add_progress(parser)
@@ -100,7 +128,9 @@ def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
             except RowError as error:
                 if batch:
                     yield batch
-                raise RowError(f"{'standard input' if name == '-' else name}: {error}{guessed(name, arguments.format)}") from None
+                raise RowError(
+                    f"{'standard input' if name == '-' else name}: {error}{guessed(name, arguments.format)}"
+                ) from None
             if row is None:
                 break
             batch.append(row)
@@ -118,10 +148,14 @@ def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
 def report(target: RowTarget, *, as_json: bool) -> None:
     """Print how many records went where."""
     if as_json:
-        ranges = [{"partition": partition, "start": start, "end": end} for partition, (start, end) in sorted(target.ranges.items())]
+        ranges = [
+            {"partition": partition, "start": start, "end": end}
+            for partition, (start, end) in sorted(target.ranges.items())
+        ]
         tell(json_line({"topic": target.topic, "count": target.count, "ranges": ranges}))
         return
     where = ", ".join(
-        f"{target.topic}-{partition} offsets {start} to {end - 1}" for partition, (start, end) in sorted(target.ranges.items())
+        f"{target.topic}-{partition} offsets {start} to {end - 1}"
+        for partition, (start, end) in sorted(target.ranges.items())
     )
     tell(printable(f"appended {counted(target.count, 'record')}{': ' + where if where else ''}"))

@@ -1,9 +1,10 @@
 """Copy a log, a cluster's folder or a broker's folder, while programs append to it.
 
-The backup holds the records that readers see: of each partition those from its start to one offset, the same for all replicas. Nothing
-is locked. TARGET is a new folder, an empty one, or an earlier backup of SOURCE: then only new segments and the last one are copied. The
-backup is verified before the command ends. One that was interrupted is not opened by anything: run the command again to finish it.
-To restore, back up the other way round into a new folder; the command prints how.
+The backup holds the records that readers see: of each partition those from its start to one offset, the same for
+all replicas. Nothing is locked. TARGET is a new folder, an empty one, or an earlier backup of SOURCE: then only new
+segments and the last one are copied. The backup is verified before the command ends. One that was interrupted is
+not opened by anything: run the command again to finish it. To restore, back up the other way round into a new
+folder; the command prints how.
 
 Exit code 0: the backup is whole; 3: SOURCE is damaged, and the backup is not whole."""
 
@@ -28,7 +29,9 @@ HELP: Final = "copy a log or a cluster that is in use, and what is new into an e
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog backup``."""
     add_path(parser)
-    parser.add_argument("target", metavar="TARGET", type=place, help="a new folder, or an earlier backup of the same folder")
+    parser.add_argument(
+        "target", metavar="TARGET", type=place, help="a new folder, or an earlier backup of the same folder"
+    )
     add_permissions(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object with what was done")
     add_progress(parser)
@@ -48,7 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         tell(json_line(report._asdict()))
         return EXIT_OK
-    what = f"{counted(report.partition_count, 'partition')}, {counted(report.record_count, 'record')}, {amount(report.total_size)}"
+    what = (
+        f"{counted(report.partition_count, 'partition')}, {counted(report.record_count, 'record')},"
+        f" {amount(report.total_size)}"
+    )
     tell(printable(f"{report.target}: {what}, of which {amount(report.copied_size)} were copied now; verified"))
     tell(printable(f"to restore, move what is left of {report.source} away, then: {report.restore}"))
     return EXIT_OK

@@ -1,7 +1,8 @@
-"""Measure this machine with this library, in a few seconds: raw writes and syncs of the same bytes beside appends, and reading.
+"""Measure this machine with this library, in a few seconds: raw writes and syncs of the same bytes beside appends,
+and reading.
 
-Everything is written into a new folder inside PATH, which is removed at the end. The figures are of one run on a machine that may be busy:
-what counts are the ratios, for both sides of one are measured right after one another."""
+Everything is written into a new folder inside PATH, which is removed at the end. The figures are of one run on a
+machine that may be busy: what counts are the ratios, for both sides of one are measured right after one another."""
 
 from __future__ import annotations
 
@@ -37,8 +38,12 @@ Row = tuple[str, float, str, float | None]
 
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog bench``."""
-    parser.add_argument("path", metavar="PATH", nargs="?", default=".", help="a folder on the disk to measure (default: this one)")
-    parser.add_argument("--seconds", metavar="N", type=_seconds, default=1, help="about so long for each figure (default: 1)")
+    parser.add_argument(
+        "path", metavar="PATH", nargs="?", default=".", help="a folder on the disk to measure (default: this one)"
+    )
+    parser.add_argument(
+        "--seconds", metavar="N", type=_seconds, default=1, help="about so long for each figure (default: 1)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per figure")
     add_progress(parser)
 
@@ -62,7 +67,16 @@ def run(arguments: argparse.Namespace) -> int:
     width = max(len(row[0]) for row in rows)
     for about, value, unit, share in rows:
         if arguments.json:
-            print(json_line({"what": about, "value": round(value, 1), "unit": unit, "ratio": None if share is None else round(share, 3)}))
+            print(
+                json_line(
+                    {
+                        "what": about,
+                        "value": round(value, 1),
+                        "unit": unit,
+                        "ratio": None if share is None else round(share, 3),
+                    }
+                )
+            )
         else:
             shown = f"{amount(int(value))}/s" if unit == "bytes/s" else f"{value:,.0f} {unit}"
             print(printable(f"{about:{width}}  {shown:>22}{f'   {share:.2f} of raw' if share is not None else ''}"))
@@ -77,7 +91,9 @@ def _measure(folder: str, seconds: int, *, forced: bool) -> list[Row]:
     synced = max(count // 20, 5)
     singles = max(min(synced, 500), 5)
     say(f"measuring with {count} batches of {_BATCH} records of {_VALUE_SIZE} bytes ...")
-    progress = ProgressBar("measured", total=2 * (_ROUNDS * count + synced + singles + count), forced=forced, noun="batches")
+    progress = ProgressBar(
+        "measured", total=2 * (_ROUNDS * count + synced + singles + count), forced=forced, noun="batches"
+    )
     try:
         return [
             *_unsynced(folder, block, values, count, progress),
@@ -100,7 +116,9 @@ def _unsynced(folder: str, block: bytes, values: list[bytes], count: int, progre
     ]
 
 
-def _synced(folder: str, block: bytes, values: list[bytes], synced: int, singles: int, progress: ProgressBar) -> list[Row]:
+def _synced(
+    folder: str, block: bytes, values: list[bytes], synced: int, singles: int, progress: ProgressBar
+) -> list[Row]:
     raw = _raw(folder, block, synced, progress, sync=True)
     with open_log(os.path.join(folder, "sync"), durability="sync") as log:
         best = _per_second(lambda: _append(log, values, synced, progress), synced)

@@ -1,9 +1,9 @@
 """Print records, one JSON object per line, partition after partition in the order of their offsets.
 
-A key, value or header that is not UTF-8 stands under key_base64 or value_base64. `replog append` takes the lines back.
-Only records below the high watermark are shown. With --all the independent logs in all PATHs are read: log after log, in the order
-of the paths and of the folders' names, each partition in the order of its offsets. Each line then begins with the field log: the
-log's folder, relative to the deepest folder that holds all of them."""
+A key, value or header that is not UTF-8 stands under key_base64 or value_base64. `replog append` takes the lines
+back. Only records below the high watermark are shown. With --all the independent logs in all PATHs are read: log
+after log, in the order of the paths and of the folders' names, each partition in the order of its offsets. Each
+line then begins with the field log: the log's folder, relative to the deepest folder that holds all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog cat``."""
     add_path(parser, several=True)
     parser.add_argument(
-        "--all", action="store_true", help="every log in the folders PATH (a folder for each worker, day or tenant), with the field log"
+        "--all",
+        action="store_true",
+        help="every log in the folders PATH (a folder for each worker, day or tenant), with the field log",
     )
     add_selection(parser)
     add_range(parser)
@@ -70,7 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
     with _opened(arguments) as logs:
         found = [reader for _, reader in logs.named]
         include_above(arguments, found)
-        total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found)
+        total = sum(
+            max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start))
+            for reader in found
+        )
         if arguments.count is not None:
             total = min(total, arguments.count)
         progress = ProgressBar("read", total=total, forced=arguments.progress, beside=True)
@@ -112,7 +117,8 @@ def _opened(arguments: argparse.Namespace) -> Iterator[SeveralLogs]:
 
 
 def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Record]]:
-    """The records of one partition that the arguments select, batch by batch. Indexes only skip: each record is checked."""
+    """The records of one partition that the arguments select, batch by batch. Indexes only skip: each record is
+    checked."""
     source = source_of(reader, arguments)
     start, end = max(arguments.start, reader.start_offset), min(arguments.end, source.end_offset)
     since, until = arguments.start_timestamp, arguments.end_timestamp
@@ -134,7 +140,8 @@ def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Re
 
 
 def write_records(records: list[Record], *, values: bool, log: str = "") -> None:
-    """As one JSON object each, or as the values alone, on standard output. ``log``: the log's name, if several are read."""
+    """As one JSON object each, or as the values alone, on standard output. ``log``: the log's name, if several are
+    read."""
     if not values:
         named = {"log": log} if log else {}
         text = "".join([json_line(named | record_fields(record)) + "\n" for record in records])

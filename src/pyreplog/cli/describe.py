@@ -1,6 +1,7 @@
 """Show what a folder holds: each partition's offsets, leader epochs, replicas, segments and sizes.
 
-With several replicas in a cluster's folder, the numbers are those of the copy that is read: the one with the highest leader epoch."""
+With several replicas in a cluster's folder, the numbers are those of the copy that is read: the one with the
+highest leader epoch."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one paragraph, or one JSON object, per partition."""
-    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
+    with readers(
+        arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress
+    ) as found:
         progress = ProgressBar("described", total=len(found), forced=arguments.progress, noun="partitions", beside=True)
         try:
             for reader in found.values():

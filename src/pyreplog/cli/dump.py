@@ -1,7 +1,9 @@
-"""Show what is in the files of a log, byte by byte where asked for: segments, indexes, checkpoints, marks, ids, settings, snapshots.
+"""Show what is in the files of a log, byte by byte where asked for: segments, indexes, checkpoints, marks, ids,
+settings, snapshots.
 
-PATH is a file, or a folder whose files are shown one after another. What cannot be read is said with its place, and the rest is shown. The
-decoders are those of `replog verify`; nothing is changed. Of a broker's files it shows what Kafka's DumpLogSegments does."""
+PATH is a file, or a folder whose files are shown one after another. What cannot be read is said with its place, and
+the rest is shown. The decoders are those of `replog verify`; nothing is changed. Of a broker's files it shows what
+Kafka's DumpLogSegments does."""
 
 from __future__ import annotations
 
@@ -52,10 +54,17 @@ Row = dict[str, Any]
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog dump``."""
     parser.add_argument(
-        "path", metavar="PATH", type=place, help="a file of a log, or a folder: a partition's, a root, a cluster's, a broker's"
+        "path",
+        metavar="PATH",
+        type=place,
+        help="a file of a log, or a folder: a partition's, a root, a cluster's, a broker's",
     )
     parser.add_argument("--records", action="store_true", help="show each record of each batch too")
-    parser.add_argument("--picture", action="store_true", help="draw each batch header and mark slot: its bytes, and what each field says")
+    parser.add_argument(
+        "--picture",
+        action="store_true",
+        help="draw each batch header and mark slot: its bytes, and what each field says",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per batch, record, entry or damage")
     add_progress(parser)
 
@@ -79,7 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
             files += 1
             if not arguments.json:
                 print(printable(file))
-            for row in _rows_or_why(disk, file, file != path, records=arguments.records, picture=arguments.picture, tell=progress.add):
+            for row in _rows_or_why(
+                disk, file, file != path, records=arguments.records, picture=arguments.picture, tell=progress.add
+            ):
                 damaged = damaged or "damage" in row
                 if arguments.json:
                     row.pop("picture", None)
@@ -96,7 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _rows_or_why(disk: SystemDisk, file: str, is_one_of_many: bool, **wanted: Any) -> Iterator[Row]:
-    """As :func:`rows_of_file`. That one of many files cannot be read is no reason not to show the others, nor that a writer removed it."""
+    """As :func:`rows_of_file`. That one of many files cannot be read is no reason not to show the others, nor that
+    a writer removed it."""
     try:
         yield from rows_of_file(disk, file, **wanted)
     except StorageError as error:
@@ -126,15 +138,22 @@ def _files(disk: SystemDisk, path: str) -> Iterator[str]:
         inner = f"{path}/{name}"
         if os.path.isdir(inner) and not os.path.islink(inner):
             yield from _files(disk, inner)
-        elif os.path.isfile(inner) and name not in {".lock", "replog.controller.lock", "replog.reserve"}:  # which hold nothing
+        elif os.path.isfile(inner) and name not in {
+            ".lock",
+            "replog.controller.lock",
+            "replog.reserve",
+        }:  # which hold nothing
             yield inner
     for folder in listed(disk, path).values():  # nodes on other disks
         if os.path.isdir(folder) and not f"{folder}/".startswith(f"{path}/"):
             yield from _files(disk, folder)
 
 
-def rows_of_file(disk: SystemDisk, path: str, *, records: bool = False, picture: bool = False, tell: Any = None) -> Iterator[Row]:
-    """What the file at ``path`` holds, one row after another; a row with ``damage`` says what cannot be read, and where."""
+def rows_of_file(
+    disk: SystemDisk, path: str, *, records: bool = False, picture: bool = False, tell: Any = None
+) -> Iterator[Row]:
+    """What the file at ``path`` holds, one row after another; a row with ``damage`` says what cannot be read, and
+    where."""
     name = os.path.basename(path)
     if name.endswith((".log", ".checkpoint")) or name.partition("-")[0] == "replog.torn":
         yield from _segment(disk, path, records=records, picture=picture, tell=tell)
@@ -165,7 +184,12 @@ def _segment(disk: SystemDisk, path: str, *, records: bool, picture: bool, tell:
             except Broken as broken:
                 after = resume(window, position, expected, broken.size)
                 end = after.position if after is not None else window.size
-                yield {"position": position, "size": end - position, "damage": broken.reason, "expected_offset": expected}
+                yield {
+                    "position": position,
+                    "size": end - position,
+                    "damage": broken.reason,
+                    "expected_offset": expected,
+                }
                 if after is None:
                     return
                 position = after.position
@@ -220,7 +244,9 @@ def _records(batch: CheckedBatch) -> Iterator[Row]:
             found: Iterable[PlainRecord] = old_records_of(batch.data)
         else:
             stored = batch.data[61:]
-            found = batch_records(batch.codec, stored, batch.record_count, batch.base_offset, batch.base_timestamp, SIZE_MAX)
+            found = batch_records(
+                batch.codec, stored, batch.record_count, batch.base_offset, batch.base_timestamp, SIZE_MAX
+            )
         for record in found:
             yield _record(batch, record)
     except (Malformed, Undecodable, Unavailable) as error:
@@ -230,7 +256,10 @@ def _records(batch: CheckedBatch) -> Iterator[Row]:
 
 
 def _record(batch: CheckedBatch, record: PlainRecord) -> Row:
-    row: Row = {"offset": record.offset, "timestamp": batch.max_timestamp if batch.is_log_append_time else record.timestamp}
+    row: Row = {
+        "offset": record.offset,
+        "timestamp": batch.max_timestamp if batch.is_log_append_time else record.timestamp,
+    }
     if batch.is_control:
         kind = control_type(record)
         row["control_type"] = CONTROL_NAMES[kind] if 0 <= kind < len(CONTROL_NAMES) else f"unknown ({kind})"
@@ -247,8 +276,14 @@ def _lines(row: Row) -> list[str]:
     row = dict(row)
     picture: list[str] = row.pop("picture", [])
     damage = row.pop("damage", None)
-    if "offset" in row and ("value" in row or "value_base64" in row or "control_type" in row) and "base_offset" not in row:
-        line = "    " + ", ".join(f"{name} {value!r}" if isinstance(value, str) else f"{name} {value}" for name, value in row.items())
+    if (
+        "offset" in row
+        and ("value" in row or "value_base64" in row or "control_type" in row)
+        and "base_offset" not in row
+    ):
+        line = "    " + ", ".join(
+            f"{name} {value!r}" if isinstance(value, str) else f"{name} {value}" for name, value in row.items()
+        )
     else:
         line = ", ".join(f"{name} {value}" for name, value in row.items())
     lines = [line] if row else []

@@ -1,7 +1,8 @@
 """Write records to a file: NDJSON as `replog cat` prints it, or Parquet. The file appears when it is whole.
 
-`replog import` takes both back, with keys, headers and timestamps. Parquet needs pyarrow (`pip install pyarrow`), and has a column for
-each field: topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch."""
+`replog import` takes both back, with keys, headers and timestamps. Parquet needs pyarrow (`pip install pyarrow`),
+and has a column for each field: topic, partition, offset, timestamp, timestamp_type, key, value, headers,
+leader_epoch."""
 
 from __future__ import annotations
 
@@ -80,11 +81,19 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.left_out = []
     # Of everything, the rest is exported; a topic that was asked for must be whole.
     left_out: list[str] | None = [] if arguments.topic is None and arguments.partition is None else None
-    selection = {"topic": arguments.topic, "partition": arguments.partition, "progress": arguments.progress, "left_out": left_out}
+    selection = {
+        "topic": arguments.topic,
+        "partition": arguments.partition,
+        "progress": arguments.progress,
+        "left_out": left_out,
+    }
     selection["skips"] = arguments.skip_damaged
     with readers(arguments.path, **selection) as found:
         include_above(arguments, found.values())
-        total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
+        total = sum(
+            max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start))
+            for reader in found.values()
+        )
         progress = ProgressBar("exported", total=total, forced=arguments.progress, beside=target == "-")
         write = write_parquet if form == "parquet" else _ndjson
         try:
@@ -98,10 +107,18 @@ def run(arguments: argparse.Namespace) -> int:
         tell_above(arguments, found.values())
     if arguments.json:
         text = json_line(
-            {"file": target, "format": form, "records": progress.count, "partitions": len(found), "left_out": arguments.left_out}
+            {
+                "file": target,
+                "format": form,
+                "records": progress.count,
+                "partitions": len(found),
+                "left_out": arguments.left_out,
+            }
         )
     else:
-        text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
+        text = printable(
+            f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}"
+        )
     (say if target == "-" else tell)(text)
     for name in left_out or ():
         say(printable(f"replog export: not among these records: {name}"))
@@ -111,8 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:
-    """Make the file ``target``, or touch nothing: it is written under a name of its own, and synced before it gets this one. A link stays
-    one: what it names is made."""
+    """Make the file ``target``, or touch nothing: it is written under a name of its own, and synced before it gets
+    this one. A link stays one: what it names is made."""
     target = os.path.realpath(target)
     part = f"{target}.{token_hex(4)}.part"
     try:
@@ -139,7 +156,9 @@ def _form_of(name: str) -> str:
         raise ConfigError("CSV cannot hold every record: name the file .ndjson or .parquet, or say --format")
     if suffix and suffix not in _SUFFIXES:
         hint = meant(suffix, _SUFFIXES)
-        raise ConfigError(f"{suffix} says no format that replog writes: name the file {', '.join(_SUFFIXES)}, or say --format{hint}")
+        raise ConfigError(
+            f"{suffix} says no format that replog writes: name the file {', '.join(_SUFFIXES)}, or say --format{hint}"
+        )
     return _SUFFIXES.get(suffix, "ndjson")
 
 

@@ -1,12 +1,16 @@
-"""Append every row of files: NDJSON, CSV, Parquet, or lines of text. With --resume it can be stopped at any moment and begun again.
+"""Append every row of files: NDJSON, CSV, Parquet, or lines of text. With --resume it can be stopped at any moment
+and begun again.
 
-Rows are mapped as by `replog append`: a row with a field "value" is a record as `replog cat` and `replog export` write it, any other row
-becomes the value as a whole, as JSON. --key-field, --timestamp-field, --headers-field, --partition-field name what else is taken from it.
+Rows are mapped as by `replog append`: a row with a field "value" is a record as `replog cat` and
+`replog export` write it, any other row
+becomes the value as a whole, as JSON. --key-field, --timestamp-field, --headers-field, --partition-field name what
+else is taken from it.
 
---resume keeps a small file in the log's folder, replog.import, with how many rows of which file are in it. What was appended after it was
-written is known by its content, so that no row is imported twice or left out, whatever ended the import, as long as nobody else appends
-meanwhile. A file that was imported whole is remembered there: the same command then finds nothing to do, and where lines were added to
-the file since, it imports these. Without --resume, or when replog.import was removed, every import is a new one."""
+--resume keeps a small file in the log's folder, replog.import, with how many rows of which file are in it. What was
+appended after it was written is known by its content, so that no row is imported twice or left out, whatever ended
+the import, as long as nobody else appends meanwhile. A file that was imported whole is remembered there: the same
+command then finds nothing to do, and where lines were added to the file since, it imports these. Without --resume,
+or when replog.import was removed, every import is a new one."""
 
 from __future__ import annotations
 
@@ -16,7 +20,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from pyreplog.cli.append import report
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress, add_text
+from pyreplog.cli.options import (
+    EXIT_FAILED,
+    EXIT_OK,
+    Parser,
+    add_mapping,
+    add_opening,
+    add_path,
+    add_progress,
+    add_text,
+)
 from pyreplog.cli.output import ProgressBar, counted, in_options, say, tell
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError, line_size_max
@@ -39,30 +52,43 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog import``."""
     add_path(parser, written=True)
     parser.add_argument("files", metavar="FILE", nargs="+", help="what to import, in this order; - is standard input")
-    parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
-    parser.add_argument("--format", choices=(*FORMATS, PARQUET), help="how FILE is written (default: by its suffix; else ndjson)")
+    parser.add_argument(
+        "--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)"
+    )
+    parser.add_argument(
+        "--format", choices=(*FORMATS, PARQUET), help="how FILE is written (default: by its suffix; else ndjson)"
+    )
     add_mapping(parser)
     add_text(parser)
-    parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
+    parser.add_argument(
+        "--durability",
+        choices=DURABILITIES,
+        help="for a new log: sync (default) or os; for an existing one it must agree",
+    )
     add_opening(parser)
     parser.add_argument(
-        "--resume", action="store_true", help="go on where an earlier import of the same files was stopped; import none twice"
+        "--resume",
+        action="store_true",
+        help="go on where an earlier import of the same files was stopped; import none twice",
     )
     parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
     add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Append the rows of every file; say how many, and where. On failure what was appended before is kept and told."""
-    progress = ProgressBar("imported", total=check_sources(arguments.files, again=arguments.resume), forced=arguments.progress, sized=True)
+    """Append the rows of every file; say how many, and where. On failure what was appended before is kept and
+    told."""
+    progress = ProgressBar(
+        "imported", total=check_sources(arguments.files, again=arguments.resume), forced=arguments.progress, sized=True
+    )
     with contextlib.ExitStack() as opened:
         begun = _begin(arguments, progress, opened) if makes_log(arguments.path, arguments.topic) else {}
         return _import(arguments, progress, begun)
 
 
 def _begin(arguments: argparse.Namespace, progress: ProgressBar, opened: contextlib.ExitStack) -> dict[str, Source]:
-    """Refuse the first row, where a new log would refuse it, before that is made. The files that were ``opened`` for this, to be read on:
-    what comes through a pipe comes once."""
+    """Refuse the first row, where a new log would refuse it, before that is made. The files that were ``opened``
+    for this, to be read on: what comes through a pipe comes once."""
     begun: dict[str, Source] = {}
     for name in arguments.files:
         if name not in begun:

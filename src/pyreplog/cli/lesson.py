@@ -1,6 +1,7 @@
 """Show how replication goes wrong, step by step, with each replica's log drawn; and how leader epochs prevent it.
 
-Without a name: the lessons there are. --all lists besides each known bug that the tests must find; their names are understood, too."""
+Without a name: the lessons there are. --all lists besides each known bug that the tests must find; their names are
+understood, too."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog lesson``."""
     parser.add_argument("lesson", metavar="NAME", nargs="?", help="which one (default: list them)")
     parser.add_argument("--all", action="store_true", help="list the known bugs as well")
-    parser.add_argument("--json", action="store_true", help="one JSON object per lesson of the list, or the one lesson with its lines")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object per lesson of the list, or the one lesson with its lines"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,21 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
-from pyreplog.cli import append, backup, bench, cat, describe, dump, exporting, importing, lesson, repair, tail, topics, verify
+from pyreplog.cli import (
+    append,
+    backup,
+    bench,
+    cat,
+    describe,
+    dump,
+    exporting,
+    importing,
+    lesson,
+    repair,
+    tail,
+    topics,
+    verify,
+)
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
 from pyreplog.cli.output import in_options, say, silence
 from pyreplog.cli.rows import RowError
@@ -24,7 +38,21 @@ from pyreplog.errors import CorruptError, PyreplogError
 __all__ = ["COMMANDS", "build_parser", "main"]
 
 #: Each has ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
-COMMANDS: Final = (topics, append, cat, tail, describe, dump, verify, repair, backup, importing, exporting, bench, lesson)
+COMMANDS: Final = (
+    topics,
+    append,
+    cat,
+    tail,
+    describe,
+    dump,
+    verify,
+    repair,
+    backup,
+    importing,
+    exporting,
+    bench,
+    lesson,
+)
 
 EXIT_INTERRUPTED: Final = 130
 
@@ -60,7 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        # What is left of a result is told of already, and help is not. Python would complain again at exit, with a code of its own.
+        # What is left of a result is told of already, and help is not. Python would complain again
+        # at exit, with a code of its own.
         silence(sys.stdout)
         if code == EXIT_OK and not isinstance(error, BrokenPipeError):
             say(f"replog: {in_options(error)}")

@@ -1,4 +1,5 @@
-"""The command line's grammar: parsers that suggest what was meant, and the kinds of values that several commands take."""
+"""The command line's grammar: parsers that suggest what was meant, and the kinds of values that several commands
+take."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def number(text: str, what: str = "a whole number from 0") -> int:
 
 
 def place(text: str) -> str:
-    """A path. An empty one, as of a variable of the shell that is not set, is not taken for a folder that nobody named."""
+    """A path. An empty one, as of a variable of the shell that is not set, is not taken for a folder that nobody
+    named."""
     if not text:
         raise argparse.ArgumentTypeError("is empty: name a folder")
     if text == "-":
@@ -128,9 +130,13 @@ def timestamp_of(text: str) -> int:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
-            raise ValueError(f"{text!r} is not a time: give ms since 1970, or ISO 8601 such as 2013-07-04T00:00:00Z") from None
+            raise ValueError(
+                f"{text!r} is not a time: give ms since 1970, or ISO 8601 such as 2013-07-04T00:00:00Z"
+            ) from None
         if moment.tzinfo is None:
-            raise ValueError(f"{text!r} has no time zone: write {moment.isoformat()}Z for UTC, or an offset such as +02:00")
+            raise ValueError(
+                f"{text!r} has no time zone: write {moment.isoformat()}Z for UTC, or an offset such as +02:00"
+            )
         value = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
         if value < 0:  # -1 ms too: it is a time, and only the number -1 means that there is none
             raise ValueError(f"{text!r} is before 1970, when timestamps begin")
@@ -143,9 +149,12 @@ _MILLISECOND: Final = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)
 
 
 def add_path(parser: argparse.ArgumentParser, *, written: bool = False, several: bool = False) -> None:
-    """The folder argument that every command takes. ``written``: of one that appends to it. ``several``: a list of folders."""
+    """The folder argument that every command takes. ``written``: of one that appends to it. ``several``: a list of
+    folders."""
     read = "a log's folder, a cluster's folder, a bare partition folder, or a Kafka broker's log.dirs folder"
-    appended = "a log's folder, which is made where there is none, a cluster's folder, or a Kafka broker's log.dirs folder"
+    appended = (
+        "a log's folder, which is made where there is none, a cluster's folder, or a Kafka broker's log.dirs folder"
+    )
     many: dict[str, Any] = {"nargs": "+"} if several else {}
     parser.add_argument("path", metavar="PATH", type=place, help=appended if written else read, **many)
 
@@ -159,25 +168,41 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 def add_range(parser: argparse.ArgumentParser) -> None:
     """``--start``, ``--end``, their times, and ``--isolation``."""
     parser.add_argument(
-        "--start", metavar="OFFSET", type=offset, default=0, help="first offset in each partition (default: where it starts)"
+        "--start",
+        metavar="OFFSET",
+        type=offset,
+        default=0,
+        help="first offset in each partition (default: where it starts)",
     )
     parser.add_argument(
-        "--end", metavar="OFFSET", type=offset, default=INT64_MAX, help="stop before this offset (default: the high watermark)"
+        "--end",
+        metavar="OFFSET",
+        type=offset,
+        default=INT64_MAX,
+        help="stop before this offset (default: the high watermark)",
     )
     parser.add_argument(
-        "--start-timestamp", metavar="TIME", type=timestamp, help="only records at or after TIME: ms since 1970, or ISO 8601 with its zone"
+        "--start-timestamp",
+        metavar="TIME",
+        type=timestamp,
+        help="only records at or after TIME: ms since 1970, or ISO 8601 with its zone",
     )
     parser.add_argument("--end-timestamp", metavar="TIME", type=timestamp, help="only records before TIME")
     parser.add_argument(
         "--isolation",
         choices=ISOLATIONS,
         default=READ_UNCOMMITTED,
-        help="read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)",
+        help=(
+            "read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)"
+        ),
     )
     parser.add_argument(
         "--above-high-watermark",
         action="store_true",
-        help="read up to the last whole batch: records above a stale high watermark too, which no acknowledgement vouches for",
+        help=(
+            "read up to the last whole batch: records above a stale high watermark too, which no acknowledgement"
+            " vouches for"
+        ),
     )
 
 
@@ -207,7 +232,10 @@ def is_reversed(arguments: argparse.Namespace) -> bool:
         start, end = getattr(arguments, first), getattr(arguments, last)
         if start is not None and end is not None and start > end:
             names = [f"--{name.replace('_', '-')}" for name in (first, last)]
-            say(f"replog {arguments.command}: {names[0]} {start} lies behind {names[1]} {end}: exchange them, or leave one of them out")
+            say(
+                f"replog {arguments.command}: {names[0]} {start} lies behind {names[1]} {end}: exchange them, or leave"
+                " one of them out"
+            )
             return True
     return False
 
@@ -215,15 +243,21 @@ def is_reversed(arguments: argparse.Namespace) -> bool:
 def add_shape(parser: argparse.ArgumentParser) -> None:
     """``--values`` and ``--json``, of those that print records."""
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
-    either.add_argument("--json", action="store_true", help="one JSON object per record: what is printed anyway, without --values")
+    either.add_argument(
+        "--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)"
+    )
+    either.add_argument(
+        "--json", action="store_true", help="one JSON object per record: what is printed anyway, without --values"
+    )
 
 
 def add_mapping(parser: argparse.ArgumentParser) -> None:
     """Which fields of a row are what."""
     parser.add_argument("--value-field", metavar="NAME", help="the field that is the value; '*' is the row as a whole")
     parser.add_argument("--key-field", metavar="NAME", help="the field that is the key")
-    parser.add_argument("--timestamp-field", metavar="NAME", help="the field with the time: ms since 1970, or ISO 8601 with its zone")
+    parser.add_argument(
+        "--timestamp-field", metavar="NAME", help="the field with the time: ms since 1970, or ISO 8601 with its zone"
+    )
     parser.add_argument("--headers-field", metavar="NAME", help="the field with the headers")
     parser.add_argument("--partition-field", metavar="NAME", help="the field with the partition's number")
 
@@ -234,8 +268,10 @@ def add_permissions(parser: argparse.ArgumentParser) -> None:
         "--permissions",
         choices=PERMISSIONS,
         default="owner",
-        help="which folders are written to, and the modes of new ones: owner (default; 0700, files 0600), "
-        "group (folders that a group of this process may write to; 0770, files 0660), any (no check; the umask decides)",
+        help=(
+            "which folders are written to, and the modes of new ones: owner (default; 0700, files 0600), group (folders"
+            " that a group of this process may write to; 0770, files 0660), any (no check; the umask decides)"
+        ),
     )
 
 
@@ -245,16 +281,26 @@ def add_text(parser: argparse.ArgumentParser) -> None:
         "--delimiter",
         metavar="CHAR",
         type=delimiter,
-        help=r"what separates the columns of CSV, such as ';' or '\t' (default: what a first line such as sep=; says, else a comma)",
+        help=(
+            r"what separates the columns of CSV, such as ';' or '\t' (default: what a first line such as sep=; says,"
+            r" else a comma)"
+        ),
     )
-    parser.add_argument("--encoding", metavar="NAME", type=encoding, help="of CSV and NDJSON, such as latin-1 or cp1252 (default: utf-8)")
+    parser.add_argument(
+        "--encoding",
+        metavar="NAME",
+        type=encoding,
+        help="of CSV and NDJSON, such as latin-1 or cp1252 (default: utf-8)",
+    )
 
 
 def delimiter(text: str) -> str:
     """One character that can separate columns; ``\\t`` and ``tab`` are a tab."""
     found = "\t" if text in (r"\t", "tab") else text
     if len(found) != 1 or found in '"\r\n':
-        raise argparse.ArgumentTypeError(f"{text!r} is not one character that can separate columns, such as ';' or '\\t'")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not one character that can separate columns, such as ';' or '\\t'"
+        )
     return found
 
 
@@ -263,14 +309,19 @@ def encoding(text: str) -> str:
     try:
         ends_as_ascii = "\n".encode(text) == b"\n"
     except (LookupError, UnicodeError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no encoding of text that Python knows, such as latin-1 or cp1252") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no encoding of text that Python knows, such as latin-1 or cp1252"
+        ) from None
     if not ends_as_ascii:
-        raise argparse.ArgumentTypeError(f"lines in {text} do not end as in ASCII: convert it first, with `iconv -f {text} -t utf-8`")
+        raise argparse.ArgumentTypeError(
+            f"lines in {text} do not end as in ASCII: convert it first, with `iconv -f {text} -t utf-8`"
+        )
     return text
 
 
 def add_opening(parser: argparse.ArgumentParser) -> None:
-    """``--partition``, ``--permissions`` and ``--lock-timeout``, of the commands that open a log or a cluster for writing."""
+    """``--partition``, ``--permissions`` and ``--lock-timeout``, of the commands that open a log or a cluster for
+    writing."""
     parser.add_argument(
         "--partition",
         metavar="N",
@@ -290,5 +341,7 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
 def add_progress(parser: argparse.ArgumentParser) -> None:
     """``--progress``."""
     parser.add_argument(
-        "--progress", action="store_true", help="tell each second on standard error how far it is, also when that is no terminal"
+        "--progress",
+        action="store_true",
+        help="tell each second on standard error how far it is, also when that is no terminal",
     )

@@ -27,9 +27,11 @@ __all__ = [
     "tell",
 ]
 
-# Control characters (C0, DEL, C1), line separators, and the marks that turn the direction of text around.
+# Control characters (C0, DEL, C1), line separators, and the marks that turn the direction of text
+# around.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# JSON has escaped C0 already. What stands for a byte in the name of a file that is no UTF-8 cannot be printed.
+# JSON has escaped C0 already. What stands for a byte in the name of a file that is no UTF-8 cannot
+# be printed.
 _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -51,7 +53,8 @@ def json_line(fields: object) -> str:
 
 
 def record_fields(record: Record) -> dict[str, Any]:
-    """What ``cat`` prints of a record and ``append`` takes back. Bytes that are not UTF-8 stand under ``..._base64``."""
+    """What ``cat`` prints of a record and ``append`` takes back. Bytes that are not UTF-8 stand under
+    ``..._base64``."""
     fields: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -93,7 +96,8 @@ _WORDS: Final = (
 
 
 def in_options(error: object) -> str:
-    """The text of ``error``, which may speak of arguments of Python's, in words of the command line; of a file as other commands say it."""
+    """The text of ``error``, which may speak of arguments of Python's, in words of the command line; of a file as
+    other commands say it."""
     text = str(error)
     if isinstance(error, MemoryError):
         text = "no memory is left: raise the limit of it (`ulimit -v`, a container's), or end other programs"
@@ -112,7 +116,8 @@ def say(text: str) -> None:
 
 
 def tell(line: str) -> None:
-    """One line on standard output about what is done. Where nobody reads on (`| head -1`), the work goes on, and its exit code holds."""
+    """One line on standard output about what is done. Where nobody reads on (`| head -1`), the work goes on, and
+    its exit code holds."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -129,7 +134,8 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Nobody reads ``stream`` any more: the rest of it is for nobody, and Python does not complain of it at exit."""
+    """Nobody reads ``stream`` any more: the rest of it is for nobody, and Python does not complain of it at
+    exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -159,10 +165,11 @@ def _columns(terminal: TextIO) -> int:
 
 
 class ProgressBar:
-    """A line on standard error for work longer than a second: rewritten in place on a terminal, printed each second with ``--progress``.
+    """A line on standard error for work longer than a second: rewritten in place on a terminal, printed each second
+    with ``--progress``.
 
-    Belongs to one thread. ``total`` 0: unknown. ``sized``: bytes are counted, not ``noun``. ``beside``: results are printed meanwhile,
-    which show on a terminal that it goes on.
+    Belongs to one thread. ``total`` 0: unknown. ``sized``: bytes are counted, not ``noun``. ``beside``: results are
+    printed meanwhile, which show on a terminal that it goes on.
     """
 
     def __init__(
@@ -205,7 +212,8 @@ class ProgressBar:
 
     def _line(self) -> str:
         speed = (self._before + self.count) / (self._clock() - self._started)
-        # Beside a live writer there may be more than there was at first: how much in all is not known then.
+        # Beside a live writer there may be more than there was at first: how much in all is not
+        # known then.
         known = 0 < self._total >= self.count
         share = f" ({100 * self.count / self._total:.0f} %)" if known else ""
         if self._sized:

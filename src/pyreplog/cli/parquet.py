@@ -30,7 +30,8 @@ _PYTHON_SIZE: Final = 4 << 20
 _REPEATED: Final = 4
 """One in so many rows is taken to have a column's repeated values as a whole."""
 _GROUP_SIZE: Final = 64 << 20
-"""Bytes of a row group in memory, about: engines read one at a time, and those of many small ones are slow and large."""
+"""Bytes of a row group in memory, about: engines read one at a time, and those of many small ones are slow and
+large."""
 _GROUP_ROWS: Final = 1 << 20
 _PAGE_ROWS: Final = 64
 """After so many values the writer looks whether its page is full: pages of large values stay small."""
@@ -43,7 +44,8 @@ def _without(error: ImportError) -> str:
 
 
 def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Records of a Parquet file, by the rules of :func:`~pyreplog.cli.rows.read_rows`. Raises :class:`RowError` naming the row.
+    """Records of a Parquet file, by the rules of :func:`~pyreplog.cli.rows.read_rows`. Raises :class:`RowError`
+    naming the row.
 
     ``tell`` is told how many bytes of the file were used.
     """
@@ -53,9 +55,11 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
         raise RowError(_without(error)) from None
     place = RowNumber()
     try:
-        # Buffered: otherwise the bytes of a whole column of a row group are read at once.
-        # INT96 in us: in ns, pyarrow's default, a time beyond 2262 becomes another one without an error.
-        with parquet.ParquetFile(path, buffer_size=_READ_SIZE, page_checksum_verification=True, coerce_int96_timestamp_unit="us") as file:
+        # Buffered: otherwise the bytes of a whole column of a row group are read at once. INT96 in
+        # us: in ns, pyarrow's default, a time beyond 2262 becomes another one without an error.
+        with parquet.ParquetFile(
+            path, buffer_size=_READ_SIZE, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+        ) as file:
             names = file.schema_arrow.names
             twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
             if twice is not None:
@@ -89,7 +93,8 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
 
 
 def _group_batches(file: Any, number: int, count: int) -> Iterator[Any]:
-    """Yield the record batches of row group ``number``. Raises :class:`RowError` naming it if its pages are damaged."""
+    """Yield the record batches of row group ``number``. Raises :class:`RowError` naming it if its pages are
+    damaged."""
     from pyarrow import ArrowException  # noqa: PLC0415  (optional)
 
     try:
@@ -98,14 +103,17 @@ def _group_batches(file: Any, number: int, count: int) -> Iterator[Any]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the operating system
         raise RowError(
-            f"row group {number} of {file.num_row_groups} (from 0) is damaged: {error}; take the file from its source again"
+            f"row group {number} of {file.num_row_groups} (from 0) is damaged: {error}; take the file from its source"
+            " again"
         ) from None
 
 
 def _rows_at_once(group: Any) -> int:
-    """How many rows of a row group are held at once, as Arrow and as Python's values: a few MB of them, as far as the file tells.
+    """How many rows of a row group are held at once, as Arrow and as Python's values: a few MB of them, as far as
+    the file tells.
 
-    A value that is repeated stands in the file once, in a column's dictionary, so a row may have as many bytes as that.
+    A value that is repeated stands in the file once, in a column's dictionary, so a row may have as many bytes as
+    that.
     """
     row_size: int = group.total_byte_size // max(group.num_rows, 1)
     for number in range(group.num_columns):
@@ -117,14 +125,16 @@ def _rows_at_once(group: Any) -> int:
 
 
 def _time_column(names: Sequence[str], fields: Fields) -> str | None:
-    """Return the column with the time of a record, by the rules of :func:`~pyreplog.cli.rows.map_rows`; None if there is none."""
+    """Return the column with the time of a record, by the rules of :func:`~pyreplog.cli.rows.map_rows`; None if
+    there is none."""
     if fields.timestamp is None and fields.value is None and not VALUES.isdisjoint(names):
         return "timestamp"
     return fields.timestamp
 
 
 def _zoned(batch: Any, old: frozenset[str]) -> Any:
-    """Return a record batch whose columns ``old``, INT96 in the file, are in UTC: pyarrow gives that type no zone."""
+    """Return a record batch whose columns ``old``, INT96 in the file, are in UTC: pyarrow gives that type no
+    zone."""
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
     columns = [
@@ -137,8 +147,8 @@ def _zoned(batch: Any, old: frozenset[str]) -> Any:
 def _rows(batch: Any, before: int, timed: str | None) -> list[dict[str, Any]]:
     """Return the rows of a record batch as Python's values. ``before`` rows of the file lie ahead of it.
 
-    A value of the column ``timed``, the time of the record, may be the error to raise. Times keep all digits of their
-    unit: those finer than a microsecond are text, because Python has no such type.
+    A value of the column ``timed``, the time of the record, may be the error to raise. Times keep all digits of
+    their unit: those finer than a microsecond are text, because Python has no such type.
     """
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
@@ -149,7 +159,11 @@ def _rows(batch: Any, before: int, timed: str | None) -> list[dict[str, Any]]:
         else:
             columns.append(_values(column))
     names: list[str] = batch.schema.names
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)] if names else [{}] * batch.num_rows
+    return (
+        [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        if names
+        else [{}] * batch.num_rows
+    )
 
 
 def _values(column: Any) -> list[Any]:
@@ -176,8 +190,8 @@ def _is_fine(kind: Any) -> bool:
 
 
 def _value(scalar: Any) -> Any:
-    """Return an Arrow scalar as Python's value: nanoseconds as text with nine digits, and a date, time or duration outside Python's range
-    as the number that Parquet holds, in text."""
+    """Return an Arrow scalar as Python's value: nanoseconds as text with nine digits, and a date, time or duration
+    outside Python's range as the number that Parquet holds, in text."""
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
     kind = scalar.type
@@ -200,7 +214,8 @@ def _value(scalar: Any) -> Any:
 
 
 def _nanoseconds(value: int, kind: Any) -> Any:
-    """Return a time, or a duration, of ``value`` ns: Python's own if it is a whole number of microseconds, else text with nine digits."""
+    """Return a time, or a duration, of ``value`` ns: Python's own if it is a whole number of microseconds, else
+    text with nine digits."""
     import pyarrow as pa  # noqa: PLC0415  (optional)
 
     whole, rest = divmod(value, 1000)
@@ -217,7 +232,8 @@ def _nanoseconds(value: int, kind: Any) -> Any:
 
 
 def _record_times(column: Any, name: str, before: int) -> list[Any]:
-    """Return a column of record times as :func:`_values` does, with the error to raise in place of a value that no record can have."""
+    """Return a column of record times as :func:`_values` does, with the error to raise in place of a value that no
+    record can have."""
     unit, zone = column.type.unit, column.type.tz
     found = _values(column)
     for index, value in enumerate(column.cast("int64").to_pylist()):
@@ -227,8 +243,9 @@ def _record_times(column: Any, name: str, before: int) -> list[Any]:
         moment = value * 1000 if unit == "s" else value // _PER_MILLISECOND[unit]
         if zone is None:
             found[index] = RowError(
-                f"{row}column {name!r} is {_time_text(column[index])}, which has no time zone, so its moment is not known: give the "
-                'column one, as .dt.tz_localize("UTC") does in pandas and .cast(pa.timestamp("us", "UTC")) in pyarrow'
+                f"{row}column {name!r} is {_time_text(column[index])}, which has no time zone, so its moment is not"
+                ' known: give the column one, as .dt.tz_localize("UTC") does in pandas and .cast(pa.timestamp("us",'
+                ' "UTC")) in pyarrow'
             )
         elif moment < 0:
             found[index] = RowError(f"{row}column {name!r} is {value} {unit}, before 1970, when timestamps begin")
@@ -242,8 +259,11 @@ def _time_text(scalar: Any) -> str:
     return value if isinstance(value, str) else str(value.isoformat())
 
 
-def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argparse.Namespace, progress: ProgressBar) -> None:
-    """Write ``file`` with the records of ``found`` that ``arguments`` select. Raises :class:`ConfigError` without pyarrow."""
+def write_parquet(
+    file: IO[bytes], found: Sequence[LogReader], arguments: argparse.Namespace, progress: ProgressBar
+) -> None:
+    """Write ``file`` with the records of ``found`` that ``arguments`` select. Raises :class:`ConfigError` without
+    pyarrow."""
     try:
         import pyarrow as pa  # noqa: PLC0415  (optional)
         from pyarrow import parquet  # noqa: PLC0415  (optional)
@@ -252,7 +272,9 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
     if not found:
         raise UnknownTopicError(f"{arguments.path} holds no partition to export")
     schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
-    with parquet.ParquetWriter(file, schema, compression="zstd", write_batch_size=_PAGE_ROWS, write_page_checksum=True) as writer:
+    with parquet.ParquetWriter(
+        file, schema, compression="zstd", write_batch_size=_PAGE_ROWS, write_page_checksum=True
+    ) as writer:
         group = _RowGroup(writer, schema)
         for reader in found:
             source = source_of(reader, arguments)

@@ -13,7 +13,16 @@ from typing import Final
 from pyreplog.cli.output import ProgressBar, counted, say
 from pyreplog.config import nearest, suggestion
 from pyreplog.errors import CorruptLogError, PyreplogError, StorageError, UnknownTopicError
-from pyreplog.log import CommittedSource, Finder, LogReader, SkippingSource, check_skipping, deeper_logs, find_roots, unsafe_permissions
+from pyreplog.log import (
+    CommittedSource,
+    Finder,
+    LogReader,
+    SkippingSource,
+    check_skipping,
+    deeper_logs,
+    find_roots,
+    unsafe_permissions,
+)
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -45,14 +54,17 @@ def readers(
     left_out: list[str] | None = None,
     skips: bool = False,
 ) -> Iterator[dict[TopicPartition, LogReader]]:
-    """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed. ``progress``: tell how many are open
-    also where nobody looks. ``left_out``: takes a sentence for each folder that may not be looked into and each partition that is not here
-    whole; without it they are an error.
+    """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed. ``progress``:
+    tell how many are open also where nobody looks. ``left_out``: takes a sentence for each folder that may not be
+    looked into and each partition that is not here whole; without it they are an error.
 
-    Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where it cannot be read or
-    holds no log, with what to do next.
+    Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where
+    it cannot be read or holds no log, with what to do next.
     """
-    with reading_disk(path, topic=topic, partition=partition, progress=progress, left_out=left_out, skips=skips) as (_, chosen):
+    with reading_disk(path, topic=topic, partition=partition, progress=progress, left_out=left_out, skips=skips) as (
+        _,
+        chosen,
+    ):
         yield chosen
 
 
@@ -102,13 +114,19 @@ def no_log(path: str) -> StorageError:
 
 
 def tell_distrust(disk: Disk, found: Iterable[LogReader]) -> None:
-    """Say which of the folders that ``found`` read others may write to. A folder that holds many is told of once."""
+    """Say which of the folders that ``found`` read others may write to. A folder that holds many is told of
+    once."""
     if refusal := unsafe_permissions(disk, found):
         say(f"replog: {refusal}; it is read all the same")
 
 
 def open_chosen(
-    finder: Finder, chosen: list[TopicPartition], found: dict[TopicPartition, LogReader], *, forced: bool, skips: bool = False
+    finder: Finder,
+    chosen: list[TopicPartition],
+    found: dict[TopicPartition, LogReader],
+    *,
+    forced: bool,
+    skips: bool = False,
 ) -> None:
     """Put a reader of each of ``chosen`` into ``found``; tell of those that have no good end."""
     damaged: list[LogReader] = []
@@ -135,11 +153,14 @@ def include_above(arguments: argparse.Namespace, found: Iterable[LogReader]) -> 
 
 
 def tell_above(arguments: argparse.Namespace, found: Iterable[LogReader]) -> None:
-    """Say how many offsets of ``found`` lie above the high watermark, if the arguments read up to it and no further."""
+    """Say how many offsets of ``found`` lie above the high watermark, if the arguments read up to it and no
+    further."""
     if arguments.above_high_watermark:
         return
     ends = {reader: reader.end_offset for reader in found}
-    above = {reader: count for reader, end in ends.items() if arguments.end > end and (count := reader.above_high_watermark)}
+    above = {
+        reader: count for reader, end in ends.items() if arguments.end > end and (count := reader.above_high_watermark)
+    }
     if any(reader.durability is not None for reader in above):
         time.sleep(_SYNC_S)  # a live writer is about to move the high watermark of a log of ours
         above = {reader: count for reader, count in above.items() if _still_above(reader, ends[reader] + count)}
@@ -147,13 +168,14 @@ def tell_above(arguments: argparse.Namespace, found: Iterable[LogReader]) -> Non
         first = next(iter(above))
         where = f"{first.topic_partition} at {ends[first]}" + (f" and {len(above) - 1} more" if len(above) > 1 else "")
         say(
-            f"replog {arguments.command}: {counted(sum(above.values()), 'offset')} above the high watermark ({where}) are not among these "
-            "records: --above-high-watermark reads them, and no acknowledgement vouches for them"
+            f"replog {arguments.command}: {counted(sum(above.values()), 'offset')} above the high watermark ({where})"
+            " are not among these records: --above-high-watermark reads them, and no acknowledgement vouches for them"
         )
 
 
 def _still_above(reader: LogReader, end: int) -> bool:
-    """Whether the offsets that ended at ``end`` still lie above the high watermark; no if the log is gone, which the command has read."""
+    """Whether the offsets that ended at ``end`` still lie above the high watermark; no if the log is gone, which
+    the command has read."""
     try:
         reader.refresh()
     except PyreplogError:
@@ -162,15 +184,17 @@ def _still_above(reader: LogReader, end: int) -> bool:
 
 
 def source_of(reader: LogReader, arguments: argparse.Namespace) -> LogReader | CommittedSource | SkippingSource:
-    """Where a command reads the records of ``reader``, by ``--isolation``, ``--max-batch-bytes`` and ``--skip-damaged``. Each range that
-    is left out is told, and added to ``arguments.left_out``."""
+    """Where a command reads the records of ``reader``, by ``--isolation``, ``--max-batch-bytes`` and
+    ``--skip-damaged``. Each range that is left out is told, and added to ``arguments.left_out``."""
     reader.max_batch_bytes = arguments.max_batch_bytes
     if not arguments.skip_damaged:
         return reader.isolated(arguments.isolation)
     check_skipping(arguments.isolation)
 
     def tell(error: CorruptLogError) -> None:
-        arguments.left_out.append({"topic": reader.topic, "partition": reader.partition, "start": error.start, "end": error.end})
+        arguments.left_out.append(
+            {"topic": reader.topic, "partition": reader.partition, "start": error.start, "end": error.end}
+        )
         where = f"{reader.topic_partition}: {error.reason} in {error.file} at byte {error.position}"
         say(f"replog {arguments.command}: left out offsets {error.start} to {error.end - 1} of {where}")
 
@@ -178,8 +202,8 @@ def source_of(reader: LogReader, arguments: argparse.Namespace) -> LogReader | C
 
 
 def check_path(path: str, what: str = "folder") -> None:
-    """Raises :class:`StorageError` where ``path`` is no folder: with the nearest name there, or with what is there instead. ``what``: what
-    it should be."""
+    """Raises :class:`StorageError` where ``path`` is no folder: with the nearest name there, or with what is there
+    instead. ``what``: what it should be."""
     if os.path.isdir(path):
         return
     if os.path.exists(path):
@@ -187,8 +211,14 @@ def check_path(path: str, what: str = "folder") -> None:
         raise StorageError(errno.ENOTDIR, text, path)
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
-        raise StorageError(errno.ENOENT, f"there is no such {what}, nor {parent}: check the path, or make a log with `replog append`", path)
-    near = nearest(os.path.basename(os.path.abspath(path)), (entry.name for entry in os.scandir(parent) if entry.is_dir()))
+        raise StorageError(
+            errno.ENOENT,
+            f"there is no such {what}, nor {parent}: check the path, or make a log with `replog append`",
+            path,
+        )
+    near = nearest(
+        os.path.basename(os.path.abspath(path)), (entry.name for entry in os.scandir(parent) if entry.is_dir())
+    )
     hint = _logs_below(parent) if near is None else f"; did you mean {near!r}?"
     raise StorageError(errno.ENOENT, f"there is no such {what}{hint}", path)
 
@@ -218,12 +248,18 @@ def _tell_of_damage(reader: LogReader, skips: bool) -> None:
         say(f"replog: {said}; `replog verify` says more, and another replica or a backup may have them")
 
 
-def _chosen(folders: Mapping[TopicPartition, list[str]], path: str, topic: str | None, partition: int | None) -> list[TopicPartition]:
+def _chosen(
+    folders: Mapping[TopicPartition, list[str]], path: str, topic: str | None, partition: int | None
+) -> list[TopicPartition]:
     names = tuple(sorted({key.topic for key in folders}))
     if topic is not None and topic not in names:
-        raise UnknownTopicError(f"{path} has no topic {topic!r}{suggestion(topic, names) if names else ': it holds none'}")
+        raise UnknownTopicError(
+            f"{path} has no topic {topic!r}{suggestion(topic, names) if names else ': it holds none'}"
+        )
     chosen = [key for key in folders if topic in (None, key.topic) and partition in (None, key.partition)]
     if partition is not None and not chosen:
-        numbers = ", ".join(str(number) for number in sorted({key.partition for key in folders if topic in (None, key.topic)}))
+        numbers = ", ".join(
+            str(number) for number in sorted({key.partition for key in folders if topic in (None, key.topic)})
+        )
         raise UnknownTopicError(f"{path} has no partition {partition}; it has {numbers or 'none'}")
     return chosen

@@ -1,9 +1,10 @@
-"""Show what can be saved of a damaged folder; with --to and --yes, save it into a new one. Nothing is ever repaired in place.
+"""Show what can be saved of a damaged folder; with --to and --yes, save it into a new one. Nothing is ever repaired
+in place.
 
-Batches that are whole are kept at their offsets. Header fields that no checksum covers are mended where only one value fits. In a
-cluster's folder, what one replica lost is taken from another. What is left over is lost, and named with its offsets; the repaired log has
-a gap there.
-The new folder is a log like any other: open it, read it, or verify it. The old one is left as it is.
+Batches that are whole are kept at their offsets. Header fields that no checksum covers are mended where only one
+value fits. In a cluster's folder, what one replica lost is taken from another. What is left over is lost, and named
+with its offsets; the repaired log has a gap there. The new folder is a log like any other: open it, read it, or
+verify it. The old one is left as it is.
 
 Exit code 0: nothing is lost; 3: something is."""
 
@@ -16,7 +17,17 @@ from collections.abc import Sequence
 from random import SystemRandom
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser, add_path, add_permissions, add_progress, place
+from pyreplog.cli.options import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    Parser,
+    add_path,
+    add_permissions,
+    add_progress,
+    place,
+)
 from pyreplog.cli.output import ProgressBar, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
@@ -38,7 +49,9 @@ _LISTED_MAX: Final = 20
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog repair``."""
     add_path(parser)
-    parser.add_argument("--to", metavar="NEW", type=place, help="the folder to make; without --yes it is only shown what would be in it")
+    parser.add_argument(
+        "--to", metavar="NEW", type=place, help="the folder to make; without --yes it is only shown what would be in it"
+    )
     parser.add_argument("--yes", action="store_true", help="write it (default: only show)")
     add_permissions(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per partition")
@@ -80,14 +93,20 @@ def run(arguments: argparse.Namespace) -> int:
         if note is not None and not note.whole:
             lost = True
             say(
-                f"replog repair: {source} is an unfinished backup: records of {note.source or 'its source'} that it had not copied are lost"
+                f"replog repair: {source} is an unfinished backup: records of {note.source or 'its source'} that it had"
+                " not copied are lost"
             )
         if target is not None and arguments.yes:
             if not _save(arguments, disk, source, target, plans):
                 return EXIT_FAILED
         elif not arguments.json:
             where = shlex.quote(arguments.to) if target is not None else "NEW"
-            tell(printable(f"nothing was written; `replog repair {shlex.quote(arguments.path)} --to {where} --yes` saves what is kept"))
+            tell(
+                printable(
+                    f"nothing was written; `replog repair {shlex.quote(arguments.path)} --to {where} --yes` saves what"
+                    " is kept"
+                )
+            )
     finally:
         disk.close()
     return EXIT_DAMAGED if lost else EXIT_OK
@@ -128,7 +147,12 @@ def describe(plan: PartitionPlan) -> list[str]:
     kept = plan.kept()
     size = sum(piece.size for piece in plan.pieces)
     lines += _listed("keep", kept, f"{counted(sum(one.end - one.start for one in kept), 'offset')}, {amount(size)}")
-    for word, ranges in (("mend", plan.mended), ("from a replica", plan.borrowed), ("LOST", plan.lost), ("leave out", plan.dropped)):
+    for word, ranges in (
+        ("mend", plan.mended),
+        ("from a replica", plan.borrowed),
+        ("LOST", plan.lost),
+        ("leave out", plan.dropped),
+    ):
         if ranges:
             lines += _listed(word, ranges, "")
     promised = plan.state.promised
@@ -136,7 +160,9 @@ def describe(plan: PartitionPlan) -> list[str]:
         lines.append("  nothing is lost")
     elif promised is not None:
         count = sum(max(min(one.end, promised) - one.start, 0) for one in plan.lost)
-        lines.append(f"  {'promised':14} offsets up to {promised - 1}, of which {counted(count, 'offset')} {_be(count)} lost")
+        lines.append(
+            f"  {'promised':14} offsets up to {promised - 1}, of which {counted(count, 'offset')} {_be(count)} lost"
+        )
     return lines
 
 
@@ -158,7 +184,10 @@ def fields_of(plan: PartitionPlan) -> dict[str, Any]:
     """A plan for JSON."""
 
     def spans(ranges: list[Range]) -> list[dict[str, Any]]:
-        return [{"start_offset": one.start, "end_offset": one.end, **({"about": one.about} if one.about else {})} for one in ranges]
+        return [
+            {"start_offset": one.start, "end_offset": one.end, **({"about": one.about} if one.about else {})}
+            for one in ranges
+        ]
 
     return {
         "topic": plan.topic,

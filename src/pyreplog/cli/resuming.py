@@ -85,7 +85,10 @@ def _place(fields: Any) -> ImportedUpTo:
         raise ValueError(f"{str(fields)[:80]} is none")
     if not all(one is None or type(one) is str for one in place.how):
         raise ValueError(f"{str(fields['how'])[:80]} are no options")
-    for value, most in ((place.crc, _CRC_MAX), *((one, INT64_MAX) for one in (place.partition, place.size, place.rows, place.offset))):
+    for value, most in (
+        (place.crc, _CRC_MAX),
+        *((one, INT64_MAX) for one in (place.partition, place.size, place.rows, place.offset)),
+    ):
         if type(value) is not int or not 0 <= value <= most:
             raise ValueError(f"{str(value)[:40]} is no such number")
     if type(place.mtime_ns) is not int or abs(place.mtime_ns) > INT64_MAX:
@@ -117,8 +120,8 @@ class Resume:
                 self._check_log(place)
                 if not place.done and place.path not in paths:
                     raise ConfigError(
-                        f"{self._path} tells of an import of {place.path} that was stopped: name it, too, or remove {self._path} to begin "
-                        "another import"
+                        f"{self._path} tells of an import of {place.path} that was stopped: name it, too, or remove"
+                        f" {self._path} to begin another import"
                     )
 
     def _load(self) -> list[ImportedUpTo]:
@@ -136,9 +139,9 @@ class Resume:
         first = 0 if place.done else self._log.start_offset  # what was imported whole may be deleted
         if not first <= place.offset <= self._log.end_offset:
             raise ConfigError(
-                f"{self._path} says that the import of {place.path} came to offset {place.offset}, and {self._log.path} has "
-                f"{self._log.start_offset} to {self._log.end_offset}: records went since; remove it, and begin the import anew into a new "
-                "log"
+                f"{self._path} says that the import of {place.path} came to offset {place.offset}, and {self._log.path}"
+                f" has {self._log.start_offset} to {self._log.end_offset}: records went since; remove it, and begin the"
+                " import anew into a new log"
             )
 
     def in_order(self, names: Sequence[str]) -> list[str]:
@@ -151,7 +154,9 @@ class Resume:
         nothing else is to come, which ``rows`` are then not asked for. Raises :class:`RowError` where the file is
         not what it was."""
         log = self._log
-        new = ImportedUpTo(source.path, log.topic, log.partition, source.how, 0, 0, source.mtime_ns, 0, log.end_offset, done=False)
+        new = ImportedUpTo(
+            source.path, log.topic, log.partition, source.how, 0, 0, source.mtime_ns, 0, log.end_offset, done=False
+        )
         before = self._places.get(new.key)
         if before is None:
             self._keep(new)
@@ -161,7 +166,9 @@ class Resume:
             return before.rows, True
         for number in range(before.rows):
             if next(rows, None) is None:
-                raise RowError(f"{self._path} says that {before.rows} rows of {source.name} are in the log, and it has {number}")
+                raise RowError(
+                    f"{self._path} says that {before.rows} rows of {source.name} are in the log, and it has {number}"
+                )
         self._now = before._replace(done=False, mtime_ns=source.mtime_ns)
         if before.done:  # what is behind it may be anybody's
             self._now = self._now._replace(offset=log.end_offset)
@@ -172,17 +179,26 @@ class Resume:
 
     def _check_source(self, before: ImportedUpTo, source: Source) -> None:
         """The beginning of ``source`` has to be what was imported."""
-        advice = f"import it without --resume to have all of it once more, or remove {self._path} to forget what was imported"
+        advice = (
+            f"import it without --resume to have all of it once more, or remove {self._path} to forget what was"
+            " imported"
+        )
         if before.how != source.how:
-            raise ConfigError(f"{source.name} was imported in another format or with other fields: name the same, or {advice}")
+            raise ConfigError(
+                f"{source.name} was imported in another format or with other fields: name the same, or {advice}"
+            )
         grown = source.size != before.size
         if source.form == PARQUET and grown and before.size:
             raise RowError(f"{source.name} was imported, and is another file since: {advice}")
         unchanged = source.mtime_ns == before.mtime_ns and not (grown and before.done)
         if not unchanged and source.crc(0, before.size) != before.crc:
-            raise RowError(f"the first {before.size} bytes of {source.name} were imported, and are others since: {advice}")
+            raise RowError(
+                f"the first {before.size} bytes of {source.name} were imported, and are others since: {advice}"
+            )
         if not source.divides(before.size):
-            raise RowError(f"the last row of {source.name} that was imported had no line end, and went on since: {advice}")
+            raise RowError(
+                f"the last row of {source.name} that was imported had no line end, and went on since: {advice}"
+            )
 
     def _skip(self, source: Source, rows: Iterator[Row]) -> None:
         """Compare what was appended after the place was kept, which does not know of it."""
@@ -191,7 +207,9 @@ class Resume:
         for record in self._log.read(start=self._now.offset):
             row = next(rows, None)
             if row is None or not _same(row, record):
-                raise self._foreign(record, f"row {count + 1} of {source.name}" if row is not None else f"in {source.name}")
+                raise self._foreign(
+                    record, f"row {count + 1} of {source.name}" if row is not None else f"in {source.name}"
+                )
             count += 1
         self._now = self._reached(source, count)
 

@@ -1,7 +1,7 @@
 """Rows in: lines of text, NDJSON or CSV become records to append.
 
-In NDJSON and CSV each row is either a record, as ``replog cat`` prints it (it has a field ``value``), or an event that is the value as a
-whole. The first row decides for all of them; ``--value-field`` decides beforehand.
+In NDJSON and CSV each row is either a record, as ``replog cat`` prints it (it has a field ``value``), or an event
+that is the value as a whole. The first row decides for all of them; ``--value-field`` decides beforehand.
 """
 
 from __future__ import annotations
@@ -61,14 +61,25 @@ _SUFFIXES_TABS: Final = (".tsv", ".tab")
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
 VALUES: Final = frozenset(("value", "value_base64"))
-#: What ``cat``, ``export`` and ``dump`` print of a record, and the columns of a Spark frame of records.
+#: What ``cat``, ``export`` and ``dump`` print of a record, and the columns of a Spark frame of
+#: records.
 _RECORD_FIELDS: Final = frozenset(
     (
-        *("topic", "partition", "offset", "timestamp", "timestamp_type", "leader_epoch", "timestampType", "leaderEpoch"),
+        *(
+            "topic",
+            "partition",
+            "offset",
+            "timestamp",
+            "timestamp_type",
+            "leader_epoch",
+            "timestampType",
+            "leaderEpoch",
+        ),
         *("key", "key_base64", "value", "value_base64", "headers"),
     )
 )
-#: What says that a row with a field ``log`` is a record of one of several logs, as ``cat --all`` prints it.
+#: What says that a row with a field ``log`` is a record of one of several logs, as ``cat --all``
+#: prints it.
 _RECORD_PLACE: Final = frozenset(["topic", "partition", "offset"])
 LINE_SIZE_MAX: Final = 64 << 20
 """Bytes of a line of NDJSON, CSV or text, unless the topic takes larger records: see :func:`line_size_max`."""
@@ -83,7 +94,8 @@ class RowError(ValueError):
 
 
 class Row(NamedTuple):
-    """One record to append. ``timestamp`` in ms since 1970, -1 for no time, None for now; ``partition`` None where the key decides."""
+    """One record to append. ``timestamp`` in ms since 1970, -1 for no time, None for now; ``partition`` None where
+    the key decides."""
 
     value: bytes | None
     key: bytes | None
@@ -93,7 +105,8 @@ class Row(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """Which field of a row is what. None: the usual name in rows that are records, nothing in rows that are events."""
+    """Which field of a row is what. None: the usual name in rows that are records, nothing in rows that are
+    events."""
 
     value: str | None = None
     key: str | None = None
@@ -103,8 +116,8 @@ class Fields(NamedTuple):
 
 
 class Style(NamedTuple):
-    """How text is written. ``delimiter``: between the columns of CSV, None for a comma or the file's own ``sep=`` line. ``encoding``: None
-    for UTF-8."""
+    """How text is written. ``delimiter``: between the columns of CSV, None for a comma or the file's own ``sep=``
+    line. ``encoding``: None for UTF-8."""
 
     delimiter: str | None = None
     encoding: str | None = None
@@ -120,7 +133,9 @@ class _Readable(Protocol):
 class Lines:
     """The lines of a stream, as they arrive; ``waiting`` says that the next one has yet to be read."""
 
-    def __init__(self, stream: _Readable, tell: Callable[[int], None] | None = None, size_max: int = LINE_SIZE_MAX) -> None:
+    def __init__(
+        self, stream: _Readable, tell: Callable[[int], None] | None = None, size_max: int = LINE_SIZE_MAX
+    ) -> None:
         """``tell`` is told of each piece of bytes that was read. ``size_max``: bytes of a line."""
         self._size_max = size_max
         self._stream = stream
@@ -161,7 +176,10 @@ class Lines:
             rest_size += len(last)
             if rest_size > self._size_max:
                 number = self.number + len(self._lines) + 1
-                raise RowError(f"line {number} is longer than {self._size_max} bytes, the most for a topic of this max.message.bytes")
+                raise RowError(
+                    f"line {number} is longer than {self._size_max} bytes, the most for a topic of this"
+                    " max.message.bytes"
+                )
         if rest_size:
             self.number += 1
             self.size += rest_size
@@ -169,8 +187,8 @@ class Lines:
 
 
 def line_size_max(record_size_max: int) -> int:
-    """Bytes of a line that ``replog export`` may write of a record of ``record_size_max`` bytes, and never less than
-    :data:`LINE_SIZE_MAX`."""
+    """Bytes of a line that ``replog export`` may write of a record of ``record_size_max`` bytes, and never less
+    than :data:`LINE_SIZE_MAX`."""
     return max(LINE_SIZE_MAX, _ESCAPED_SIZE * record_size_max + _OTHER_SIZE_MAX)
 
 
@@ -186,24 +204,35 @@ def is_gzip(name: str) -> bool:
 
 
 def guessed(name: str, asked: str | None) -> str:
-    """For the end of what is said of a row that cannot be read: what the suffix of ``name`` may have meant, where it was not known."""
+    """For the end of what is said of a row that cannot be read: what the suffix of ``name`` may have meant, where
+    it was not known."""
     suffix = os.path.splitext(name.lower().removesuffix(GZIP))[1]
     if suffix in _SUFFIXES_COMPRESSED:
         return f" ({suffix} is compressed: unpack it first, or into a pipe that is read as -)"
     if asked is None and suffix in _SUFFIXES_TABS:
-        return rf" ({suffix} says no format, so it was read as ndjson; for CSV with tabs say --format csv --delimiter '\t')"
+        return (
+            rf" ({suffix} says no format, so it was read as ndjson; for CSV with tabs say --format csv --delimiter"
+            r" '\t')"
+        )
     known = (*_SUFFIXES, *_SUFFIXES_NDJSON)
     if asked is not None or not suffix or suffix in known:
         return ""
     near = nearest(suffix, known)
     return (
-        f" ({suffix} says no format, so it was read as ndjson{'; --format names another' if near is None else f'; did you mean {near!r}?'})"
+        f" ({suffix} says no format, so it was read as"
+        f" ndjson{'; --format names another' if near is None else f'; did you mean {near!r}?'})"
     )
 
 
 def fields_of(arguments: argparse.Namespace) -> Fields:
     """Which field is what, as the options say."""
-    return Fields(arguments.value_field, arguments.key_field, arguments.timestamp_field, arguments.headers_field, arguments.partition_field)
+    return Fields(
+        arguments.value_field,
+        arguments.key_field,
+        arguments.timestamp_field,
+        arguments.headers_field,
+        arguments.partition_field,
+    )
 
 
 def style_of(arguments: argparse.Namespace) -> Style:
@@ -244,7 +273,7 @@ def _json_objects(lines: Lines, encoding: str | None) -> Iterator[tuple[dict[str
         if encoding is not None:
             line = _text(line, lines.number, encoding).encode()  # noqa: PLW2901  (the value is the line in UTF-8)
         if lines.number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901  (no part of the text, which may become a value as it is)
+            line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901  (no part of the text)
         if not line.strip():
             continue
         try:
@@ -281,7 +310,8 @@ def _instead(line: bytes) -> str:
 
 
 class _Literal:
-    """A number as it stands in JSON: one with a fraction or an exponent that Python rounds or writes otherwise, or a very long integer."""
+    """A number as it stands in JSON: one with a fraction or an exponent that Python rounds or writes otherwise, or
+    a very long integer."""
 
     __slots__ = ("_text",)
 
@@ -338,8 +368,15 @@ def _csv_objects(lines: Lines, style: Style) -> Iterator[tuple[dict[str, Any], b
             if not values:
                 continue
             if len(values) != len(names):
-                since = "" if start == lines.number else f"; the record began in line {start}, where a quote may be left open"
-                raise RowError(f"line {lines.number} has {len(values)} fields; the header in line {header} names {len(names)}{since}")
+                since = (
+                    ""
+                    if start == lines.number
+                    else f"; the record began in line {start}, where a quote may be left open"
+                )
+                raise RowError(
+                    f"line {lines.number} has {len(values)} fields; the header in line {header} names"
+                    f" {len(names)}{since}"
+                )
             row = dict(zip(names, values, strict=True))
             yield row, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
     except csv.Error as error:
@@ -349,10 +386,14 @@ def _csv_objects(lines: Lines, style: Style) -> Iterator[tuple[dict[str, Any], b
 def _not_csv(error: str, began: int, line: int) -> str:
     """Return the reason why the record that began in line ``began`` is not CSV, of which ``line`` was read last."""
     if error == "unexpected end of data":
-        return f"line {began} is not CSV: the record that begins there has a quote that is left open up to line {line}, the end of the file"
+        return (
+            f"line {began} is not CSV: the record that begins there has a quote that is left open up to line {line},"
+            " the end of the file"
+        )
     if error.startswith("new-line character"):
         return (
-            f"line {line} is not CSV: it holds a carriage return alone; if the file ends its lines so, as old Macs wrote them, "
+            f"line {line} is not CSV: it holds a carriage return alone; if the file ends its lines so, as old Macs"
+            " wrote them, "
             r"say `tr '\r' '\n' <FILE | replog import PATH - --format csv`"
         )
     since = "" if began == line else f"; the record began in line {began}, where a quote may be left open"
@@ -367,7 +408,9 @@ def _own_delimiter(line: str, asked: str | None) -> str | None:
     if len(text) != 5 or not text.lower().startswith("sep="):
         return None
     if asked not in (None, text[4]):
-        raise RowError(f"line 1 says that {text[4]!r} separates the columns, and --delimiter says {asked!r}: leave one of them out")
+        raise RowError(
+            f"line 1 says that {text[4]!r} separates the columns, and --delimiter says {asked!r}: leave one of them out"
+        )
     return text[4]
 
 
@@ -376,8 +419,8 @@ def _check_one_column(name: str) -> None:
     for delimiter, (words, option) in _OTHER_DELIMITERS.items():
         if delimiter in name:
             raise RowError(
-                f"line 1 names one column, {excerpt(name)}: if {words} separates the columns, say --delimiter '{option}'; "
-                "if it is one column, say --delimiter ','"
+                f"line 1 names one column, {excerpt(name)}: if {words} separates the columns, say --delimiter"
+                f" '{option}'; if it is one column, say --delimiter ','"
             )
 
 
@@ -387,7 +430,8 @@ _OTHER_DELIMITERS: Final = {";": ("a semicolon", ";"), "\t": ("a tab", "\\t")}
 def _text(line: bytes, number: int, encoding: str | None = None) -> str:
     if number == 1 and line.startswith(_GZIP_MAGIC):
         raise RowError(
-            "it is gzip: unpack it into a pipe, as in `gunzip -c FILE | replog import PATH -`, or give a file whose name ends in .gz"
+            "it is gzip: unpack it into a pipe, as in `gunzip -c FILE | replog import PATH -`, or give a file whose"
+            " name ends in .gz"
         )
     try:
         if encoding is not None:
@@ -401,7 +445,8 @@ def _text(line: bytes, number: int, encoding: str | None = None) -> str:
 def map_rows(
     lines: Lines | RowNumber, objects: Iterator[tuple[dict[str, Any], bytes | None]], fields: Fields, word: str = "line"
 ) -> Iterator[Row]:
-    """Records of ``objects``, each with its line where it has one; ``lines`` knows the number of the one that was given last.
+    """Records of ``objects``, each with its line where it has one; ``lines`` knows the number of the one that was
+    given last.
 
     Raises :class:`RowError` that names it, after ``word``.
     """
@@ -424,8 +469,8 @@ def map_rows(
                     told = True
                     before, here = excerpt(str(topic)), excerpt(str(named))
                     say(
-                        f"replog: {word} {lines.number} is of topic {here}, those before of {before}: all go into one topic; "
-                        "`replog export --topic` takes out one alone"
+                        f"replog: {word} {lines.number} is of topic {here}, those before of {before}: all go into one"
+                        " topic; `replog export --topic` takes out one alone"
                     )
             yield made
         except ValueError as error:
@@ -433,14 +478,15 @@ def map_rows(
 
 
 def _check_record(row: dict[str, Any], fields: Fields) -> None:
-    """Of a row that is taken for a record because it has a field ``value``: an event may have one, too, and would lose all others."""
+    """Of a row that is taken for a record because it has a field ``value``: an event may have one, too, and would
+    lose all others."""
     for name in row:
         if name == "log" and row.keys() >= _RECORD_PLACE:
             continue
         if name not in _RECORD_FIELDS and name not in fields:
             raise ValueError(
-                f"has the field {excerpt(name)} beside 'value', which no record has: --value-field '*' takes the row as a whole for the "
-                "value, --value-field value that field alone"
+                f"has the field {excerpt(name)} beside 'value', which no record has: --value-field '*' takes the row as"
+                " a whole for the value, --value-field value that field alone"
             )
 
 
@@ -451,13 +497,15 @@ def _row(row: dict[str, Any], line: bytes | None, fields: Fields, *, whole: bool
     key = None if fields.key is None else _one(row, fields.key, needed=fields.key != "key")
     timestamp = None if fields.timestamp is None else _timestamp(row, fields.timestamp)
     headers = () if fields.headers is None else _headers(_there(row, fields.headers, "headers"), fields.headers)
-    partition = None if fields.partition is None else _partition(_there(row, fields.partition, "partition"), fields.partition)
+    partition = (
+        None if fields.partition is None else _partition(_there(row, fields.partition, "partition"), fields.partition)
+    )
     return Row(value, key, timestamp, headers, partition)
 
 
 def _there(row: dict[str, Any], name: str, usual: str) -> object:
-    """The field ``name``, None where it is null. Only under its usual name may it be missing: else what was named is a slip, or not in all
-    rows, and no row may get another time, say, without a word."""
+    """The field ``name``, None where it is null. Only under its usual name may it be missing: else what was named
+    is a slip, or not in all rows, and no row may get another time, say, without a word."""
     if name != usual and name not in row:
         raise _missing(row, name)
     return row.get(name)
@@ -477,8 +525,8 @@ def _one(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
 
 
 def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
-    """A field as bytes: text as UTF-8, also that which stands for what JSON has no type for, null as null, anything else as its JSON;
-    ``NAME_base64`` as what it encodes."""
+    """A field as bytes: text as UTF-8, also that which stands for what JSON has no type for, null as null, anything
+    else as its JSON; ``NAME_base64`` as what it encodes."""
     if name in row:
         field = row[name]
         if field is None:
@@ -492,7 +540,9 @@ def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
             return str(json.loads(text)).encode() if text.startswith(b'"') else text
         except UnicodeEncodeError:
             # JSON can name half of a pair of UTF-16, which is no character.
-            raise ValueError(f"field {name!r} is {excerpt(str(field))}, which is not UTF-8: give its bytes as {name}_base64") from None
+            raise ValueError(
+                f"field {name!r} is {excerpt(str(field))}, which is not UTF-8: give its bytes as {name}_base64"
+            ) from None
     encoded = row.get(f"{name}_base64")
     if encoded is None:
         if needed:
@@ -516,8 +566,8 @@ def _json(field: object) -> bytes:
 
 
 def _written(field: object) -> str:
-    """``field`` as JSON, with numbers that came as they stood, and those that JSON has not as text: "NaN", "Infinity", "-Infinity", as
-    Spark and Protocol Buffers write them."""
+    """``field`` as JSON, with numbers that came as they stood, and those that JSON has not as text: "NaN",
+    "Infinity", "-Infinity", as Spark and Protocol Buffers write them."""
     if isinstance(field, _Literal):
         return str(field)
     if isinstance(field, float) and not math.isfinite(field):
@@ -528,7 +578,8 @@ def _written(field: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no type for: bytes as text, or in Base64 where they are none; times in ISO 8601; numbers in full."""
+    """What JSON has no type for: bytes as text, or in Base64 where they are none; times in ISO 8601; numbers in
+    full."""
     if isinstance(value, _Literal):
         raise ValueError("only what writes numbers as they stood can write it")
     if isinstance(value, bytes):
@@ -547,7 +598,8 @@ _FLOAT: Final = re.compile(r"\d+(\.\d*)?([eE][+]?\d{1,2})?", re.ASCII)
 
 
 def _whole(text: str) -> str:
-    """``text``, without the fraction of a whole float: pandas writes the integers of a column with gaps as 1700000000000.0."""
+    """``text``, without the fraction of a whole float: pandas writes the integers of a column with gaps as
+    1700000000000.0."""
     if not text.isdigit() and _FLOAT.fullmatch(text):
         number = decimal.Decimal(text)
         if number == number.to_integral_value():
@@ -556,7 +608,8 @@ def _whole(text: str) -> str:
 
 
 def _timestamp(row: dict[str, Any], name: str) -> int | None:
-    """Return the time of a record: -1, no time, if the field is null or empty, and None, which means now, if the row has no such field."""
+    """Return the time of a record: -1, no time, if the field is null or empty, and None, which means now, if the
+    row has no such field."""
     field = _there(row, name, "timestamp")
     if field is None or field == "":
         return -1 if name in row else None
@@ -569,7 +622,9 @@ def _timestamp(row: dict[str, Any], name: str) -> int | None:
     if isinstance(field, float | _Literal | str):
         field = _whole(str(field))
     if isinstance(field, bool) or not isinstance(field, int | str):
-        raise ValueError(f"field {name!r} is {excerpt(str(field))}, not a time: give ms since 1970, or ISO 8601 with its zone")
+        raise ValueError(
+            f"field {name!r} is {excerpt(str(field))}, not a time: give ms since 1970, or ISO 8601 with its zone"
+        )
     found = timestamp_of(str(field))
     if found > TIMESTAMP_MAX:
         raise beyond_last(found)
@@ -577,8 +632,8 @@ def _timestamp(row: dict[str, Any], name: str) -> int | None:
 
 
 def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers: a list of ``{"key": ..., "value": ...}`` as ``cat`` prints it, one object of names and values, or a flat list of a name, its
-    value, the next name and so on, as ``kcat -J`` prints them."""
+    """Headers: a list of ``{"key": ..., "value": ...}`` as ``cat`` prints it, one object of names and values, or a
+    flat list of a name, its value, the next name and so on, as ``kcat -J`` prints them."""
     if field is None or field == "":
         return ()
     if isinstance(field, str):
@@ -593,7 +648,9 @@ def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
     if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):
         # A map of Parquet, which may have one key more than once.
         return tuple((_header_key(key, name), _bytes({"value": value}, "value", needed=True)) for key, value in field)
-    if isinstance(field, list) and all(isinstance(pair, dict) and "key" in pair and not pair.keys().isdisjoint(VALUES) for pair in field):
+    if isinstance(field, list) and all(
+        isinstance(pair, dict) and "key" in pair and not pair.keys().isdisjoint(VALUES) for pair in field
+    ):
         return tuple((_header_key(pair["key"], name), _bytes(pair, "value", needed=True)) for pair in field)
     if isinstance(field, list) and len(field) % 2 == 0 and all(isinstance(one, str) for one in field[::2]):
         values = (_bytes({"value": value}, "value", needed=True) for value in field[1::2])

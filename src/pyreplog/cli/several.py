@@ -12,7 +12,16 @@ from pyreplog.cli.output import say
 from pyreplog.cli.reading import check_path, open_chosen
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, UnknownTopicError
-from pyreplog.log import Finder, LogReader, Together, find_logs, log_names, printable_name, unfinished_backups, unsafe_permissions
+from pyreplog.log import (
+    Finder,
+    LogReader,
+    Together,
+    find_logs,
+    log_names,
+    printable_name,
+    unfinished_backups,
+    unsafe_permissions,
+)
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -36,15 +45,22 @@ class SeveralLogs:
 
 @contextmanager
 def readers_of_several(
-    paths: Sequence[str], *, topic: str | None = None, partition: int | None = None, progress: bool = False, skips: bool = False
+    paths: Sequence[str],
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    progress: bool = False,
+    skips: bool = False,
 ) -> Iterator[SeveralLogs]:
-    """The readers of every log in the folders ``paths``: log after log, in the order of the paths and of the folders' names.
+    """The readers of every log in the folders ``paths``: log after log, in the order of the paths and of the
+    folders' names.
 
-    The name of a log is its folder, relative to the deepest folder that holds all of them. A log without ``topic`` or ``partition`` is
-    passed over. A folder that may be a log and may not be looked into is told of, and makes the result partial.
+    The name of a log is its folder, relative to the deepest folder that holds all of them. A log without ``topic``
+    or ``partition`` is passed over. A folder that may be a log and may not be looked into is told of, and makes the
+    result partial.
 
-    Raises :class:`ConfigError` if no log is there, if a folder is named twice, and for two logs that hold the same partition;
-    :class:`UnknownTopicError` if no log has the topic or partition.
+    Raises :class:`ConfigError` if no log is there, if a folder is named twice, and for two logs that hold the same
+    partition; :class:`UnknownTopicError` if no log has the topic or partition.
     """
     disk = SystemDisk()
     result = SeveralLogs()
@@ -82,7 +98,10 @@ def _finders(disk: SystemDisk, paths: Sequence[str], result: SeveralLogs) -> dic
             say(f"replog: {error}")
             result.is_partial = True
         for hidden in found.hidden(disk):
-            say(f"replog: {hidden}: a log inside another log's folder, or more than two folders deep, is left out: name its folder too")
+            say(
+                f"replog: {hidden}: a log inside another log's folder, or more than two folders deep, is left out: name"
+                " its folder too"
+            )
             result.is_partial = True
         unfinished = unfinished_backups(disk, found)
         for refusal in unfinished.values():
@@ -122,11 +141,15 @@ def _readable(finder: Finder, topic: str | None = None) -> list[TopicPartition]:
     return [key for name in topics if name not in refused for key in finder.folders(name, whole=False)]
 
 
-def _nothing(paths: Sequence[str], finders: Sequence[Finder], topic: str | None, partition: int | None) -> ConfigError | UnknownTopicError:
+def _nothing(
+    paths: Sequence[str], finders: Sequence[Finder], topic: str | None, partition: int | None
+) -> ConfigError | UnknownTopicError:
     where = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
     topics = sorted({key.topic for finder in finders for key in finder.claimed()})
     if not topics:
         return ConfigError(f"there is no log in {where}; `replog append` makes one")
     if topic is not None and topic not in topics:
         return UnknownTopicError(f"no log in {where} has the topic {topic!r}{suggestion(topic, tuple(topics))}")
-    return UnknownTopicError(f"no log in {where} has partition {partition}" + (f" of topic {topic!r}" if topic is not None else ""))
+    return UnknownTopicError(
+        f"no log in {where} has partition {partition}" + (f" of topic {topic!r}" if topic is not None else "")
+    )

@@ -35,8 +35,9 @@ _PIECE_SIZE: Final = 1 << 20
 
 
 def check_sources(names: Iterable[str], *, again: bool = False) -> int:
-    """How many bytes the files ``names`` have, ``-`` aside. A name that was mistyped must not make a log: raises OSError where nothing is
-    there, :class:`ConfigError` where a folder is; where they are to be read ``again`` another time, also for what gives its bytes once."""
+    """How many bytes the files ``names`` have, ``-`` aside. A name that was mistyped must not make a log: raises
+    OSError where nothing is there, :class:`ConfigError` where a folder is; where they are to be read ``again``
+    another time, also for what gives its bytes once."""
     size = 0
     for name in names:
         if name != "-":
@@ -44,9 +45,13 @@ def check_sources(names: Iterable[str], *, again: bool = False) -> int:
             if stat.S_ISDIR(status.st_mode):
                 raise ConfigError(f"{name} is a folder: name the files in it that hold rows")
             if again and not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"--resume needs plain files, and {name} is none: what came through it cannot be read again")
+                raise ConfigError(
+                    f"--resume needs plain files, and {name} is none: what came through it cannot be read again"
+                )
             if again and is_gzip(name):
-                raise ConfigError(f"--resume counts bytes of plain files, and {name} is packed: unpack it with `gunzip -k {name}`")
+                raise ConfigError(
+                    f"--resume counts bytes of plain files, and {name} is packed: unpack it with `gunzip -k {name}`"
+                )
             size += status.st_size
         elif again:
             raise ConfigError("--resume needs files: what came on standard input cannot be read again")
@@ -54,7 +59,8 @@ def check_sources(names: Iterable[str], *, again: bool = False) -> int:
 
 
 class Source:
-    """The file ``name`` (``-``: standard input), read as the options say. Enter it. ``tell`` is told how many bytes were used."""
+    """The file ``name`` (``-``: standard input), read as the options say. Enter it. ``tell`` is told how many bytes
+    were used."""
 
     def __init__(self, name: str, arguments: argparse.Namespace, tell: Callable[[int], None]) -> None:
         self.name = name
@@ -64,9 +70,11 @@ class Source:
         self._fields = fields_of(arguments)
         self._style = style_of(arguments)
         self._tell = tell
-        #: What makes rows of the same bytes other ones. A style that is not given is left out, as it was before there were styles.
+        #: What makes rows of the same bytes other ones. A style that is not given is left out, as
+        #: it was before there were styles.
         self.how: tuple[str | None, ...] = (self.form, *self._fields, *(self._style if any(self._style) else ()))
-        #: So many bytes from the beginning are the rows that were given so far. Of Parquet, whose end is needed first, always all.
+        #: So many bytes from the beginning are the rows that were given so far. Of Parquet, whose
+        #: end is needed first, always all.
         self.end = 0
         #: Bytes of a line, at most.
         self.line_size_max = LINE_SIZE_MAX
@@ -107,7 +115,9 @@ class Source:
                 if self._status is not None and not stat.S_ISREG(self._status.st_mode):
                     raise RowError("Parquet is read from its end, and this is a pipe: write it to a file first")
                 if is_gzip(self.name):
-                    raise RowError("Parquet is packed inside, and read from its end: unpack the file first with `gunzip`")
+                    raise RowError(
+                        "Parquet is packed inside, and read from its end: unpack the file first with `gunzip`"
+                    )
                 yield from read_parquet(self.name, self._fields, self._tell)
                 return
             stream: Any = sys.stdin.buffer if self._stream is None else self._stream
@@ -139,8 +149,8 @@ class Source:
         return os.fstat(self._file()[0]).st_size
 
     def check_unchanged(self) -> None:
-        """Raises :class:`RowError` where a Parquet file is another one than it was when its reading began: it is read from both ends. What
-        is read line by line may grow meanwhile."""
+        """Raises :class:`RowError` where a Parquet file is another one than it was when its reading began: it is
+        read from both ends. What is read line by line may grow meanwhile."""
         before, now = self._file()[1], os.stat(self.name)
         if self.form == PARQUET and any(
             getattr(before, name) != getattr(now, name) for name in ("st_dev", "st_ino", "st_size", "st_mtime_ns")
@@ -159,7 +169,8 @@ class Source:
         return value
 
     def divides(self, end: int) -> bool:
-        """Whether no row lies on both sides of ``end``, or could: whether there is nothing on one side, or a line's end between them."""
+        """Whether no row lies on both sides of ``end``, or could: whether there is nothing on one side, or a line's
+        end between them."""
         descriptor = self._file()[0]
         beside = os.pread(descriptor, 2, end - 1) if end else b""
         return len(beside) < 2 or b"\n" in beside

@@ -1,7 +1,7 @@
 """Print the last records of each partition, and with --follow each new one as soon as it may be read.
 
-One JSON object per record, as `replog cat` prints it. The writer is not disturbed; Ctrl-C ends it, as does the end of who reads
-what it prints (`| head -1`)."""
+One JSON object per record, as `replog cat` prints it. The writer is not disturbed; Ctrl-C ends it, as does the end
+of who reads what it prints (`| head -1`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ from collections.abc import Iterable
 from typing import Final
 
 from pyreplog.cli.cat import write_records
-from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_limit, add_path, add_progress, add_selection, add_shape, number, seconds
+from pyreplog.cli.options import (
+    EXIT_OK,
+    EXIT_USAGE,
+    Parser,
+    add_limit,
+    add_path,
+    add_progress,
+    add_selection,
+    add_shape,
+    number,
+    seconds,
+)
 from pyreplog.cli.output import ProgressBar, say
 from pyreplog.cli.reading import reading_disk
 from pyreplog.errors import OffsetOutOfRangeError
@@ -39,10 +50,17 @@ def add_arguments(parser: Parser) -> None:
     add_path(parser)
     add_selection(parser)
     parser.add_argument(
-        "-n", "--lines", metavar="N", type=number, default=_LINES, help=f"so many records of each partition (default: {_LINES})"
+        "-n",
+        "--lines",
+        metavar="N",
+        type=number,
+        default=_LINES,
+        help=f"so many records of each partition (default: {_LINES})",
     )
     parser.add_argument("-f", "--follow", action="store_true", help="go on with each new record, until Ctrl-C")
-    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, help="with --follow: stop when nothing came for so long")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, help="with --follow: stop when nothing came for so long"
+    )
     add_shape(parser)
     add_limit(parser)
     add_progress(parser)
@@ -53,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.timeout is not None and not arguments.follow:
         say("replog tail: --timeout says how long --follow waits: give both, or neither")
         return EXIT_USAGE
-    with reading_disk(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as (disk, found):
+    with reading_disk(
+        arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress
+    ) as (disk, found):
         readers = list(found.values())
         for reader in readers:
             reader.max_batch_bytes = arguments.max_batch_bytes
@@ -91,7 +111,8 @@ def _records(reader: LogReader, start: int, end: int, progress: ProgressBar) -> 
 
 
 def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Namespace) -> None:
-    """New records of all partitions, each partition's in order. What the disk tells of is read at once, the rest every 50 ms."""
+    """New records of all partitions, each partition's in order. What the disk tells of is read at once, the rest
+    every 50 ms."""
     positions = [reader.end_offset for reader in readers]
     watch = disk.watch([f"{reader.directory}/replog.mark" for reader in readers])
     quiet_since = time.monotonic()
@@ -117,7 +138,8 @@ def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Name
 
 
 def _write_new(reader: LogReader, start: int, *, values: bool) -> int:
-    """Print what lies from ``start`` on; where that ended. Earlier than at the log's end where the writer removed records meanwhile."""
+    """Print what lies from ``start`` on; where that ended. Earlier than at the log's end where the writer removed
+    records meanwhile."""
     end = reader.end_offset
     try:
         for batch in reader.batches(start, end):
@@ -133,7 +155,8 @@ def _write_new(reader: LogReader, start: int, *, values: bool) -> int:
 
 
 def _wait(watch: Watch | None) -> None:
-    """Until there may be news. Raises BrokenPipeError when nobody reads our output any more: without news nothing is written that would."""
+    """Until there may be news. Raises BrokenPipeError when nobody reads our output any more: without news nothing
+    is written that would."""
     poll = select.poll()
     output = sys.stdout.fileno()
     poll.register(output, 0)  # what is gone is told unasked

@@ -1,7 +1,9 @@
-"""List the topics in a folder, with their partitions and how many offsets each spans, up to the high watermark and above it.
+"""List the topics in a folder, with their partitions and how many offsets each spans, up to the high watermark and
+above it.
 
-It also says which logs the folder holds, and why: one log, the nodes of one cluster, or several independent logs; folders that cannot be
-read together (a copy); folders of other programs; and folders that may not be looked into. The rule is on the page "Folders" of the guide.
+It also says which logs the folder holds, and why: one log, the nodes of one cluster, or several independent logs;
+folders that cannot be read together (a copy); folders of other programs; and folders that may not be looked into.
+The rule is on the page "Folders" of the guide.
 
 Exit code 1: a topic or a folder cannot be read; the others are listed."""
 
@@ -22,7 +24,17 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME: Final = "topics"
 HELP: Final = "list the topics in a folder"
-_KINDS: Final = ("topic", "cluster", "log", "conflict", "earlier_topic", "foreign", "hidden", "unfinished_backup", "unreadable")
+_KINDS: Final = (
+    "topic",
+    "cluster",
+    "log",
+    "conflict",
+    "earlier_topic",
+    "foreign",
+    "hidden",
+    "unfinished_backup",
+    "unreadable",
+)
 """A row is of the first kind that it has as a field: a topic's row may name its log too."""
 _FAILING: Final = frozenset(("conflict", "hidden", "unfinished_backup", "unreadable"))
 """The rows with one of these name data that is not read."""
@@ -81,25 +93,38 @@ def _topics(readers: dict[TopicPartition, LogReader], log: str | None) -> list[d
     topics: dict[str, dict[str, Any]] = {}
     named = {} if log is None else {"log": log}
     for key, reader in readers.items():
-        row = topics.setdefault(key.topic, {**named, "topic": key.topic, "partitions": 0, "offsets": 0, "above_high_watermark": 0})
+        row = topics.setdefault(
+            key.topic, {**named, "topic": key.topic, "partitions": 0, "offsets": 0, "above_high_watermark": 0}
+        )
         row["partitions"] += 1
         row["offsets"] += reader.end_offset - reader.start_offset
         row["above_high_watermark"] += reader.above_high_watermark
     return list(topics.values())
 
 
-def _surroundings(found: Found, held: list[FoundLog], hidden: list[str], unfinished: Collection[str]) -> list[dict[str, Any]]:
+def _surroundings(
+    found: Found, held: list[FoundLog], hidden: list[str], unfinished: Collection[str]
+) -> list[dict[str, Any]]:
     """What is there besides the topics of one plain root."""
     rows: list[dict[str, Any]] = []
     for log in held:
         if len(held) > 1 or len(log.roots) > 1:
             kind = "cluster" if len(log.roots) > 1 else "log"
-            row = {kind: log.name, "cluster_id": log.cluster_id, "nodes": log.node_ids, "folders": [one.path for one in log.roots]}
+            row = {
+                kind: log.name,
+                "cluster_id": log.cluster_id,
+                "nodes": log.node_ids,
+                "folders": [one.path for one in log.roots],
+            }
             rows.append({**row, "has_conflict": bool(log.conflicts())})
         rows += ({"conflict": one.topic, "folders": one.folders, "why": one.why} for one in log.conflicts())
         rows += ({"earlier_topic": folder} for folder in log.stale)
     foreign = [*found.foreign, *(folder for log in found.logs for folder in log.foreign())]
-    rows += ({"foreign": folder} for folder in foreign if not any(f"{log}/".startswith(f"{folder}/") for log in [*hidden, *unfinished]))
+    rows += (
+        {"foreign": folder}
+        for folder in foreign
+        if not any(f"{log}/".startswith(f"{folder}/") for log in [*hidden, *unfinished])
+    )
     rows += ({"hidden": folder} for folder in hidden)
     refused = {**found.unreadable, **{folder: error for log in found.logs for folder, error in log.unreadable.items()}}
     rows += ({"unreadable": folder, "why": error.strerror} for folder, error in refused.items())
@@ -139,7 +164,10 @@ def _words(row: dict[str, Any]) -> str:
         what = f"one cluster in {len(row['folders'])} folders" if "cluster" in row else "one log"
         if "cluster" in row and len(row["nodes"]) < len(row["folders"]) and row["has_conflict"]:
             what = f"{len(row['folders'])} folders of one cluster id that cannot all be read together"
-        return f"{name}: {what}, cluster id {row['cluster_id'] or 'unknown'}, node{'' if len(row['nodes']) == 1 else 's'} {nodes}"
+        return (
+            f"{name}: {what}, cluster id {row['cluster_id'] or 'unknown'}, node{'' if len(row['nodes']) == 1 else 's'}"
+            f" {nodes}"
+        )
     if "conflict" in row:
         return f"topic {row['conflict']} is not read: {row['why']} ({' and '.join(row['folders'])})"
     if "earlier_topic" in row:
@@ -149,5 +177,8 @@ def _words(row: dict[str, Any]) -> str:
     if "unfinished_backup" in row:
         return f"unfinished backup, not read: {row['why']}"
     if "hidden" in row:
-        return f"{row['hidden']}: a log inside another log's folder, or more than two folders deep. Not read from here: name its folder"
+        return (
+            f"{row['hidden']}: a log inside another log's folder, or more than two folders deep. Not read from here:"
+            " name its folder"
+        )
     return f"{row['unreadable']}: it may hold a log, and cannot be looked into: {row['why']}"

@@ -13,7 +13,8 @@ __all__ = ["Unpacked"]
 
 
 class Unpacked:
-    """What :class:`~pyreplog.cli.rows.Lines` reads of a packed file, in pieces: memory is bounded by the longest line, not by the file."""
+    """What :class:`~pyreplog.cli.rows.Lines` reads of a packed file, in pieces: memory is bounded by the longest
+    line, not by the file."""
 
     def __init__(self, stream: IO[bytes], tell: Callable[[int], None] | None = None) -> None:
         """``stream`` stays the caller's to close. ``tell`` is told how many packed bytes were used."""
@@ -23,7 +24,8 @@ class Unpacked:
         self._told = 0
 
     def read1(self, size: int, /) -> bytes:
-        """The next bytes, at most ``size``; empty at the end. Raises :class:`RowError` if the file is no gzip, damaged, or cut short."""
+        """The next bytes, at most ``size``; empty at the end. Raises :class:`RowError` if the file is no gzip,
+        damaged, or cut short."""
         try:
             piece = self._unpacked.read1(size)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

@@ -1,19 +1,32 @@
-"""Look at every file of a folder with a reader that shares no code with the writer: what is wrong, where, and what to do.
+"""Look at every file of a folder with a reader that shares no code with the writer: what is wrong, where, and what
+to do.
 
-Batches, records, indexes, checkpoints, marks and ids are decoded and compared with one another; in a cluster's folder also the replicas.
-Nothing is changed and no lock is taken, so it may run beside a live writer: what that has not promised yet is then not held against it.
+Batches, records, indexes, checkpoints, marks and ids are decoded and compared with one another; in a cluster's
+folder also the replicas. Nothing is changed and no lock is taken, so it may run beside a live writer: what that has
+not promised yet is then not held against it.
 
-Damage: records are lost, altered or in doubt. A warning: something is not as it was written, and no promise is broken. Exit code 0: sound;
-3: damage; 4: warnings, no damage; 1: a folder may not be looked into, and the rest holds no damage.
+Damage: records are lost, altered or in doubt. A warning: something is not as it was written, and no promise is
+broken. Exit code 0: sound; 3: damage; 4: warnings, no damage; 1: a folder may not be looked into, and the rest
+holds no damage.
 
-Several independent logs in one folder are verified one by one. Folders of other programs are named and left alone."""
+Several independent logs in one folder are verified one by one. Folders of other programs are named and left
+alone."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_WARNED, Parser, add_limit, add_path, add_progress
+from pyreplog.cli.options import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_WARNED,
+    Parser,
+    add_limit,
+    add_path,
+    add_progress,
+)
 from pyreplog.cli.output import ProgressBar, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.log import untrusted
@@ -31,7 +44,9 @@ _EXIT_CODES: Final = {Level.NOTE: EXIT_OK, Level.WARNING: EXIT_WARNED, Level.DAM
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog verify``."""
     add_path(parser)
-    parser.add_argument("--quick", action="store_true", help="check headers and checksums, and do not decode each record")
+    parser.add_argument(
+        "--quick", action="store_true", help="check headers and checksums, and do not decode each record"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per finding, then one with the totals")
     add_limit(parser)
     add_progress(parser)
@@ -42,9 +57,17 @@ def run(arguments: argparse.Namespace) -> int:
     check_path(arguments.path)
     disk = SystemDisk()
     try:
-        progress = ProgressBar("verified", total=total_size(disk, arguments.path.rstrip("/") or "/"), forced=arguments.progress, sized=True)
+        progress = ProgressBar(
+            "verified", total=total_size(disk, arguments.path.rstrip("/") or "/"), forced=arguments.progress, sized=True
+        )
         try:
-            book = verify(disk, arguments.path, deep=not arguments.quick, progress=progress.add, max_batch_bytes=arguments.max_batch_bytes)
+            book = verify(
+                disk,
+                arguments.path,
+                deep=not arguments.quick,
+                progress=progress.add,
+                max_batch_bytes=arguments.max_batch_bytes,
+            )
         finally:
             progress.close()
         if refusal := untrusted(disk, book.folders):
@@ -93,7 +116,11 @@ def lines_of(finding: Finding) -> list[str]:
     if finding.position >= 0:
         where += f", byte {finding.position}"
     if finding.start >= 0 and finding.end > finding.start:
-        where += f", offsets {finding.start} to {finding.end - 1}" if finding.end > finding.start + 1 else f", offset {finding.start}"
+        where += (
+            f", offsets {finding.start} to {finding.end - 1}"
+            if finding.end > finding.start + 1
+            else f", offset {finding.start}"
+        )
     lines = [f"{finding.level.name.lower()}: {where}", f"    {finding.what}"]
     return [*lines, f"    -> {finding.advice}"] if finding.advice else lines
 

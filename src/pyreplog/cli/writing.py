@@ -27,7 +27,8 @@ __all__ = ["RowTarget", "append_whole", "check_first", "makes_log", "open_target
 
 
 class RowTarget(Protocol):
-    """Takes rows; knows how many, and which offsets they got. ``ranges``: partition -> (first offset, one past the last)."""
+    """Takes rows; knows how many, and which offsets they got. ``ranges``: partition -> (first offset, one past the
+    last)."""
 
     topic: str
     count: int
@@ -51,7 +52,8 @@ class LogTarget:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def append(self, rows: Sequence[Row]) -> None:
-        """One batch where the rows' times are given for all or for none. Those before one of another partition, too."""
+        """One batch where the rows' times are given for all or for none. Those before one of another partition,
+        too."""
         own = self._log.partition
         for index, row in enumerate(rows):
             if row.partition not in (None, own):
@@ -60,7 +62,9 @@ class LogTarget:
         start = 0
         while start < len(rows):
             timed = rows[start].timestamp is not None
-            end = next((index for index in range(start, len(rows)) if (rows[index].timestamp is not None) != timed), len(rows))
+            end = next(
+                (index for index in range(start, len(rows)) if (rows[index].timestamp is not None) != timed), len(rows)
+            )
             self._put(rows[start:end], timed=timed)
             start = end
 
@@ -98,14 +102,20 @@ class TopicTarget:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Send all, then wait for all; of those before one that is refused, too. Raises the first failure, after counting the others."""
+        """Send all, then wait for all; of those before one that is refused, too. Raises the first failure, after
+        counting the others."""
         acks: list[Ack] = []
         failure: Exception | None = None
         for row in rows:
             try:
                 partition = self._partition if row.partition is None else row.partition
                 ack = self._producer.send(
-                    self.topic, row.value, key=row.key, partition=partition, headers=row.headers, timestamp=row.timestamp
+                    self.topic,
+                    row.value,
+                    key=row.key,
+                    partition=partition,
+                    headers=row.headers,
+                    timestamp=row.timestamp,
                 )
             except MessageTooLargeError:
                 failure = _too_large(row, self.count + len(acks))
@@ -129,8 +139,8 @@ class TopicTarget:
 
 
 class _Uncut:
-    """Ctrl-C within it waits for its end: what is cut short half-way is in the log, and nobody has counted it. A second one does not wait,
-    for the disk or the cluster may never answer, and says what it leaves uncounted."""
+    """Ctrl-C within it waits for its end: what is cut short half-way is in the log, and nobody has counted it. A
+    second one does not wait, for the disk or the cluster may never answer, and says what it leaves uncounted."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -144,15 +154,23 @@ class _Uncut:
 
     def __enter__(self) -> None:
         # Who ignores it, or has a handler, knows why; no other thread may set one, or hears of it.
-        self._ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        self._ours = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
         if self._ours:
             signal.signal(signal.SIGINT, self._ask)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if isinstance(error, KeyboardInterrupt):
-            say(f"replog: not waited for: up to {counted(self._count, 'record')} more may be in the log than are told of")
+            say(
+                f"replog: not waited for: up to {counted(self._count, 'record')} more may be in the log than are"
+                " told of"
+            )
         if self._asked and error is None:  # else that is told, and ends it just as well
             raise KeyboardInterrupt
 
@@ -166,8 +184,8 @@ def append_whole(target: RowTarget, rows: Sequence[Row]) -> None:
 def _too_large(row: Row, before: int) -> RowError:
     size = len(row.value or b"") + len(row.key or b"")
     return RowError(
-        f"row {before + 1:,} of this run ({size:,} bytes and its headers) does not fit a batch: the topic's max.message.bytes "
-        "(and segment.bytes) would have to be larger"
+        f"row {before + 1:,} of this run ({size:,} bytes and its headers) does not fit a batch: the topic's"
+        " max.message.bytes (and segment.bytes) would have to be larger"
     )
 
 
@@ -192,7 +210,8 @@ def makes_log(path: str, topic: str | None) -> bool:
 
 
 def check_first(row: Row, partition: int | None) -> None:
-    """Raise :class:`RowError` if a new log of ``partition`` (None: 0) would refuse its first row, so that none is made for it."""
+    """Raise :class:`RowError` if a new log of ``partition`` (None: 0) would refuse its first row, so that none is
+    made for it."""
     _check_partition(row, partition or 0, 0, "a new log")
     limits = LogConfig()
     builder = BatchBuilder(min(limits.max_message_bytes, limits.segment_bytes), timestamp_max=TIMESTAMP_MAX)
@@ -240,7 +259,9 @@ class _Recovery:
         logging.getLogger("pyreplog").addHandler(self._told)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         logging.getLogger("pyreplog").removeHandler(self._told)
         self._progress.close()
         for line in self._told.lines:
@@ -258,8 +279,9 @@ def open_target(
     lock_timeout: float,
     progress: bool = False,
 ) -> Iterator[RowTarget]:
-    """Open ``path``: a cluster's folder (its nodes are started), else a log, which is made if there is none. ``partition``: the log's, or
-    that of rows that name none. ``progress``: say how far a recovery is even if no terminal shows it."""
+    """Open ``path``: a cluster's folder (its nodes are started), else a log, which is made if there is none.
+    ``partition``: the log's, or that of rows that name none. ``progress``: say how far a recovery is even if no
+    terminal shows it."""
     if not _is_cluster(path):
         before = _topics_of(path)
         with _Recovery(path, forced=progress) as recovery:
@@ -286,7 +308,9 @@ def open_target(
         names = tuple(sorted(cluster.admin.topics()))
         if topic is None:
             if len(names) != 1:
-                raise UnknownTopicError(f"{path} is a cluster's folder: name a topic with --topic; it has {', '.join(names) or 'none'}")
+                raise UnknownTopicError(
+                    f"{path} is a cluster's folder: name a topic with --topic; it has {', '.join(names) or 'none'}"
+                )
             topic = names[0]
         if topic not in names:
             raise UnknownTopicError(f"{path} has no topic {topic!r}{suggestion(topic, names) if names else ''}")

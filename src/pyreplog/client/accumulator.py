@@ -149,10 +149,29 @@ class ProducerBatch:
     ``sent``: a leader may have seen these. ``unsure``: it may have been appended.
     """
 
-    __slots__ = ("count", "data", "deadline_ns", "error", "failures", "numbers", "outcome", "sent", "sequence", "size", "unsure")
+    __slots__ = (
+        "count",
+        "data",
+        "deadline_ns",
+        "error",
+        "failures",
+        "numbers",
+        "outcome",
+        "sent",
+        "sequence",
+        "size",
+        "unsure",
+    )
 
     def __init__(
-        self, outcome: BatchResult, data: memoryview, size: int, count: int, sequence: int, deadline_ns: int, numbers: Numbers
+        self,
+        outcome: BatchResult,
+        data: memoryview,
+        size: int,
+        count: int,
+        sequence: int,
+        deadline_ns: int,
+        numbers: Numbers,
     ) -> None:
         self.outcome = outcome
         self.data: memoryview | None = data
@@ -251,7 +270,12 @@ class PartitionQueue:
             raise MessageTooLargeError(_too_large(f"record {index} of {len(values)} for {self.topic}", self._size_max))
 
     def append(
-        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: Callable[[], int]
+        self,
+        value: Buffer | None,
+        key: Buffer | None,
+        headers: Headers,
+        timestamp: SupportsIndex | datetime,
+        now_ns: Callable[[], int],
     ) -> tuple[BatchResult, int]:
         """Add one record; return (its batch, its index there)."""
         outcome = self.open
@@ -338,7 +362,12 @@ class PartitionQueue:
         return outcome
 
     def _append_alone(
-        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: int
+        self,
+        value: Buffer | None,
+        key: Buffer | None,
+        headers: Headers,
+        timestamp: SupportsIndex | datetime,
+        now_ns: int,
     ) -> tuple[BatchResult, int]:
         if self.open is not None:  # begun for this record, which does not fit
             self._ledger.close(self.open)
@@ -423,7 +452,9 @@ class PartitionQueue:
 
     def is_first(self, batch: ProducerBatch) -> bool:
         """Return whether every batch before this one is settled."""
-        return not any(one.sequence < batch.sequence for one in (*self.batches_in_flight.values(), *self.refused, *self.ready))
+        return not any(
+            one.sequence < batch.sequence for one in (*self.batches_in_flight.values(), *self.refused, *self.ready)
+        )
 
     def take(self) -> ProducerBatch | None:
         """Remove and return the next batch to send, or None."""
@@ -458,6 +489,6 @@ class PartitionQueue:
 
 def _too_large(what: str, size_max: int) -> str:
     return (
-        f"{what} does not fit a batch of {size_max} bytes; nothing was sent. Send less at once, or to a topic made with a larger "
-        "max.message.bytes (and segment.bytes)"
+        f"{what} does not fit a batch of {size_max} bytes; nothing was sent. Send less at once, or to a topic made with"
+        " a larger max.message.bytes (and segment.bytes)"
     )

@@ -36,7 +36,9 @@ class Acks(Sequence[Ack]):
         self._order = order
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("Acks cannot be copied or pickled: they belong to a log or cluster of this process; send their result()")
+        raise TypeError(
+            "Acks cannot be copied or pickled: they belong to a log or cluster of this process; send their result()"
+        )
 
     def __len__(self) -> int:
         if self._order is not None:
@@ -104,7 +106,10 @@ class Acks(Sequence[Ack]):
                 if outcome.settled or outcome.deadline_ns(0) < deadline_ns:
                     raise  # a signal handler raised it, not this wait
                 missing = sum(count for one, _, count in self._runs if not one.settled)
-                text = f"{missing} of {len(self)} records not acknowledged after {timeout:g} s; what was sent goes on in the background"
+                text = (
+                    f"{missing} of {len(self)} records not acknowledged after {timeout:g} s; what was sent goes on in"
+                    " the background"
+                )
                 text += outcome.so_far()
                 raise TimeoutError(text) from error
         failed = [outcome for outcome, _, _ in self._runs if outcome.error is not None]

@@ -72,7 +72,14 @@ class Answer(Completion):
     __slots__ = ("_deadline_ns", "_retriable", "asked", "body", "failures", "peers", "value", "what")
 
     def __init__(
-        self, owner: Owner | None, what: str, body: RequestBody, peers: Sequence[Address], *, retriable: bool, deadline_ns: int
+        self,
+        owner: Owner | None,
+        what: str,
+        body: RequestBody,
+        peers: Sequence[Address],
+        *,
+        retriable: bool,
+        deadline_ns: int,
     ) -> None:
         super().__init__(owner)
         self.what = what
@@ -110,9 +117,13 @@ class _Deletion(Answer):
 
     __slots__ = ("low_watermarks", "offsets", "out", "refused", "topic")
 
-    def __init__(self, owner: Owner | None, topic: str, offsets: Mapping[int, int], peers: Sequence[Address], deadline_ns: int) -> None:
+    def __init__(
+        self, owner: Owner | None, topic: str, offsets: Mapping[int, int], peers: Sequence[Address], deadline_ns: int
+    ) -> None:
         body = MetadataRequest([MetadataRequestTopic(topic)])
-        super().__init__(owner, f"deletion of records of {topic!r}", body, peers, retriable=True, deadline_ns=deadline_ns)
+        super().__init__(
+            owner, f"deletion of records of {topic!r}", body, peers, retriable=True, deadline_ns=deadline_ns
+        )
         self.topic = topic
         self.offsets = dict(offsets)
         """The offsets that are not deleted yet, by partition."""
@@ -191,7 +202,9 @@ class Admin:
     def _ask(self, what: str, body: RequestBody, *, retriable: bool) -> Answer:
         now = self._now_ns()
         deadline_ns = now + self._timeout_ms * MS
-        return self._begin(now, Answer(self._owner, what, body, [self._controller], retriable=retriable, deadline_ns=deadline_ns))
+        return self._begin(
+            now, Answer(self._owner, what, body, [self._controller], retriable=retriable, deadline_ns=deadline_ns)
+        )
 
     def _begin(self, now: int, answer: Answer) -> Answer:
         if self._failure is not None:
@@ -222,7 +235,11 @@ class Admin:
                 continue
             happened = True
             answer.asked = True
-            if not self._calls.send(answer.peers[0], answer.body, lambda body, answer=answer: self._answered(answer, body)):  # type: ignore[misc]
+            if not self._calls.send(
+                answer.peers[0],
+                answer.body,
+                lambda body, answer=answer: self._answered(answer, body),  # type: ignore[misc]
+            ):
                 self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=False)
         return happened
 
@@ -286,7 +303,11 @@ class Admin:
         if deletion.out:
             return
         if deletion.offsets:
-            self._again(deletion, RequestTimedOutError("not every live replica has deleted its records yet; it goes on"), sent=False)
+            self._again(
+                deletion,
+                RequestTimedOutError("not every live replica has deleted its records yet; it goes on"),
+                sent=False,
+            )
         else:
             deletion.answer(deletion.low_watermarks)
 

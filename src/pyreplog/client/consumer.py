@@ -261,7 +261,7 @@ class Consumer:
         self._turn = 0
         self._closed = False
 
-    # ------------------------------------------------------------------------------------------------------------------ assignment
+    # ----------------------------------------------------------------------------------- assignment
 
     def knows(self, topic: str) -> bool:
         """Return whether the topic's partitions are known.
@@ -288,7 +288,9 @@ class Consumer:
 
         Partitions that stay keep their positions; new ones begin as ``auto_offset_reset`` says.
         """
-        kept = {TopicPartition(*entry): self._partitions.get(TopicPartition(*entry)) or _Partition() for entry in partitions}
+        kept = {
+            TopicPartition(*entry): self._partitions.get(TopicPartition(*entry)) or _Partition() for entry in partitions
+        }
         self._partitions = kept
         for entry in kept:
             self.want(entry.topic)
@@ -316,7 +318,7 @@ class Consumer:
             raise UnknownTopicError(f"{topic}-{partition} is not assigned to this consumer; assign() changes that")
         return state
 
-    # --------------------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     def take(self, count_max: int | None = None, ends: Ends | None = None) -> list[Record]:
         """Return the records that have arrived and move the positions.
@@ -437,7 +439,7 @@ class Consumer:
         if answer in self._lookups:
             self._lookups.remove(answer)
 
-    # --------------------------------------------------------------------------------------------------------------------- the loop
+    # ------------------------------------------------------------------------------------- the loop
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -587,7 +589,9 @@ class Consumer:
             if found is not None:
                 self._take_in(entry, state, found, fetch.node)
             # A partition that the answer does not name has nothing new.
-            state.is_idle = found is None or (found.error_code == NO_ERROR and state.question == question and not state.batches)
+            state.is_idle = found is None or (
+                found.error_code == NO_ERROR and state.question == question and not state.batches
+            )
 
     def _take_in(self, entry: TopicPartition, state: _Partition, data: PartitionData, leader: int) -> None:
         code = data.error_code
@@ -643,7 +647,9 @@ class Consumer:
 
     def _out_of_range(self, entry: TopicPartition, state: _Partition, data: PartitionData) -> None:
         if self.config.auto_offset_reset == "none":
-            state.error = OffsetOutOfRangeError(state.position, data.log_start_offset, data.high_watermark, log=str(entry))
+            state.error = OffsetOutOfRangeError(
+                state.position, data.log_start_offset, data.high_watermark, log=str(entry)
+            )
             state.paused_until_ns = self._now_ns() + backoff_ns(6, self._random)
         else:
             state.move(-1)
@@ -676,7 +682,8 @@ class Consumer:
         state.move(min(position, 0))
         if position > 0:
             state.error = TopicRecreatedError(
-                f"{entry} was read up to offset {position}, but the topic was re-created (its id was {before}, it is {topic_id})",
+                f"{entry} was read up to offset {position}, but the topic was re-created (its id was {before}, it is"
+                f" {topic_id})",
                 "Continue reading to get the new topic from its first record",
             )
 
@@ -685,12 +692,17 @@ class Consumer:
         state.paused_until_ns = self._now_ns() + backoff_ns(state.failures, self._random)
         self._router._stale_leader(entry.topic, entry.partition, leader)
         self._wake_at(state.paused_until_ns)
-        tell_retry("%s-%d: node %d did not answer a fetch with records; it is tried again", entry.topic, entry.partition, leader)
+        tell_retry(
+            "%s-%d: node %d did not answer a fetch with records; it is tried again",
+            entry.topic,
+            entry.partition,
+            leader,
+        )
 
     def _wake_at(self, at_ns: int) -> None:
         self._retry_ns = at_ns if self._retry_ns is None else min(self._retry_ns, at_ns)
 
-    # --------------------------------------------------------------------------------------------------------------------- offsets
+    # -------------------------------------------------------------------------------------- offsets
 
     def _reset(self, entry: TopicPartition, state: _Partition) -> None:
         """Look up the offset at which to begin."""
@@ -721,7 +733,11 @@ class Consumer:
                 answer.fail(refusal)
             elif route is not None and answer.partition >= len(route.leaders):
                 self._lookups.remove(answer)
-                answer.fail(UnknownTopicError(f"{answer.topic!r} has partitions 0 to {len(route.leaders) - 1}, not {answer.partition}"))
+                answer.fail(
+                    UnknownTopicError(
+                        f"{answer.topic!r} has partitions 0 to {len(route.leaders) - 1}, not {answer.partition}"
+                    )
+                )
             elif route is not None and route.leaders[answer.partition] < 0:
                 self._router.want(answer.topic)
             elif route is not None:
@@ -737,7 +753,10 @@ class Consumer:
                     return
                 if result.error_code == ErrorCode.CORRUPT_MESSAGE:
                     answer.fail(
-                        CorruptError(f"{answer.topic}-{answer.partition} at node {leader} is damaged at the time that was looked up")
+                        CorruptError(
+                            f"{answer.topic}-{answer.partition} at node {leader} is damaged at the time that was"
+                            " looked up"
+                        )
                     )
                     return
                 if result.error_code not in _PASSING:
@@ -753,7 +772,9 @@ class Consumer:
 
         self._lookups.remove(answer)
         peer = self._router.address(leader)
-        body = ListOffsetsRequest([ListOffsetsTopic(answer.topic, [ListOffsetsPartition(answer.partition, answer.timestamp)])])
+        body = ListOffsetsRequest(
+            [ListOffsetsTopic(answer.topic, [ListOffsetsPartition(answer.partition, answer.timestamp)])]
+        )
         if peer is None or not self._calls.send(peer, body, answered):
             again()
             return False

@@ -149,7 +149,9 @@ class BatchResult(Completion):
 
     __slots__ = ("asked", "base_offset", "leader_epoch", "partition", "refusal", "timestamps", "topic")
 
-    def __init__(self, owner: Owner | None, topic: str, partition: int, timestamps: Sequence[int | datetime] | int = -1) -> None:
+    def __init__(
+        self, owner: Owner | None, topic: str, partition: int, timestamps: Sequence[int | datetime] | int = -1
+    ) -> None:
         self._owner = owner
         self._waiters = []
         self.error = None

@@ -199,7 +199,7 @@ class Producer:
         self._id_failures = 0
         self._id_retry_ns = 0
 
-    # ---------------------------------------------------------------------------------------------------------------------- topics
+    # --------------------------------------------------------------------------------------- topics
 
     def knows(self, topic: str) -> bool:
         """Return whether records can be sent to the topic.
@@ -217,7 +217,7 @@ class Producer:
         """Return the number of partitions of a topic. REQUIRES :meth:`knows`."""
         return len(self._routes[topic].leaders)
 
-    # --------------------------------------------------------------------------------------------------------------------- sending
+    # -------------------------------------------------------------------------------------- sending
 
     def send(
         self,
@@ -241,7 +241,9 @@ class Producer:
         queue = self._queue(state, topic, partition)
         # First: a signal handler that interrupts here must not leave a record in an inactive queue.
         self._active[topic, queue.partition] = queue
-        outcome, index = queue.append(value, key, headers, self._clock.wall_ms() if timestamp is None else timestamp, self._now_ns)
+        outcome, index = queue.append(
+            value, key, headers, self._clock.wall_ms() if timestamp is None else timestamp, self._now_ns
+        )
         return Ack(outcome, index)
 
     def send_many(
@@ -341,7 +343,9 @@ class Producer:
                 # refuses it.
                 alone_max = max(alone_max, alone)
             state.queues.extend(
-                PartitionQueue(self._owner, self._ledger, topic, number, size_max, alone_max, config.delivery_timeout_ms)
+                PartitionQueue(
+                    self._owner, self._ledger, topic, number, size_max, alone_max, config.delivery_timeout_ms
+                )
                 for number in range(len(state.queues), count)
             )
             if self._is_idempotent:
@@ -383,7 +387,7 @@ class Producer:
         state.sticky_sealed = state.queues[number].sealed_count
         return number
 
-    # --------------------------------------------------------------------------------------------------------------------- the loop
+    # ------------------------------------------------------------------------------------- the loop
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -457,7 +461,9 @@ class Producer:
                 continue
             sequencer = queue.sequencer
             node = -1
-            if queue.paused_until_ns <= now and (sequencer is None or sequencer.producer_id >= 0 or self._may_number(queue, now)):
+            if queue.paused_until_ns <= now and (
+                sequencer is None or sequencer.producer_id >= 0 or self._may_number(queue, now)
+            ):
                 node = leaders[queue.partition]
                 if node < 0:
                     self._router.want(queue.topic)
@@ -491,7 +497,9 @@ class Producer:
         Its topic was re-created with ``count`` partitions.
         """
         for batch in queue.drain():
-            gone = UnknownTopicError(f"{queue.topic!r} has partitions 0 to {count - 1} since it was re-created, not {queue.partition}")
+            gone = UnknownTopicError(
+                f"{queue.topic!r} has partitions 0 to {count - 1} since it was re-created, not {queue.partition}"
+            )
             self._fail(batch, self._unknown(queue, batch, str(gone)) if batch.unsure else gone)
 
     def _may_number(self, queue: PartitionQueue, now: int) -> bool:
@@ -588,9 +596,11 @@ class Producer:
             for queue, _ in entries:
                 queue.in_flight += 1
 
-    # --------------------------------------------------------------------------------------------------------------------- answers
+    # -------------------------------------------------------------------------------------- answers
 
-    def _answered(self, node: int, entries: list[tuple[PartitionQueue, ProducerBatch]], answer: ProduceResponse | None) -> None:
+    def _answered(
+        self, node: int, entries: list[tuple[PartitionQueue, ProducerBatch]], answer: ProduceResponse | None
+    ) -> None:
         self._in_flight[node] -= 1
         results = self._router.produced(answer)
         for queue, batch in entries:
@@ -602,30 +612,40 @@ class Producer:
                 if batch.sequence > queue.passed:
                     queue.passed = batch.sequence
                 batch.data = None
-                epoch = route.epochs[queue.partition] if queue.partition < len(route.epochs) else -1  # re-created with fewer
+                epoch = (
+                    route.epochs[queue.partition] if queue.partition < len(route.epochs) else -1
+                )  # re-created with fewer
                 batch.outcome.succeed(result.base_offset, epoch, result.log_append_time_ms)
                 self._ledger.close(batch.outcome)
             else:
                 self._not_done(queue, batch, node, result)
 
-    def _not_done(self, queue: PartitionQueue, batch: ProducerBatch, node: int, result: PartitionProduceResponse | None) -> None:
+    def _not_done(
+        self, queue: PartitionQueue, batch: ProducerBatch, node: int, result: PartitionProduceResponse | None
+    ) -> None:
         code = ErrorCode.REQUEST_TIMED_OUT if result is None else result.error_code
         details = "" if result is None else result.error_message or ""
         if code in NOT_APPENDED:
             self._refuse(queue, batch, code, node, details)
             return
-        if queue.sequencer is not None and self._resolve(queue, batch, code, node, details, answered=result is not None):
+        if queue.sequencer is not None and self._resolve(
+            queue, batch, code, node, details, answered=result is not None
+        ):
             return
         if code in UNKNOWN:
             queue.passed = max(queue.passed, batch.sequence)
-            self._fail(batch, self._unknown(queue, batch, _NO_ANSWER if result is None else str(cluster_error(code, details))))
+            self._fail(
+                batch, self._unknown(queue, batch, _NO_ANSWER if result is None else str(cluster_error(code, details)))
+            )
             if result is None:
                 self._router._stale_leader(queue.topic, queue.partition, node)
         else:
             error = cluster_error(code, details or f"{batch.count} records for {queue.topic}-{queue.partition}")
             self._fail(batch, self._unknown(queue, batch, str(error)) if batch.unsure else error)
 
-    def _resolve(self, queue: PartitionQueue, batch: ProducerBatch, code: int, node: int, details: str, *, answered: bool) -> bool:
+    def _resolve(
+        self, queue: PartitionQueue, batch: ProducerBatch, code: int, node: int, details: str, *, answered: bool
+    ) -> bool:
         """Handle the answer to a numbered batch.
 
         Return False if the answer means the same as for a batch without numbers.
@@ -682,7 +702,9 @@ class Producer:
         if code in _MISLED:
             self._router._stale_leader(queue.topic, queue.partition, node)
         if now >= batch.deadline_ns:
-            self._fail(batch, self._unknown(queue, batch, str(batch.error)) if batch.unsure else _not_appended(batch.error))
+            self._fail(
+                batch, self._unknown(queue, batch, str(batch.error)) if batch.unsure else _not_appended(batch.error)
+            )
             return
         assert batch.data is not None
         stamp(batch.data, 0, -1)  # the leader may have written offset and epoch before it refused
@@ -690,7 +712,9 @@ class Producer:
         queue.paused_until_ns = now + backoff_ns(batch.failures, self._random)
         self._active[queue.topic, queue.partition] = queue
         self._wake_at(queue.paused_until_ns)
-        tell_retry("%s-%d: node %d refused records, which are sent again: %s", queue.topic, queue.partition, node, batch.error)
+        tell_retry(
+            "%s-%d: node %d refused records, which are sent again: %s", queue.topic, queue.partition, node, batch.error
+        )
 
     def _fail(self, batch: ProducerBatch, error: BaseException) -> None:
         batch.data = None
@@ -698,7 +722,7 @@ class Producer:
         batch.outcome.fail(error)
         self._ledger.close(batch.outcome)
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
         """Give up all unsettled batches.

@@ -21,5 +21,7 @@ NOT_APPENDED: Final = frozenset(
     }
 )
 """Refusals that prove that nothing was appended and that may pass: the batch is sent again."""
-UNKNOWN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR})
+UNKNOWN: Final = frozenset(
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR}
+)
 """Answers that do not prove whether the batch was appended."""

@@ -89,7 +89,7 @@ class BatchForwarder:
         self.size = 0
         """The bytes that are not known to be in the log."""
 
-    # --------------------------------------------------------------------------------------------------------------------- sending
+    # -------------------------------------------------------------------------------------- sending
 
     def send(self, key: TopicPartition, data: bytes) -> None:
         """Queue one batch. It is never changed, because a leader makes its own copy."""
@@ -113,7 +113,7 @@ class BatchForwarder:
             self._waiting.append((size, pending))
         return pending
 
-    # -------------------------------------------------------------------------------------------------------------------- the loop
+    # ------------------------------------------------------------------------------------- the loop
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -175,7 +175,9 @@ class BatchForwarder:
     def _send_request(self, node: int, queues: list[_Queue]) -> None:
         topics: dict[str, list[PartitionProduceData]] = {}
         for queue in queues:
-            topics.setdefault(self._topic_id(queue.key.topic), []).append(PartitionProduceData(queue.key.partition, queue.batches[0]))
+            topics.setdefault(self._topic_id(queue.key.topic), []).append(
+                PartitionProduceData(queue.key.partition, queue.batches[0])
+            )
         parts = [TopicProduceData(topic_id, data) for topic_id, data in topics.items()]
         peer = self._router.address(node)
         body = ProduceRequest(ACKS_ALL, REQUEST_TIMEOUT_MS, parts)
@@ -189,7 +191,7 @@ class BatchForwarder:
     def _topic_id(self, topic: str) -> str:
         return self._router.topics[topic].topic_id
 
-    # --------------------------------------------------------------------------------------------------------------------- answers
+    # -------------------------------------------------------------------------------------- answers
 
     def _answered(self, node: int, queues: list[_Queue], answer: ProduceResponse | None) -> None:
         results = self._router.produced(answer)
@@ -236,7 +238,7 @@ class BatchForwarder:
                 still.append((size, pending))
         self._waiting = still
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def close(self, error: PyreplogError | None = None) -> None:
         """End the relay. Waiters get an error: the batches in flight may be in the log or not."""

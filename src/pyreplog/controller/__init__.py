@@ -32,7 +32,12 @@ if TYPE_CHECKING:
         TopicImage,
         effective_min_isr,
     )
-    from pyreplog.controller.local_controller import CONTROLLER_ADDRESS, AuthorityReply, ControllerServer, LocalController
+    from pyreplog.controller.local_controller import (
+        CONTROLLER_ADDRESS,
+        AuthorityReply,
+        ControllerServer,
+        LocalController,
+    )
     from pyreplog.controller.placement import place
     from pyreplog.controller.state import ControllerState, decode, encode, load, read_state, store
     from pyreplog.controller.topics import PARTITIONS_MAX, new_id

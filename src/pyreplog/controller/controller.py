@@ -16,8 +16,23 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller.election import MISSING, PartitionDecision, ReplicaEnd, UncleanElection, change_record, settle, settle_uncleanly
-from pyreplog.controller.image import LOST_DIRECTORY, BrokerImage, MetadataImage, PartitionImage, PartitionKey, effective_min_isr
+from pyreplog.controller.election import (
+    MISSING,
+    PartitionDecision,
+    ReplicaEnd,
+    UncleanElection,
+    change_record,
+    settle,
+    settle_uncleanly,
+)
+from pyreplog.controller.image import (
+    LOST_DIRECTORY,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    PartitionKey,
+    effective_min_isr,
+)
 from pyreplog.controller.topics import create_topic
 from pyreplog.ports import Random
 from pyreplog.wire import (
@@ -117,7 +132,7 @@ class Controller:
     """The next id to hand out. It starts beyond the written block, so a new controller starts a new
     block."""
 
-    # ------------------------------------------------------------------------------------------------------------------ the interface
+    # -------------------------------------------------------------------------------- the interface
 
     def start(self, now_ns: int) -> None:
         """Start to decide over a loaded image: fence every broker and remove every leader.
@@ -179,7 +194,7 @@ class Controller:
         for session in self._sessions.values():
             session.contact_ns += stall_ns
 
-    # ------------------------------------------------------------------------------------------------------------------------- brokers
+    # -------------------------------------------------------------------------------------- brokers
 
     def register(self, request: BrokerRegistrationRequest, now_ns: int) -> BrokerRegistrationResponse:
         """Register a starting broker, fenced. Its epoch is the offset of its registration record.
@@ -211,15 +226,22 @@ class Controller:
                 request.broker_id,
                 request.incarnation_id,
                 epoch,
-                end_points=tuple(BrokerEndpoint(one.name, one.host, one.port, one.security_protocol) for one in request.listeners),
-                features=tuple(BrokerFeature(one.name, one.min_supported_version, one.max_supported_version) for one in request.features),
+                end_points=tuple(
+                    BrokerEndpoint(one.name, one.host, one.port, one.security_protocol) for one in request.listeners
+                ),
+                features=tuple(
+                    BrokerFeature(one.name, one.min_supported_version, one.max_supported_version)
+                    for one in request.features
+                ),
                 rack=request.rack,
                 log_dirs=_directories(request),
             )
         )
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
-    def _reconcile_replicas(self, request: BrokerRegistrationRequest, known: BrokerImage | None, now_ns: int, *, same: bool) -> None:
+    def _reconcile_replicas(
+        self, request: BrokerRegistrationRequest, known: BrokerImage | None, now_ns: int, *, same: bool
+    ) -> None:
         """Compare the broker's copies with the copies that the image expects, for each partition.
 
         A known incarnation keeps its memberships: it never stopped running. If it reports an
@@ -250,7 +272,9 @@ class Controller:
             if (found is not None and found.incomplete and not vouched) or (found is None and not never_made):
                 self._settle(key, now_ns, lost=broker_id)
             elif found is None or not clean or broker_id in suspects:
-                self._suspect(key, broker_id, MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset))
+                self._suspect(
+                    key, broker_id, MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset)
+                )
                 if led:
                     self._settle(key, now_ns, without=broker_id)
 
@@ -290,7 +314,9 @@ class Controller:
             stop = self._may_stop(broker.broker_id, session)
         if stop:
             self.fence(broker.broker_id, now_ns)
-        return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=self.image.brokers[broker.broker_id].fenced, should_shut_down=stop)
+        return BrokerHeartbeatResponse(
+            is_caught_up=caught_up, is_fenced=self.image.brokers[broker.broker_id].fenced, should_shut_down=stop
+        )
 
     def _note_ends(self, request: BrokerHeartbeatRequest, now_ns: int) -> None:
         ends = self._ends.setdefault(request.broker_id, {})
@@ -363,7 +389,9 @@ class Controller:
     def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
         self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
         for key, partition in self._partitions():
-            if partition.leader == NO_LEADER and (broker.broker_id in partition.isr or broker.broker_id in partition.elr):
+            if partition.leader == NO_LEADER and (
+                broker.broker_id in partition.isr or broker.broker_id in partition.elr
+            ):
                 self._settle(key, now_ns)
 
     def _move_away(self, broker_id: int, now_ns: int) -> None:
@@ -385,7 +413,7 @@ class Controller:
             if other.active and other.broker_id != broker_id
         )
 
-    # ---------------------------------------------------------------------------------------------------------------------- partitions
+    # ----------------------------------------------------------------------------------- partitions
 
     def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Decide the in-sync sets that leaders propose.
@@ -398,7 +426,9 @@ class Controller:
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         return AlterPartitionResponse(
             [
-                AlterPartitionTopicResult(topic.topic_id, [self._alter(request.broker_id, topic.topic_id, one) for one in topic.partitions])
+                AlterPartitionTopicResult(
+                    topic.topic_id, [self._alter(request.broker_id, topic.topic_id, one) for one in topic.partitions]
+                )
                 for topic in request.topics
             ]
         )
@@ -442,7 +472,11 @@ class Controller:
         if proposal.partition_epoch < partition.partition_epoch:
             return ErrorCode.INVALID_UPDATE_VERSION
         members = [member.broker_id for member in proposal.new_isr_with_epochs]
-        if len(dict.fromkeys(members)) != len(members) or sender not in members or any(one not in partition.replicas for one in members):
+        if (
+            len(dict.fromkeys(members)) != len(members)
+            or sender not in members
+            or any(one not in partition.replicas for one in members)
+        ):
             return ErrorCode.INVALID_REQUEST
         if proposal.leader_recovery_state == 1 and (len(members) > 1 or not partition.recovering):
             return ErrorCode.INVALID_REQUEST
@@ -482,7 +516,9 @@ class Controller:
             for number in numbers:
                 key = (self.image.topic_ids.get(name, ""), number)
                 code, about = (
-                    self._elect_unclean(name, key) if request.election_type == ELECT_UNCLEAN else (self._elect_preferred(key), None)
+                    self._elect_unclean(name, key)
+                    if request.election_type == ELECT_UNCLEAN
+                    else (self._elect_preferred(key), None)
                 )
                 parts.append(ElectLeadersPartitionResult(number, code, about))
             results.append(ElectLeadersResult(name, parts))
@@ -538,7 +574,9 @@ class Controller:
         self._producer_id += 1
         return found
 
-    def _settle(self, key: PartitionKey, now_ns: int, *, without: int = -1, lost: int = -1, patient: bool = True) -> None:
+    def _settle(
+        self, key: PartitionKey, now_ns: int, *, without: int = -1, lost: int = -1, patient: bool = True
+    ) -> None:
         """Bring a partition to its next state: keep its leader or elect one.
 
         ``without`` leaves the in-sync set. ``lost`` may lack committed records and leaves isr and
@@ -554,7 +592,13 @@ class Controller:
             self._waiting.setdefault(key, now_ns + ELECTION_WAIT_MS * _MS)
 
     def _settlement(
-        self, key: PartitionKey, partition: PartitionImage, isr: tuple[int, ...], lost: tuple[int, ...], *, patient: bool
+        self,
+        key: PartitionKey,
+        partition: PartitionImage,
+        isr: tuple[int, ...],
+        lost: tuple[int, ...],
+        *,
+        patient: bool,
     ) -> PartitionDecision:
         return settle(
             partition,
@@ -605,7 +649,7 @@ class Controller:
             else:
                 del self.suspects[key]
 
-    # -------------------------------------------------------------------------------------------------------------------------- topics
+    # --------------------------------------------------------------------------------------- topics
 
     def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """Create each topic separately, or refuse it with a reason."""
@@ -638,14 +682,18 @@ class Controller:
             results.append(DeletableTopicResult(topic.name, topic_id))
         return DeleteTopicsResponse(results)
 
-    # ------------------------------------------------------------------------------------------------------------------------- helpers
+    # -------------------------------------------------------------------------------------- helpers
 
     def _active(self, broker_id: int) -> bool:
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.active
 
     def _partitions(self) -> list[tuple[PartitionKey, PartitionImage]]:
-        return [((topic.topic_id, number), found) for topic in self.image.topics.values() for number, found in topic.partitions.items()]
+        return [
+            ((topic.topic_id, number), found)
+            for topic in self.image.topics.values()
+            for number, found in topic.partitions.items()
+        ]
 
     def _write(self, record: MetadataRecord) -> None:
         offset = self.image.offset + 1

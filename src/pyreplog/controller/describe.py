@@ -88,7 +88,14 @@ def describe_topics(image: MetadataImage, request: DescribeTopicPartitionsReques
             continue
         partitions = [
             DescribeTopicPartitionsPartition(
-                number, one.leader, one.leader_epoch, one.replicas, one.isr, one.elr, one.last_known_elr, _offline(image, one)
+                number,
+                one.leader,
+                one.leader_epoch,
+                one.replicas,
+                one.isr,
+                one.elr,
+                one.last_known_elr,
+                _offline(image, one),
             )
             for number, one in topic.partitions.items()
         ]
@@ -104,10 +111,16 @@ def describe_configs(image: MetadataImage, request: DescribeConfigsRequest) -> D
 def _configs(image: MetadataImage, wanted: DescribeConfigsResource) -> DescribeConfigsResult:
     topic = image.topic(wanted.resource_name)
     if wanted.resource_type != RESOURCE_TOPIC or topic is None:
-        error = ErrorCode.INVALID_REQUEST if wanted.resource_type != RESOURCE_TOPIC else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = (
+            ErrorCode.INVALID_REQUEST
+            if wanted.resource_type != RESOURCE_TOPIC
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
         return DescribeConfigsResult(wanted.resource_type, wanted.resource_name, error_code=error)
     found = [
-        DescribeConfigsResourceResult(key, value, config_source=CONFIG_SOURCE_TOPIC if key in topic.config else CONFIG_SOURCE_DEFAULT)
+        DescribeConfigsResourceResult(
+            key, value, config_source=CONFIG_SOURCE_TOPIC if key in topic.config else CONFIG_SOURCE_DEFAULT
+        )
         for key, value in topic.log_config.to_mapping(whole=True).items()
         if wanted.configuration_keys is None or key in wanted.configuration_keys
     ]

@@ -27,7 +27,15 @@ from typing import NamedTuple
 from pyreplog.controller.image import PartitionImage, PartitionKey
 from pyreplog.wire import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord
 
-__all__ = ["MISSING", "ReplicaEnd", "PartitionDecision", "UncleanElection", "change_record", "settle", "settle_uncleanly"]
+__all__ = [
+    "MISSING",
+    "ReplicaEnd",
+    "PartitionDecision",
+    "UncleanElection",
+    "change_record",
+    "settle",
+    "settle_uncleanly",
+]
 
 
 class ReplicaEnd(NamedTuple):
@@ -79,7 +87,11 @@ class UncleanElection(NamedTuple):
     end: int
 
     def __str__(self) -> str:
-        lost = f"offsets {self.start} to {self.end - 1} are lost" if self.end >= 0 else f"all records from offset {self.start} on are lost"
+        lost = (
+            f"offsets {self.start} to {self.end - 1} are lost"
+            if self.end >= 0
+            else f"all records from offset {self.start} on are lost"
+        )
         return f"node {self.leader} leads in epoch {self.leader_epoch}; {lost}"
 
 
@@ -120,7 +132,9 @@ def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, los
     if len(isr) >= min_isr:
         return ()
     before = partition.isr + partition.elr
-    return tuple(member for member in partition.replicas if member in before and member not in isr and member not in lost)
+    return tuple(
+        member for member in partition.replicas if member in before and member not in isr and member not in lost
+    )
 
 
 def _elect(
@@ -160,7 +174,9 @@ def _elect(
     return settlement._replace(cleared=equals)
 
 
-def _reaches(last: int, trusted: Sequence[int], suspects: Mapping[int, ReplicaEnd], ends: Mapping[int, ReplicaEnd]) -> bool:
+def _reaches(
+    last: int, trusted: Sequence[int], suspects: Mapping[int, ReplicaEnd], ends: Mapping[int, ReplicaEnd]
+) -> bool:
     """Whether ``last`` is a suspect with a copy that holds all that the ``trusted`` hold. Whose end
     is not known may hold more."""
     end = suspects.get(last, MISSING)
@@ -185,7 +201,9 @@ def _led_by(
     return PartitionDecision(isr, _eligible(before, isr, min_isr, none), leader)
 
 
-def settle_uncleanly(partition: PartitionImage, ends: Mapping[int, ReplicaEnd], active: Callable[[int], bool]) -> PartitionDecision | None:
+def settle_uncleanly(
+    partition: PartitionImage, ends: Mapping[int, ReplicaEnd], active: Callable[[int], bool]
+) -> PartitionDecision | None:
     """Elect the active replica with the longest log as the only member, ignoring committed records.
 
     A person asked for it. Return None if no replica is active.
@@ -230,5 +248,7 @@ def change_record(key: PartitionKey, before: PartitionImage, after: PartitionDec
     elif after.recovered:
         record.leader_recovery_state = 0
         changed = True
-    assert record.leader in (NO_LEADER_CHANGE, NO_LEADER) or record.leader in after.isr, "a leader is in its in-sync set"
+    assert record.leader in (NO_LEADER_CHANGE, NO_LEADER) or record.leader in after.isr, (
+        "a leader is in its in-sync set"
+    )
     return record if changed else None

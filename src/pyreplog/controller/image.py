@@ -125,7 +125,7 @@ class MetadataImage:
         """The first producer id that was never handed out."""
         self._alike: dict[PartitionImage, PartitionImage] = {}
 
-    # ------------------------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     def topic(self, name: str) -> TopicImage | None:
         """Return the topic of that name, or None."""
@@ -141,7 +141,7 @@ class MetadataImage:
         """Return the number of partitions of all topics."""
         return sum(len(topic.partitions) for topic in self.topics.values())
 
-    # ------------------------------------------------------------------------------------------------------------------------ applying
+    # ------------------------------------------------------------------------------------- applying
 
     def share(self, partition: PartitionImage) -> PartitionImage:
         """Return ``partition``, or an equal value that the image already holds.
@@ -203,7 +203,9 @@ class MetadataImage:
         topic = self.topics.get(record.topic_id)
         before = None if topic is None else topic.partitions.get(record.partition_id)
         if topic is None or before is None:
-            raise InternalError(f"metadata: a change of the unknown partition {record.partition_id} of topic id {record.topic_id}")
+            raise InternalError(
+                f"metadata: a change of the unknown partition {record.partition_id} of topic id {record.topic_id}"
+            )
         elected = record.leader != NO_LEADER_CHANGE
         partition = PartitionImage(
             before.replicas if record.replicas is None else tuple(record.replicas),
@@ -232,7 +234,10 @@ class MetadataImage:
     def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
         broker = self.brokers.get(record.broker_id)
         if broker is None or broker.epoch != record.broker_epoch:
-            raise InternalError(f"metadata: a change of broker {record.broker_id} in epoch {record.broker_epoch}, which is not registered")
+            raise InternalError(
+                f"metadata: a change of broker {record.broker_id} in epoch {record.broker_epoch}, which is not"
+                " registered"
+            )
         if record.fenced:
             broker = broker._replace(fenced=record.fenced == 1)
         if record.in_controlled_shutdown:
@@ -251,7 +256,7 @@ class MetadataImage:
             topic.config[record.name] = record.value
         topic.log_config = LogConfig.from_mapping(topic.config)
 
-    # ------------------------------------------------------------------------------------------------------------------------ restating
+    # ------------------------------------------------------------------------------------ restating
 
     def records(self) -> list[MetadataRecord]:
         """Return records that, applied to an empty image, produce this one (except its offset)."""

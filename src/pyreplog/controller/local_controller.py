@@ -130,7 +130,14 @@ class LocalController:
 
     @classmethod
     def open(
-        cls, disk: Disk, folder: str, config: NodeConfig, random: Random, *, now_ns: int, after: LocalController | None = None
+        cls,
+        disk: Disk,
+        folder: str,
+        config: NodeConfig,
+        random: Random,
+        *,
+        now_ns: int,
+        after: LocalController | None = None,
     ) -> LocalController:
         """Open the authority whose state is in ``folder``.
 
@@ -203,7 +210,9 @@ class LocalController:
                 replies.append(AuthorityReply(request.source, request.correlation_id, body))
         self._controller.tick(now_ns)
         elected = self._elect(replies, now_ns)
-        replies = self._finish([one for one in requests if type(one.body) is not ElectLeadersRequest] + elected, replies, now_ns)
+        replies = self._finish(
+            [one for one in requests if type(one.body) is not ElectLeadersRequest] + elected, replies, now_ns
+        )
         self._planned_ns = self.next_wake_ns
         self._last_ns = now_ns
         return replies
@@ -216,10 +225,15 @@ class LocalController:
         elif state.cluster_id != self.cluster_id:
             reason = f"the controller's state is that of another cluster, {excerpt(state.cluster_id)}"
         elif state.image.offset < self._decided_offset:
-            reason = f"the controller's state ends at offset {state.image.offset}, before its last decision at {self._decided_offset}"
+            reason = (
+                f"the controller's state ends at offset {state.image.offset}, before its last decision at"
+                f" {self._decided_offset}"
+            )
         else:
             return
-        raise CorruptError(f"{reason}: put the file back, and the controller goes on", file=f"{self._folder}/{STATE_FILE}")
+        raise CorruptError(
+            f"{reason}: put the file back, and the controller goes on", file=f"{self._folder}/{STATE_FILE}"
+        )
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -237,12 +251,16 @@ class LocalController:
         for request, until in self._elections:
             assert isinstance(request.body, ElectLeadersRequest)
             if until <= now_ns or self._controller.ends_are_known(request.body):
-                replies.append(AuthorityReply(request.source, request.correlation_id, self._controller.elect_leaders(request.body)))
+                replies.append(
+                    AuthorityReply(request.source, request.correlation_id, self._controller.elect_leaders(request.body))
+                )
                 held.append(request)
         self._elections = [entry for entry in self._elections if entry[0] not in held]
         return held
 
-    def elect_uncleanly(self, topic: str, partition: int, now_ns: int) -> tuple[UncleanElection | None, list[AuthorityReply]]:
+    def elect_uncleanly(
+        self, topic: str, partition: int, now_ns: int
+    ) -> tuple[UncleanElection | None, list[AuthorityReply]]:
         """Elect the live replica with the longest log now, even if acknowledged records are lost.
 
         Only a person may ask for this. (An ElectLeaders request first waits a moment for the
@@ -260,7 +278,7 @@ class LocalController:
             raise
         return done, self._serve_parked(now_ns)
 
-    # ------------------------------------------------------------------------------------------------------------------------- answers
+    # -------------------------------------------------------------------------------------- answers
 
     def _answer(self, request: Request, now_ns: int) -> ResponseBody | None:
         body = request.body
@@ -295,7 +313,12 @@ class LocalController:
             if isinstance(error, InternalError) or is_interruption(error):
                 raise
             # Only this client's request is affected: nothing was decided.
-            _log.error("the controller could not answer %s of %s; it goes on", type(body).__name__, request.source, exc_info=error)
+            _log.error(
+                "the controller could not answer %s of %s; it goes on",
+                type(body).__name__,
+                request.source,
+                exc_info=error,
+            )
             text = f"the controller met {type(error).__name__}: {excerpt(str(error))}"
             found: ResponseBody | None = refusal(body, ErrorCode.UNKNOWN_SERVER_ERROR, text)
             return found
@@ -358,7 +381,7 @@ class LocalController:
             data.records = [(end - 1, record) for record in self.image.records()]
         return FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [data])])
 
-    # ---------------------------------------------------------------------------------------------------------------------- durability
+    # ----------------------------------------------------------------------------------- durability
 
     def _finish(self, requests: Sequence[Request], replies: list[AuthorityReply], now_ns: int) -> list[AuthorityReply]:
         try:
@@ -457,7 +480,9 @@ class ControllerServer:
     def poll(self, timeout_ns: int = 0) -> bool:
         """Receive requests, decide and answer. Return whether there was work."""
         requests = [
-            event.message for event in self._transport.poll(timeout_ns) if type(event) is Received and type(event.message) is Request
+            event.message
+            for event in self._transport.poll(timeout_ns)
+            if type(event) is Received and type(event.message) is Request
         ]
         now_ns = self._clock.monotonic_ns()
         due = self.authority.next_wake_ns

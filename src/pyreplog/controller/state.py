@@ -51,7 +51,9 @@ def encode(state: ControllerState) -> bytes:
             }
             for topic in image.topics.values()
         ],
-        "suspects": [[*key, [[member, *end] for member, end in members.items()]] for key, members in state.suspects.items()],
+        "suspects": [
+            [*key, [[member, *end] for member, end in members.items()]] for key, members in state.suspects.items()
+        ],
     }
     return frame_controller(json.dumps(body, separators=(",", ":")).encode())
 
@@ -92,7 +94,10 @@ def load(disk: Disk, folder: str) -> ControllerState | None:
     try:
         return None if data is None else decode(data, f"{folder}/{STATE_FILE}")
     except CorruptError as error:
-        reason = f"{error.reason}: put the file back from a copy; the records are in the nodes' folders, each of which can be read as it is"
+        reason = (
+            f"{error.reason}: put the file back from a copy; the records are in the nodes' folders, each of which can"
+            " be read as it is"
+        )
         raise CorruptError(reason, file=error.file, position=error.position) from error
 
 

@@ -55,7 +55,9 @@ def new_id(random: Random) -> str:
             return text
 
 
-def create_topic(image: MetadataImage, wanted: CreatableTopic, random: Random) -> tuple[list[MetadataRecord], CreatableTopicResult]:
+def create_topic(
+    image: MetadataImage, wanted: CreatableTopic, random: Random
+) -> tuple[list[MetadataRecord], CreatableTopicResult]:
     """Return the records that create the topic, in order, and the answer. A refusal has no
     records."""
     try:
@@ -69,7 +71,9 @@ def create_topic(image: MetadataImage, wanted: CreatableTopic, random: Random) -
     records.extend(ConfigRecord(RESOURCE_TOPIC, wanted.name, key, value) for key, value in config.items())
     for number, replicas in enumerate(placement):
         isr = tuple(member for member in replicas if image.brokers[member].active)
-        records.append(PartitionRecord(number, topic_id, replicas, isr, leader=isr[0], leader_epoch=0, partition_epoch=0))
+        records.append(
+            PartitionRecord(number, topic_id, replicas, isr, leader=isr[0], leader_epoch=0, partition_epoch=0)
+        )
     configs = [CreatableTopicConfigs(key, value) for key, value in config.items()]
     return records, CreatableTopicResult(
         wanted.name, topic_id, num_partitions=len(placement), replication_factor=len(placement[0]), configs=configs
@@ -93,15 +97,21 @@ def _placement(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, 
         return _assigned(image, wanted)
     partition_count = 1 if wanted.num_partitions == -1 else wanted.num_partitions
     if not 1 <= partition_count <= PARTITIONS_MAX:
-        raise _RefusedError(ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions; it must be 1 to {PARTITIONS_MAX}")
+        raise _RefusedError(
+            ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions; it must be 1 to {PARTITIONS_MAX}"
+        )
     active = [broker.broker_id for broker in image.brokers.values() if broker.active]
     fenced = [broker.broker_id for broker in image.brokers.values() if not broker.active]
     count = len(active) + len(fenced)
     factor = min(REPLICATION_FACTOR_DEFAULT, count) if wanted.replication_factor == -1 else wanted.replication_factor
     if not active:
-        raise _RefusedError(ErrorCode.BROKER_NOT_AVAILABLE, "no node is up: restart one, or wait until one has registered")
+        raise _RefusedError(
+            ErrorCode.BROKER_NOT_AVAILABLE, "no node is up: restart one, or wait until one has registered"
+        )
     if not 1 <= factor <= count:
-        raise _RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}; there are {count} nodes")
+        raise _RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}; there are {count} nodes"
+        )
     return place(partition_count, factor, active, fenced, start=image.partition_count())
 
 
@@ -109,19 +119,34 @@ def _assigned(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, .
     """Return the placement that the request assigns by hand."""
     numbers = [one.partition_index for one in wanted.assignments]
     if sorted(numbers) != list(range(len(numbers))):
-        raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2, ... without a gap")
-    if wanted.num_partitions not in (-1, len(numbers)) or wanted.replication_factor not in (-1, len(wanted.assignments[0].broker_ids)):
+        raise _RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2, ... without a gap"
+        )
+    if wanted.num_partitions not in (-1, len(numbers)) or wanted.replication_factor not in (
+        -1,
+        len(wanted.assignments[0].broker_ids),
+    ):
         raise _RefusedError(ErrorCode.INVALID_REQUEST, "give either an assignment or counts")
     placement: list[tuple[int, ...]] = [()] * len(numbers)
     for one in wanted.assignments:
         replicas = tuple(one.broker_ids)
-        if not replicas or len(dict.fromkeys(replicas)) != len(replicas) or len(replicas) != len(wanted.assignments[0].broker_ids):
-            raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: replicas {list(replicas)}")
+        if (
+            not replicas
+            or len(dict.fromkeys(replicas)) != len(replicas)
+            or len(replicas) != len(wanted.assignments[0].broker_ids)
+        ):
+            raise _RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: replicas {list(replicas)}"
+            )
         unknown = [member for member in replicas if member not in image.brokers]
         if unknown:
-            raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: no node {unknown[0]}")
+            raise _RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: no node {unknown[0]}"
+            )
         if not any(image.brokers[member].active for member in replicas):
-            raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: none of its nodes is up")
+            raise _RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: none of its nodes is up"
+            )
         placement[one.partition_index] = replicas
     return placement
 

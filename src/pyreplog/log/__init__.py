@@ -1,7 +1,7 @@
 """Batches -> one partition on a Disk: the door.
 
-:class:`Log` is a partition being written, :class:`LogRoot` the folder of a node's partitions, :class:`LogReader` a view of one
-partition that needs no lock and writes nothing.
+:class:`Log` is a partition being written, :class:`LogRoot` the folder of a node's partitions, :class:`LogReader` a
+view of one partition that needs no lock and writes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from pyreplog.log.discovery import (
 from pyreplog.log.duplicate import Duplicate, check_extends, duplicate, sign_off
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, read_topic_id, write_topic_id
-from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
+from pyreplog.log.isolation import (
+    ISOLATIONS,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    CommittedSource,
+    StableSource,
+    check_isolation,
+)
 from pyreplog.log.layout import (
     BACKUP_NAME,
     INCARNATION_NAME,
@@ -48,7 +55,16 @@ from pyreplog.log.loader import RecoveryContext, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
 from pyreplog.log.opening import NewLog
-from pyreplog.log.places import DEPTH_MAX, FoundRoot, has_root_file, hidden_roots, is_partition, is_refusal, root_above, topic_id_of
+from pyreplog.log.places import (
+    DEPTH_MAX,
+    FoundRoot,
+    has_root_file,
+    hidden_roots,
+    is_partition,
+    is_refusal,
+    root_above,
+    topic_id_of,
+)
 from pyreplog.log.reader import LogReader
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.replica_view import ReplicaView, RootView

@@ -1,7 +1,8 @@
 """Partitions of a cluster that the present folders do not hold whole, by the controller's file.
 
-A cluster names its partitions, their replicas and their in-sync replicas in that file. If a node's folder is away, what is left may be a
-part of the topics, or a follower's copy that lacks acknowledged records. Neither may be read as the whole.
+A cluster names its partitions, their replicas and their in-sync replicas in that file. If a node's folder is away,
+what is left may be a part of the topics, or a follower's copy that lacks acknowledged records. Neither may be read
+as the whole.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 
 
-def absent_reason(key: TopicPartition, members: Members, present: Collection[int], holders: Collection[int] | None) -> str:
-    """Why the folders of ``holders`` (None: no folder says its node) do not hold all of the partition; "" if they do.
+def absent_reason(
+    key: TopicPartition, members: Members, present: Collection[int], holders: Collection[int] | None
+) -> str:
+    """Why the folders of ``holders`` (None: no folder says its node) do not hold all of the partition; "" if they
+    do.
 
-    ``present``: the nodes whose folders are there. A partition without a folder is complete if all its nodes are present, because the
-    nodes may be creating it.
+    ``present``: the nodes whose folders are there. A partition without a folder is complete if all its nodes are
+    present, because the nodes may be creating it.
     """
     if holders is None:
         return ""
@@ -32,15 +36,16 @@ def absent_reason(key: TopicPartition, members: Members, present: Collection[int
     if not members.in_sync or any(node in members.in_sync for node in holders):
         return ""
     return (
-        f"{key} has no copy of an in-sync replica: the in-sync replicas are on {_nodes(members.in_sync)}, and the copy on "
-        f"{_nodes(sorted(holders))} may lack acknowledged records"
+        f"{key} has no copy of an in-sync replica: the in-sync replicas are on {_nodes(members.in_sync)}, and the copy"
+        f" on {_nodes(sorted(holders))} may lack acknowledged records"
     )
 
 
 def absent_error(
     disk: Disk, home: str, body: ControllerBody, lacking: Mapping[TopicPartition, str], present: Collection[int]
 ) -> StorageError:
-    """The refusal to read ``lacking``, whose reasons :func:`absent_reason` gave. ``home``: the cluster's folder. REQUIRES a partition."""
+    """The refusal to read ``lacking``, whose reasons :func:`absent_reason` gave. ``home``: the cluster's folder.
+    REQUIRES a partition."""
     first = next(iter(lacking))
     listed = read_nodes(disk, home)
     members = body.partitions[first]
@@ -48,15 +53,23 @@ def absent_error(
     folders = ", ".join(listed.get(node) or join(home, f"node-{node}") for node in wanted)
     more = f"; {len(lacking) - 1} more partitions are not whole either" if len(lacking) > 1 else ""
     where = f", and the node's folder {folders} is missing or empty" if folders else ""
-    advice = "Perhaps its disk is not mounted; what is left is not the whole. `replog repair PATH --to NEW --yes` saves what is left"
+    advice = (
+        "Perhaps its disk is not mounted; what is left is not the whole. `replog repair PATH --to NEW --yes` saves what"
+        " is left"
+    )
     return StorageError(errno.ENOENT, f"{lacking[first]}{where}{more}. {advice}", home)
 
 
 def foreign_controller(home: str, body: ControllerBody, cluster_id: str, folders: Collection[str]) -> CorruptError:
     """The refusal to read nodes by the controller's file of another cluster."""
     named = ", ".join(folders)
-    why = f"the controller's state is that of cluster {body.cluster_id[:64]}, and {named} is of cluster {cluster_id[:64]}"
-    return CorruptError(f"{why}: put back the file of this cluster, or read each node's folder as it is", file=join(home, CONTROLLER_NAME))
+    why = (
+        f"the controller's state is that of cluster {body.cluster_id[:64]}, and {named} is of cluster {cluster_id[:64]}"
+    )
+    return CorruptError(
+        f"{why}: put back the file of this cluster, or read each node's folder as it is",
+        file=join(home, CONTROLLER_NAME),
+    )
 
 
 def _nodes(numbers: Collection[int]) -> str:

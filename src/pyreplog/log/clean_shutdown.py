@@ -1,10 +1,13 @@
-"""One life of a root: from being opened for writing to its end (``replog.incarnation``), and the marker of a clean end.
+"""One life of a root: from being opened for writing to its end (``replog.incarnation``), and the marker of a clean
+end.
 
-The incarnation is synced before anything else is written. A clean shutdown signs off by naming it in ``.kafka_cleanshutdown``, in a field
-that Kafka ignores: a marker that names none, or another one, is not ours. The boot id tells, after an unclean end, whether the machine went
-down too; it is only that of the running system once every log was opened, for until then some may still be as an earlier boot left them.
+The incarnation is synced before anything else is written. A clean shutdown signs off by naming it in
+``.kafka_cleanshutdown``, in a field that Kafka ignores: a marker that names none, or another one, is not ours. The
+boot id tells, after an unclean end, whether the machine went down too; it is only that of the running system once
+every log was opened, for until then some may still be as an earlier boot left them.
 
-Formats: docs/internals/format/state_files.md, clean_shutdown.md. Rules: docs/internals/durability.md, unclean exclusion.
+Formats: docs/internals/format/state_files.md, clean_shutdown.md. Rules: docs/internals/durability.md, unclean
+exclusion.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ _STORE_CRC_FIELD: Final = "replogStoreCrc"
 
 
 class Incarnation(NamedTuple):
-    """``boot_id``: "" where logs of an earlier boot may not have been recovered yet. ``adopting``: what somebody else wrote here, as long
-    as not every log was opened since; it outlives the marker that told of it."""
+    """``boot_id``: "" where logs of an earlier boot may not have been recovered yet. ``adopting``: what somebody
+    else wrote here, as long as not every log was opened since; it outlives the marker that told of it."""
 
     incarnation_id: str
     boot_id: str
@@ -49,7 +52,8 @@ class CleanShutdownMarker(NamedTuple):
 
 
 def read_incarnation(disk: Disk, root: str) -> Incarnation | None:
-    """The incarnation that wrote to ``root`` last; None where none is known (a new or foreign root, or a damaged file)."""
+    """The incarnation that wrote to ``root`` last; None where none is known (a new or foreign root, or a damaged
+    file)."""
     try:
         values = read_state(disk, join(root, INCARNATION_NAME))
     except CorruptError:
@@ -68,8 +72,8 @@ def write_incarnation(disk: Disk, root: str, incarnation: Incarnation) -> None:
 
 
 def read_farewell(disk: Disk, root: str) -> CleanShutdownMarker | None:
-    """The clean shutdown marker of ``root``; None where there is none, or something that is no marker: what was damaged vouches for
-    nothing. An empty one is that of an old broker."""
+    """The clean shutdown marker of ``root``; None where there is none, or something that is no marker: what was
+    damaged vouches for nothing. An empty one is that of an old broker."""
     try:
         content = read_whole(disk, join(root, CLEAN_SHUTDOWN_NAME), _FAREWELL_SIZE_MAX)
     except CorruptError:
@@ -100,7 +104,11 @@ def write_farewell(disk: Disk, root: str, farewell: CleanShutdownMarker) -> None
     """Sign off, durably. The very last thing that is written."""
     import json  # noqa: PLC0415  (as above)
 
-    values: dict[str, object] = {"version": 0, "brokerEpoch": farewell.broker_epoch, _INCARNATION_FIELD: farewell.incarnation_id}
+    values: dict[str, object] = {
+        "version": 0,
+        "brokerEpoch": farewell.broker_epoch,
+        _INCARNATION_FIELD: farewell.incarnation_id,
+    }
     if farewell.store is not None:
         values[_STORE_SIZE_FIELD], values[_STORE_CRC_FIELD] = farewell.store
     content = json.dumps(values, separators=(",", ":")).encode()

@@ -1,8 +1,10 @@
-"""Base offset and leader epoch, which the checksum of a batch does not cover, checked against what lies around the batch.
+"""Base offset and leader epoch, which the checksum of a batch does not cover, checked against what lies around the
+batch.
 
-In a log without gaps each batch begins where the one before it ends, and has the epoch that the history says. So a batch that is about to
-be served is reached from a place that is known: the segment's beginning, an index entry that names its batch exactly, or where the last
-reading ended. Without this one flipped bit could give records other offsets, or hide them, and every checksum would agree.
+In a log without gaps each batch begins where the one before it ends, and has the epoch that the history says. So a
+batch that is about to be served is reached from a place that is known: the segment's beginning, an index entry that
+names its batch exactly, or where the last reading ended. Without this one flipped bit could give records other
+offsets, or hide them, and every checksum would agree.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _MANY_SIZE: Final = 2048
 
 
 class ContiguityCheck:
-    """Of one log without gaps. Belongs to the log's owner. Where the log is truncated, make a new one: the place it remembers is void."""
+    """Of one log without gaps. Belongs to the log's owner. Where the log is truncated, make a new one: the place it
+    remembers is void."""
 
     __slots__ = ("_epochs", "_next_offset", "_position", "_segment")
 
@@ -36,7 +39,8 @@ class ContiguityCheck:
         self._next_offset = 0
 
     def known_position(self, segment: Segment, offset: int) -> int:
-        """Where in ``segment`` the batch begins that has ``offset`` for its first, when the one before it was checked last; else -1."""
+        """Where in ``segment`` the batch begins that has ``offset`` for its first, when the one before it was
+        checked last; else -1."""
         return self._position if segment is self._segment and offset == self._next_offset else -1
 
     def begin_at(self, segment: Segment, position: int, offset: int) -> None:
@@ -44,7 +48,8 @@ class ContiguityCheck:
         self._segment, self._position, self._next_offset = segment, position, offset
 
     def check(self, segment: Segment, position: int, data: memoryview, offset: int, end_offset: int) -> int:
-        """How much of ``data``, whole batches at byte ``position`` of ``segment``, is what follows there below ``end_offset``.
+        """How much of ``data``, whole batches at byte ``position`` of ``segment``, is what follows there below
+        ``end_offset``.
 
         Its first batch holds ``offset``. What is behind ``end_offset`` may be torn and is not looked at.
         Raises :class:`CorruptLogError` with the offsets of the first batch that is not what follows.
@@ -60,8 +65,8 @@ class ContiguityCheck:
         return size
 
     def seek(self, segment: Segment, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``, where ``segment`` holds it
-        and nothing is out of the ordinary; None where only a thorough search can say."""
+        """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``,
+        where ``segment`` holds it and nothing is out of the ordinary; None where only a thorough search can say."""
         if segment.legacy is not None:
             return None
         indexes = segment.indexes
@@ -107,18 +112,25 @@ class ContiguityCheck:
             raise _broken(segment, at, expected, expected + 1, "a batch is not where the one before it ends")
         return expected
 
-    def _check_batches(self, segment: Segment, position: int, data: memoryview, expected: int, end_offset: int) -> tuple[int, int]:
-        """Check every batch below ``end_offset`` whose header is in ``data``, up to one that is not what follows: raised where it is the
-        first, so that what lies before it can be read.
+    def _check_batches(
+        self, segment: Segment, position: int, data: memoryview, expected: int, end_offset: int
+    ) -> tuple[int, int]:
+        """Check every batch below ``end_offset`` whose header is in ``data``, up to one that is not what follows:
+        raised where it is the first, so that what lies before it can be read.
 
         How far that goes (it may be behind ``data``), and the offset that follows.
         """
         epoch, change = self._epochs.span_of(expected)
         if len(data) >= _MANY_SIZE and data[DELTA_POSITION : DELTA_POSITION + 4] == bytes(4) and epoch != NO_EPOCH:
-            # A batch for each record, it seems: the scanner knows without looking at each from here.
+            # A batch for each record, it seems: the scanner knows without looking at each from
+            # here.
             scan = SegmentScanner(expected, next_offset=expected, check_crc=False)
             whole = scan.feed(data) == len(data) and scan.epochs == [(epoch, expected)]
-            if whole and scan.next_offset - expected == scan.batch_count and scan.next_offset <= min(end_offset, change):
+            if (
+                whole
+                and scan.next_offset - expected == scan.batch_count
+                and scan.next_offset <= min(end_offset, change)
+            ):
                 return len(data), scan.next_offset
         at, last = 0, len(data) - HEADER_SIZE
         while at <= last and expected < end_offset:

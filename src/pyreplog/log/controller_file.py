@@ -1,4 +1,5 @@
-"""The controller's file in a cluster's folder, as far as readers of logs need it: its frame, its cluster, and the topics' ids.
+"""The controller's file in a cluster's folder, as far as readers of logs need it: its frame, its cluster, and the
+topics' ids.
 
 ``pyreplog.controller`` owns its content.
 """
@@ -29,7 +30,8 @@ class Members(NamedTuple):
 
 
 class ControllerBody(NamedTuple):
-    """The cluster of a controller's file, the ids of its topics by their names, and the members of each partition."""
+    """The cluster of a controller's file, the ids of its topics by their names, and the members of each
+    partition."""
 
     cluster_id: str
     topic_ids: dict[str, str]
@@ -42,7 +44,8 @@ def frame_controller(line: bytes) -> bytes:
 
 
 def unframe_controller(data: bytes, file: str) -> bytes:
-    """The JSON line in ``data``. Raises :class:`CorruptError` naming ``file`` for anything but a whole, undamaged file."""
+    """The JSON line in ``data``. Raises :class:`CorruptError` naming ``file`` for anything but a whole, undamaged
+    file."""
     head, separator, rest = data.partition(b"\n")
     words = head.split(b" ")
     if not separator or len(words) != 3 or words[0] != _MAGIC:
@@ -78,7 +81,9 @@ def controller_body(disk: Disk, folder: str) -> ControllerBody | None:
         body: Any = json.loads(unframe_controller(data, join(folder, CONTROLLER_NAME)))
         ids = {str(topic["name"]): str(topic["id"]) for topic in body["topics"]}
         partitions = {
-            TopicPartition(str(topic["name"]), int(row[0])): _members(row) for topic in body["topics"] for row in topic["partitions"]
+            TopicPartition(str(topic["name"]), int(row[0])): _members(row)
+            for topic in body["topics"]
+            for row in topic["partitions"]
         }
         return ControllerBody(str(body["cluster_id"]), ids, partitions)
     except (CorruptError, IndexError, KeyError, OverflowError, TypeError, ValueError, RecursionError):

@@ -1,7 +1,8 @@
-"""Which logs lie under a path: one log, the folders of one cluster, several independent logs, or one bare partition.
+"""Which logs lie under a path: one log, the folders of one cluster, several independent logs, or one bare
+partition.
 
-Content and ids decide, never names or nearness (docs/guide/folders.md states the rule as a table). ``verify``, which shares no code with
-this module, implements the same rule.
+Content and ids decide, never names or nearness (docs/guide/folders.md states the rule as a table). ``verify``,
+which shares no code with this module, implements the same rule.
 """
 
 from __future__ import annotations
@@ -49,21 +50,30 @@ class Conflict(NamedTuple):
 class FoundLog:
     """One log or cluster under a path: its roots, and the partitions in them, looked up when first asked for.
 
-    Of one partition, folders under different node ids are replicas. Different partitions are parts, whatever the node id.
+    Of one partition, folders under different node ids are replicas. Different partitions are parts, whatever the
+    node id.
     """
 
     def __init__(
-        self, disk: Disk, name: str, roots: Sequence[FoundRoot], bare: TopicPartition | None = None, homes: Sequence[str] = ()
+        self,
+        disk: Disk,
+        name: str,
+        roots: Sequence[FoundRoot],
+        bare: TopicPartition | None = None,
+        homes: Sequence[str] = (),
     ) -> None:
         """``homes``: folders in which the controller's file of this cluster may lie."""
-        #: Its folder relative to the path that was looked at; "." for that path itself. Absolute if it lies elsewhere.
+        #: Its folder relative to the path that was looked at; "." for that path itself. Absolute if
+        #: it lies elsewhere.
         self.name = name
         self.roots = list(roots)
         #: The one partition, if the path is its folder; the root is that folder then.
         self.bare = bare
-        #: Partitions' folders that this process may not look into; complete after :meth:`partitions`.
+        #: Partitions' folders that this process may not look into; complete after
+        #: :meth:`partitions`.
         self.unreadable: dict[str, StorageError] = {}
-        #: Folders of earlier topics: the controller's file names another id for that topic. Complete after :meth:`partitions`.
+        #: Folders of earlier topics: the controller's file names another id for that topic.
+        #: Complete after :meth:`partitions`.
         self.stale: list[str] = []
         self._disk = disk
         self._homes = homes
@@ -104,8 +114,9 @@ class FoundLog:
         return self._partitions
 
     def folders_of(self, partition: TopicPartition) -> list[str]:
-        """The folders of one partition, without a look at other topics. Raises :class:`ConfigError` if the folders of its topic cannot be
-        read together, and :class:`StorageError` if one of the partition's may not be looked into."""
+        """The folders of one partition, without a look at other topics. Raises :class:`ConfigError` if the folders
+        of its topic cannot be read together, and :class:`StorageError` if one of the partition's may not be looked
+        into."""
         if self.bare is not None:
             return [self.roots[0].path] if partition == self.bare else []
         folders = self._folders_of(partition)
@@ -153,13 +164,15 @@ class FoundLog:
         return bool(self.partitions() or self.unreadable)
 
     def conflicts(self) -> list[Conflict]:
-        """For each topic that cannot be read, a reason: one partition twice under one node id, or folders of different topics."""
+        """For each topic that cannot be read, a reason: one partition twice under one node id, or folders of
+        different topics."""
         self.partitions()
         return list(self._conflicts.values())
 
     def check(self, topic: str | None = None, *, partial: bool = False, whole: bool = True) -> None:
-        """Raise :class:`ConfigError` for a conflict of ``topic`` (None: any topic), and :class:`StorageError`, unless ``partial``, for a
-        folder that may hold a part of it and may not be looked into, and if ``whole``, for an :meth:`absent` partition."""
+        """Raise :class:`ConfigError` for a conflict of ``topic`` (None: any topic), and :class:`StorageError`,
+        unless ``partial``, for a folder that may hold a part of it and may not be looked into, and if ``whole``,
+        for an :meth:`absent` partition."""
         self.partitions()
         for folder, error in self.unreadable.items() if not partial else ():
             parsed = parse_directory_name(name_of(folder))
@@ -172,7 +185,8 @@ class FoundLog:
             self.refuse_absent(topic)
 
     def absent(self, topic: str | None = None) -> dict[TopicPartition, str]:
-        """The partitions of ``topic`` (None: of all topics) that are not here whole by the controller's file, each with the reason.
+        """The partitions of ``topic`` (None: of all topics) that are not here whole by the controller's file, each
+        with the reason.
 
         Raises :class:`CorruptError` if the only controller's file is that of another cluster.
         """
@@ -215,7 +229,8 @@ class FoundLog:
         return bool(self._homes) and (home == self._homes[0] or home.startswith(join(self._homes[0], "")))
 
     def _state(self) -> tuple[str, ControllerBody] | None:
-        """The controller's file of this cluster, with its folder; else the one that lies in the path; None if there is neither."""
+        """The controller's file of this cluster, with its folder; else the one that lies in the path; None if there
+        is neither."""
         if not self._has_asked:
             bodies = [(home, body) for home in self._homes if (body := controller_body(self._disk, home)) is not None]
             mine = [one for one in bodies if not self.roots or one[1].cluster_id == self.cluster_id]
@@ -225,7 +240,8 @@ class FoundLog:
         return self._controller
 
     def _compare(self, found: dict[TopicPartition, list[str]]) -> dict[str, Conflict]:
-        """Take the folders of earlier topics out of ``found``, and note which of the others cannot be read together."""
+        """Take the folders of earlier topics out of ``found``, and note which of the others cannot be read
+        together."""
         topics: dict[str, list[str]] = {}
         for key, folders in found.items():
             topics.setdefault(key.topic, []).extend(folders)
@@ -269,7 +285,11 @@ class FoundLog:
             others = [folder for folder in folders if parent_of(folder) != parent_of(nameless)]
             return Conflict(topic, [nameless, others[0]], f"no file in {nameless} names the id of its topic")
         ids = " and ".join(sorted(by_id))
-        return Conflict(topic, [there[0] for there in by_id.values()], f"they are of different topics called {topic}, with the ids {ids}")
+        return Conflict(
+            topic,
+            [there[0] for there in by_id.values()],
+            f"they are of different topics called {topic}, with the ids {ids}",
+        )
 
     def _current_id(self, topic: str) -> str | None:
         known = self._state()
@@ -281,8 +301,8 @@ class FoundLog:
 
 
 class Found:
-    """What lies under a path: independent logs (in the order of their paths), foreign folders, and folders that may be roots and may not
-    be looked into."""
+    """What lies under a path: independent logs (in the order of their paths), foreign folders, and folders that may
+    be roots and may not be looked into."""
 
     __slots__ = ("foreign", "logs", "path", "unreadable")
 
@@ -293,7 +313,8 @@ class Found:
         self.unreadable = unreadable
 
     def hidden(self, disk: Disk) -> list[str]:
-        """The folders of logs that lie inside another log's folder, or too deep: a reader of the path passes over them."""
+        """The folders of logs that lie inside another log's folder, or too deep: a reader of the path passes over
+        them."""
         if any(log.bare is not None for log in self.logs):
             return []
         return hidden_roots(disk, self.path, [root.path for log in self.logs for root in log.roots])
@@ -304,12 +325,15 @@ def deeper_logs(disk: Disk, path: str) -> str:
     hidden = find_logs(disk, path).hidden(disk)
     if not hidden:
         return ""
-    named = ", ".join(hidden[:_NAMED_MAX]) + (f" and {len(hidden) - _NAMED_MAX} more" if len(hidden) > _NAMED_MAX else "")
+    named = ", ".join(hidden[:_NAMED_MAX]) + (
+        f" and {len(hidden) - _NAMED_MAX} more" if len(hidden) > _NAMED_MAX else ""
+    )
     return f": pyreplog looks {DEPTH_MAX} folders deep, and there are logs deeper ({named}). Name one of these folders"
 
 
 def find_logs(disk: Disk, path: str) -> Found:
-    """The independent logs and clusters under ``path``, which may be a root, a cluster's folder, a bare partition, or a folder of many.
+    """The independent logs and clusters under ``path``, which may be a root, a cluster's folder, a bare partition,
+    or a folder of many.
 
     Raises :class:`StorageError` if there is no such folder.
     """
@@ -325,7 +349,9 @@ def _group(disk: Disk, places: Places) -> Found:
     if not any(root.cluster_id for root in places.roots) and len(groups) > 1:
         groups = _of_shared_topics(disk, groups)
     for group in groups:
-        homes = dict.fromkeys([places.path, *filter(None, (root.home for root in group)), *(parent_of(root.path) for root in group)])
+        homes = dict.fromkeys(
+            [places.path, *filter(None, (root.home for root in group)), *(parent_of(root.path) for root in group)]
+        )
         found.logs.append(FoundLog(disk, _name_of(places, group), group, homes=list(homes)))
     return found
 
@@ -344,7 +370,9 @@ def _of_shared_topics(disk: Disk, groups: Sequence[list[FoundRoot]]) -> list[lis
     for group in groups:
         partitions = FoundLog(disk, "", group).partitions()
         ids = {(key.topic, topic_id_of(disk, folder)) for key, folders in partitions.items() for folder in folders}
-        ids = {(topic, topic_id) for topic, topic_id in ids if proves_topic(topic_id) and topic_id != id_for_name(topic)}
+        ids = {
+            (topic, topic_id) for topic, topic_id in ids if proves_topic(topic_id) and topic_id != id_for_name(topic)
+        }
         roots = list(group)
         apart = []
         for others, other_roots in united:
@@ -358,7 +386,8 @@ def _of_shared_topics(disk: Disk, groups: Sequence[list[FoundRoot]]) -> list[lis
 
 
 def _name_of(places: Places, group: Sequence[FoundRoot]) -> str:
-    """The folder that holds the roots of ``group`` and no other, relative to the path; else the first of those roots."""
+    """The folder that holds the roots of ``group`` and no other, relative to the path; else the first of those
+    roots."""
     if places.is_listed and len({root.cluster_id for root in places.roots}) == 1:
         return "."
     if group[0].home and group[0].home != places.path:
@@ -374,7 +403,8 @@ def _name_of(places: Places, group: Sequence[FoundRoot]) -> str:
 
 
 def find_roots(disk: Disk, path: str, depth: int = DEPTH_MAX) -> list[str]:
-    """The folders under ``path``, itself among them, that have the files of a root, sorted: of one log, one cluster, or several.
+    """The folders under ``path``, itself among them, that have the files of a root, sorted: of one log, one
+    cluster, or several.
 
     ``depth``: look so many folders deep at most. Raises :class:`StorageError` if there is no such folder.
     """
@@ -382,11 +412,12 @@ def find_roots(disk: Disk, path: str, depth: int = DEPTH_MAX) -> list[str]:
 
 
 class Finder:
-    """The partitions of the one log under ``path``, as they were when it was made. Short-lived: make another one for a fresh look.
+    """The partitions of the one log under ``path``, as they were when it was made. Short-lived: make another one
+    for a fresh look.
 
-    Every question raises :class:`ConfigError` if several independent logs are there, or one partition twice under one node id, because
-    one log is meant; and :class:`StorageError` if a folder that may belong to the log may not be looked into. ``partial``: leave out
-    folders that may not be looked into; the caller names them.
+    Every question raises :class:`ConfigError` if several independent logs are there, or one partition twice under
+    one node id, because one log is meant; and :class:`StorageError` if a folder that may belong to the log may not
+    be looked into. ``partial``: leave out folders that may not be looked into; the caller names them.
     """
 
     def __init__(self, disk: Disk, path: str, *, partial: bool = False) -> None:
@@ -422,7 +453,8 @@ class Finder:
         return self._log
 
     def _finished(self) -> FoundLog | None:
-        """The one log that is meant. Raises :class:`UnfinishedBackupError` if it is a backup that was not finished."""
+        """The one log that is meant. Raises :class:`UnfinishedBackupError` if it is a backup that was not
+        finished."""
         if not self._is_finished:
             refuse_unfinished(self._disk, [self.found.path])
             log = self.log
@@ -433,7 +465,8 @@ class Finder:
         return self.log
 
     def folders(self, topic: str | None = None, *, whole: bool = True) -> dict[TopicPartition, list[str]]:
-        """The folders of each partition (of ``topic``), sorted by partition: one, or in a cluster one for each node that has it.
+        """The folders of each partition (of ``topic``), sorted by partition: one, or in a cluster one for each node
+        that has it.
 
         ``whole``: raise :class:`StorageError` if the topic has an :meth:`absent` partition.
         """
@@ -446,7 +479,8 @@ class Finder:
         return {key: folders for key, folders in log.partitions().items() if topic in (None, key.topic)}
 
     def claimed(self) -> dict[TopicPartition, list[str]]:
-        """As :meth:`folders`, with the partitions that cannot be read: :meth:`open` raises the reason for these alone."""
+        """As :meth:`folders`, with the partitions that cannot be read: :meth:`open` raises the reason for these
+        alone."""
         log = self._finished()
         if log is None:
             return {}
@@ -461,11 +495,16 @@ class Finder:
         """The folders that may hold a part of ``topic``, or of any topic, and that may not be looked into."""
         inside = [] if self.log is None else list(self.log.unreadable)
         parsed = {folder: parse_directory_name(name_of(folder)) for folder in inside}
-        mine = [folder for folder, name in parsed.items() if name is not None and topic in (None, name.topic_partition.topic)]
+        mine = [
+            folder
+            for folder, name in parsed.items()
+            if name is not None and topic in (None, name.topic_partition.topic)
+        ]
         return [*self.found.unreadable, *mine]
 
     def absent(self, topic: str | None = None) -> dict[TopicPartition, str]:
-        """The partitions that the present folders do not hold whole, each with the reason: see :meth:`FoundLog.absent`."""
+        """The partitions that the present folders do not hold whole, each with the reason: see
+        :meth:`FoundLog.absent`."""
         log = self.log or FoundLog(self._disk, ".", (), homes=[self.found.path])
         return log.absent(topic)
 
@@ -496,24 +535,32 @@ class Finder:
 def several_logs(path: str, logs: Sequence[FoundLog]) -> ConfigError:
     """The refusal to take one of several independent ``logs`` for the one that is meant."""
     listed = any(log.name.startswith("/") for log in logs)  # on another disk, which may hold another cluster's node
-    names = [f"{log.name} of cluster {log.cluster_id or 'unknown'}" if listed else log.name for log in logs[:_NAMED_MAX]]
+    names = [
+        f"{log.name} of cluster {log.cluster_id or 'unknown'}" if listed else log.name for log in logs[:_NAMED_MAX]
+    ]
     named = ", ".join(names) + (f" and {len(logs) - _NAMED_MAX} more" if len(logs) > _NAMED_MAX else "")
     return ConfigError(
-        f"{path} holds {len(logs)} independent logs ({named}), and one log is meant: open one of them. To read several together, name "
-        "the folder of each log to pyreplog.scan, or use `replog cat --all`, or a pattern as Spark's path"
+        f"{path} holds {len(logs)} independent logs ({named}), and one log is meant: open one of them. To read several"
+        " together, name the folder of each log to pyreplog.scan, or use `replog cat --all`, or a pattern as Spark's"
+        " path"
     )
 
 
 def _refused(conflict: Conflict) -> ConfigError:
     named = " and ".join(conflict.folders)
-    return ConfigError(f"{named} cannot be read together: {conflict.why}. Move one of them away, or open the folder that is meant")
+    return ConfigError(
+        f"{named} cannot be read together: {conflict.why}. Move one of them away, or open the folder that is meant"
+    )
 
 
 def unreadable(folder: str, error: StorageError) -> StorageError:
     """The refusal to go on without ``folder``, which may not be looked into."""
     parsed = parse_directory_name(name_of(folder))
     what = "a node or a log" if parsed is None else f"{parsed.topic_partition}, a node or a log"
-    text = f"this process may not look into it, and it may be the folder of {what}: give it access, or move the folder away"
+    text = (
+        f"this process may not look into it, and it may be the folder of {what}: give it access, or move the folder"
+        " away"
+    )
     return StorageError(error.errno or errno.EACCES, text, folder)
 
 
@@ -528,14 +575,16 @@ def unfinished_backups(disk: Disk, found: Found) -> dict[str, UnfinishedBackupEr
         except UnfinishedBackupError as error:
             errors[folder] = error
         except StorageError as error:
-            # A foreign folder that this process may not enter, such as `lost+found`, is passed over.
+            # A foreign folder that this process may not enter, such as `lost+found`, is passed
+            # over.
             if folder not in found.foreign or error.errno not in (errno.EACCES, errno.EPERM):
                 raise
     return errors
 
 
 def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicPartition, LogReader]:
-    """A reader for every partition of the one log under ``path``, or for those of ``topic``; sorted. Nothing is locked or written.
+    """A reader for every partition of the one log under ``path``, or for those of ``topic``; sorted. Nothing is
+    locked or written.
 
     Raises as :class:`Finder` does, and :class:`CorruptError` for a message format that is not read.
     """
@@ -555,13 +604,15 @@ def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicP
 def unsafe_permissions(disk: Disk, readers: Iterable[LogReader]) -> str:
     """As :func:`untrusted`, of the folders that ``readers`` read, and the roots that these are in."""
     folders = dict.fromkeys(directory for reader in readers for directory in reader.replicas)
-    roots = [root for root in dict.fromkeys(map(parent_of, folders)) if root not in folders and has_root_file(disk, root)]
+    roots = [
+        root for root in dict.fromkeys(map(parent_of, folders)) if root not in folders and has_root_file(disk, root)
+    ]
     return untrusted(disk, (*roots, *folders))
 
 
 def untrusted(disk: Disk, folders: Iterable[str]) -> str:
-    """Why not to trust the content of ``folders``: the first one that others may write to, and how many more there are; empty if there is
-    none. One text for all, because the folders of one log mostly have one mode."""
+    """Why not to trust the content of ``folders``: the first one that others may write to, and how many more there
+    are; empty if there is none. One text for all, because the folders of one log mostly have one mode."""
     found: list[StorageError] = []
     for folder in folders:
         try:
@@ -576,8 +627,8 @@ def untrusted(disk: Disk, folders: Iterable[str]) -> str:
 
 
 def list_topics(disk: Disk, path: str) -> dict[str, list[int]]:
-    """The topics of all logs under ``path`` and their partitions that have a folder there, both sorted. Folders that may not be looked
-    into are left out."""
+    """The topics of all logs under ``path`` and their partitions that have a folder there, both sorted. Folders
+    that may not be looked into are left out."""
     topics: dict[str, set[int]] = {}
     for log in find_logs(disk, path).logs:
         for topic, partition in log.partitions():

@@ -1,8 +1,10 @@
-"""A copy of one partition up to an offset, made beside its writer: the new segments and the last one, and all small files.
+"""A copy of one partition up to an offset, made beside its writer: the new segments and the last one, and all small
+files.
 
-The source is read without a lock, as :class:`ReplicaView` does: what its mark promises is in its files, and no byte below
-that changes. The copy is made into a folder that nobody else uses. A file gets its name there only when it is whole and
-synced, so a file of the same name and size is taken as it is by the next run. The caller keeps readers away until it is done.
+The source is read without a lock, as :class:`ReplicaView` does: what its mark promises is in its files, and no byte
+below that changes. The copy is made into a folder that nobody else uses. A file gets its name there only when it is
+whole and synced, so a file of the same name and size is taken as it is by the next run. The caller keeps readers
+away until it is done.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.errors import BackupDivergedError, CorruptError
-from pyreplog.log.clean_shutdown import CleanShutdownMarker, Incarnation, remove_farewell, write_farewell, write_incarnation
+from pyreplog.log.clean_shutdown import (
+    CleanShutdownMarker,
+    Incarnation,
+    remove_farewell,
+    write_farewell,
+    write_incarnation,
+)
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.identity import random_uuid
 from pyreplog.log.index_files import IndexFiles
@@ -46,9 +54,11 @@ from pyreplog.values import TopicPartition
 COPY_CHUNK_SIZE: Final = 1 << 20
 """Bytes that are copied at a time."""
 TAIL_COMPARED_SIZE: Final = 4 << 10
-"""So much of the end of a segment that was copied before is compared: its last batch tells one history from another."""
+"""So much of the end of a segment that was copied before is compared: its last batch tells one history from
+another."""
 NAMED_AT_ONCE_SIZE: Final = 1 << 20
-"""A segment of so many bytes gets its name as soon as it is copied. Smaller ones wait for a sync together with others."""
+"""A segment of so many bytes gets its name as soon as it is copied. Smaller ones wait for a sync together with
+others."""
 FILES_TOGETHER: Final = 16
 """Files that are open at a time, so that their syncs begin together."""
 _ABORTED: Final = struct.Struct(">hqqqq")
@@ -75,27 +85,41 @@ def duplicate(
     topic_partition: TopicPartition,
     progress: Callable[[int], None],
 ) -> Duplicate:
-    """Make the folder ``directory`` hold what ``source`` has below ``end_offset``, durably but for the name of the folder itself.
+    """Make the folder ``directory`` hold what ``source`` has below ``end_offset``, durably but for the name of the
+    folder itself.
 
-    ``progress``: bytes copied. Raises :class:`BackupDivergedError` where the folder holds records that ``source`` has not,
-    :class:`CorruptError` where ``source`` is damaged, :class:`StorageError` with ENOENT where its writer removed a file.
+    ``progress``: bytes copied. Raises :class:`BackupDivergedError` where the folder holds records that ``source``
+    has not, :class:`CorruptError` where ``source`` is damaged, :class:`StorageError` with ENOENT where its writer
+    removed a file.
     """
     return _Duplicator(source, end_offset, disk, directory, topic_partition, progress).run()
 
 
-def check_extends(source: ReplicaView, end_offset: int, disk: Disk, directory: str, topic_partition: TopicPartition) -> None:
-    """Raise :class:`BackupDivergedError` if the copy in ``directory`` is not the beginning of ``source`` below ``end_offset``.
+def check_extends(
+    source: ReplicaView, end_offset: int, disk: Disk, directory: str, topic_partition: TopicPartition
+) -> None:
+    """Raise :class:`BackupDivergedError` if the copy in ``directory`` is not the beginning of ``source`` below
+    ``end_offset``.
 
-    Nothing is written. A copy that an interrupted run left without a mark is not checked: the next run replaces its files. Raises
-    :class:`StorageError` with ENOENT if the writer of ``source`` removed a file.
+    Nothing is written. A copy that an interrupted run left without a mark is not checked: the next run replaces its
+    files. Raises :class:`StorageError` with ENOENT if the writer of ``source`` removed a file.
     """
     _Duplicator(source, end_offset, disk, directory, topic_partition, lambda size: None).check()
 
 
-def sign_off(disk: Disk, root: str, made: Mapping[TopicPartition, Duplicate], random: RandomBytes, *, broker_epoch: int, own: bool) -> None:
+def sign_off(
+    disk: Disk,
+    root: str,
+    made: Mapping[TopicPartition, Duplicate],
+    random: RandomBytes,
+    *,
+    broker_epoch: int,
+    own: bool,
+) -> None:
     """Leave the copy of a root, which holds what was ``made``, as a clean stop leaves it, durably.
 
-    ``own``: a writer of ours made it. A broker's stays without a clean shutdown marker, so the next broker looks at it.
+    ``own``: a writer of ours made it. A broker's stays without a clean shutdown marker, so the next broker looks at
+    it.
     """
     write_offsets(disk, join(root, RECOVERY_POINT_NAME), {key: one.end_offset for key, one in made.items()})
     write_offsets(disk, join(root, HIGH_WATERMARK_NAME), {key: one.end_offset for key, one in made.items()})
@@ -230,7 +254,8 @@ class _Duplicator:
             self._copy(path, name, found.size)
 
     def _index(self, part: LogFilePart, *, kept: bool) -> None:
-        """Make both indexes of a segment from its batches. Those of the source may not be written yet, nor synced, or be wrong."""
+        """Make both indexes of a segment from its batches. Those of the source may not be written yet, nor synced,
+        or be wrong."""
         names = [segment_name(part.base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
         self._wanted.update(names)
         if kept and self._names.issuperset(names):
@@ -258,20 +283,27 @@ class _Duplicator:
         return False
 
     def _check_prefix(self, part: LogFilePart, name: str) -> None:
-        """Raise :class:`BackupDivergedError` if the log ``name`` of an earlier run and the segment ``part`` differ in a byte of both."""
+        """Raise :class:`BackupDivergedError` if the log ``name`` of an earlier run and the segment ``part`` differ
+        in a byte of both."""
         size = min(self._size_there(name), part.size)
         for start in range(0, size, COPY_CHUNK_SIZE):
             end = min(start + COPY_CHUNK_SIZE, size)
-            if _read(self._disk, join(self._directory, name), start, end) != _read(self._source.disk, part.path, start, end):
+            if _read(self._disk, join(self._directory, name), start, end) != _read(
+                self._source.disk, part.path, start, end
+            ):
                 self._differs(part.base_offset)
                 return
 
     def _differs(self, base_offset: int) -> None:
         """A segment that was copied before holds other bytes than the source has."""
         before = self._before
-        # A broker's cleaner rewrites segments; in a log of ours nothing below the high watermark changes.
+        # A broker's cleaner rewrites segments; in a log of ours nothing below the high watermark
+        # changes.
         if before is not None and not before.may_have_gaps and before.high_watermark > base_offset:
-            why = f"its segment from offset {base_offset} on holds other bytes than the source's (`replog verify` tells if one is damaged)"
+            why = (
+                f"its segment from offset {base_offset} on holds other bytes than the source's (`replog verify` tells"
+                " if one is damaged)"
+            )
             raise self._diverged(base_offset, why)
 
     def _size_there(self, name: str) -> int:
@@ -330,7 +362,8 @@ class _Duplicator:
         self._put(name, kept)
 
     def _snapshots(self) -> None:
-        """The producers where segments begin, and for the metadata log of a Kafka cluster what stands beside its segments."""
+        """The producers where segments begin, and for the metadata log of a Kafka cluster what stands beside its
+        segments."""
         names = self._source.disk.list(self._source.directory)
         first = self._parts[0].base_offset if self._parts else 0
         disk, directory = self._source.disk, self._source.directory

@@ -1,8 +1,8 @@
 """Which leader epoch begins at which offset: the memory by which replicas find where their logs part.
 
-The rules are those of Kafka's ``LeaderEpochFileCache``. The file, ``leader-epoch-checkpoint``, is Kafka's: text without a checksum. It
-can always be had from the batches again, so it is replaced without waiting for the disk, and the durable mark carries the checksum
-of what it should hold: when they do not agree, the log is scanned.
+The rules are those of Kafka's ``LeaderEpochFileCache``. The file, ``leader-epoch-checkpoint``, is Kafka's: text
+without a checksum. It can always be had from the batches again, so it is replaced without waiting for the disk, and
+the durable mark carries the checksum of what it should hold: when they do not agree, the log is scanned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pyreplog.values import NO_EPOCH, NO_OFFSET, EpochEntry
 
 
 class EpochCache:
-    """An epoch history: entries (epoch, start offset), strictly rising in both. Mutations belong to the log's owner."""
+    """An epoch history: entries (epoch, start offset), strictly rising in both. Mutations belong to the log's
+    owner."""
 
     __slots__ = ("_epochs", "_starts", "current", "latest")
 
@@ -29,8 +30,9 @@ class EpochCache:
         self._starts: tuple[int, ...] = ()
         #: The newest epoch; -1 where there is none.
         self.latest = NO_EPOCH
-        #: The same, or None where the disk refused a change half-way: before anything is appended the file has to say what this says, or
-        #: the next opening would count the batch to an epoch that it is not of.
+        #: The same, or None where the disk refused a change half-way: before anything is appended
+        #: the file has to say what this says, or the next opening would count the batch to an epoch
+        #: that it is not of.
         self.current: int | None = NO_EPOCH
         before = (-1, -1)
         kept = [*entries]
@@ -56,7 +58,8 @@ class EpochCache:
     def assign(self, epoch: int, offset: int) -> bool:
         """Let ``epoch`` begin at ``offset``; whether anything changed.
 
-        Nothing, where it is the latest epoch already and began no later. Otherwise every entry that is not older in both is dropped first.
+        Nothing, where it is the latest epoch already and began no later. Otherwise every entry that is not older in
+        both is dropped first.
         """
         if epoch < 0 or offset < 0:
             raise InternalError(f"epoch {epoch} cannot begin at offset {offset}")
@@ -73,7 +76,8 @@ class EpochCache:
         self._set(tuple([epoch for epoch, _ in entries]), tuple([start for _, start in entries]))
 
     def end_offset_for(self, epoch: int, end_offset: int) -> EpochEntry:
-        """The largest epoch not above ``epoch`` and where it ends, with ``end_offset`` the log's end; (-1, -1) where that is not known."""
+        """The largest epoch not above ``epoch`` and where it ends, with ``end_offset`` the log's end; (-1, -1)
+        where that is not known."""
         if epoch == NO_EPOCH or not self._epochs:
             return EpochEntry(NO_EPOCH, NO_OFFSET)
         if epoch == self.latest:
@@ -91,10 +95,13 @@ class EpochCache:
         return self._epochs[slot - 1] if slot else NO_EPOCH
 
     def span_of(self, offset: int) -> tuple[int, int]:
-        """The epoch that ``offset`` belongs to (-1 where it lies before the history), and where the first one begins that begins above it
-        (2**63 - 1 where there is none)."""
+        """The epoch that ``offset`` belongs to (-1 where it lies before the history), and where the first one
+        begins that begins above it (2**63 - 1 where there is none)."""
         slot = bisect_right(self._starts, offset)
-        return (self._epochs[slot - 1] if slot else NO_EPOCH, self._starts[slot] if slot < len(self._starts) else INT64_MAX)
+        return (
+            self._epochs[slot - 1] if slot else NO_EPOCH,
+            self._starts[slot] if slot < len(self._starts) else INT64_MAX,
+        )
 
     def truncate_from_end(self, offset: int) -> bool:
         """Drop every entry that begins at or above ``offset``; whether anything changed."""
@@ -107,7 +114,8 @@ class EpochCache:
         return True
 
     def truncate_from_start(self, offset: int) -> bool:
-        """Forget what lies below ``offset``; the epoch that covers it then begins there. Whether anything changed."""
+        """Forget what lies below ``offset``; the epoch that covers it then begins there. Whether anything
+        changed."""
         covering = bisect_right(self._starts, offset) - 1
         if covering < 0 or (covering == 0 and self._starts[0] == offset):
             return False
@@ -117,8 +125,8 @@ class EpochCache:
     def keep_those_of(self, start: int, end: int) -> bool:
         """Keep what tells of the offsets from ``start`` to below ``end``; whether anything changed.
 
-        Where everything was deleted the last epoch stays, beginning at the end: what comes there must not be of an older one than what may
-        still lie below it.
+        Where everything was deleted the last epoch stays, beginning at the end: what comes there must not be of an
+        older one than what may still lie below it.
         """
         changed = self.truncate_from_start(start)
         return self.truncate_from_end(end + (0 < start == end)) or changed
@@ -130,10 +138,12 @@ class EpochCache:
         return changed
 
     def agrees_up_to(self, other: EpochCache) -> int:
-        """The offset below which this history and ``other`` say the same of all that both still tell of; 2**63 - 1 where nothing differs.
+        """The offset below which this history and ``other`` say the same of all that both still tell of; 2**63 - 1
+        where nothing differs.
 
-        Where one history is the beginning of the other, they part where the longer one goes on; what deleted records took from the
-        beginning of one makes no difference. Logs with the same epoch at an offset have the same records up to it (Kafka's KIP-101).
+        Where one history is the beginning of the other, they part where the longer one goes on; what deleted
+        records took from the beginning of one makes no difference. Logs with the same epoch at an offset have the
+        same records up to it (Kafka's KIP-101).
         """
         if not self._starts or not other._starts:
             return min([*self._starts, *other._starts], default=INT64_MAX)
@@ -181,5 +191,6 @@ def read_epochs(disk: Disk, directory: str) -> EpochCache | None:
 
 
 def write_epochs(disk: Disk, directory: str, epochs: EpochCache, *, durable: bool = False) -> None:
-    """Replace the history kept in ``directory``. Without ``durable`` power loss may leave the old one, or garbage."""
+    """Replace the history kept in ``directory``. Without ``durable`` power loss may leave the old one, or
+    garbage."""
     replace_file(disk, join(directory, EPOCHS_NAME), epochs.format(), durable=durable, reserve_in=parent_of(directory))

@@ -9,7 +9,8 @@ from pyreplog.ports import Buffer, File
 
 
 class FileSlice:
-    """The ``length`` bytes of ``file`` from ``start`` on. A :class:`~pyreplog.ports.File` that is only read, and closes ``file``."""
+    """The ``length`` bytes of ``file`` from ``start`` on. A :class:`~pyreplog.ports.File` that is only read, and
+    closes ``file``."""
 
     __slots__ = ("_file", "_length", "_start")
 

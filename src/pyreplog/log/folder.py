@@ -1,7 +1,8 @@
 """Which files of a partition folder are its segments, and what an interrupted clean-up left to be finished.
 
-Kafka replaces segments in steps that may be interrupted (``.cleaned`` -> ``.swap`` -> final) and removes files under ``.deleted``. The
-plan says how to end that; a writer carries it out, a reader looks through it. Rules: Kafka's ``LogLoader``.
+Kafka replaces segments in steps that may be interrupted (``.cleaned`` -> ``.swap`` -> final) and removes files
+under ``.deleted``. The plan says how to end that; a writer carries it out, a reader looks through it. Rules:
+Kafka's ``LogLoader``.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ _KAFKA_SNAPSHOT_DELETED = ".checkpoint.deleted"
 
 
 class FolderPlan(NamedTuple):
-    """What to do with the files of a folder, in this order: ``drop``, then ``remove``, then ``rename``, each durably before the next. Then
-    the segments are ``bases``."""
+    """What to do with the files of a folder, in this order: ``drop``, then ``remove``, then ``rename``, each
+    durably before the next. Then the segments are ``bases``."""
 
     drop: list[str]
-    """Of a replacement that was not ready. What shows that it was not is among those to ``remove``, and must not go first."""
+    """Of a replacement that was not ready. What shows that it was not is among those to ``remove``, and must not go
+    first."""
     remove: list[str]
     rename: list[tuple[str, str]]
     bases: list[int]
@@ -53,14 +55,16 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
     drop: list[str] = []
     cleaned_from = min((base for base in map(_base_of, cleaned) if base is not None), default=None)
     if cleaned_from is not None:
-        # A switch to several new segments was interrupted before all were ready: the old ones are still there and count.
+        # A switch to several new segments was interrupted before all were ready: the old ones are
+        # still there and count.
         drop = [name for name in swaps if (base := _base_of(name)) is not None and base >= cleaned_from]
         swaps = [name for name in swaps if name not in drop]
     remove += cleaned
     bases_of_swaps = [base for name in swaps if (base := parse_base_offset(name, LOG_SUFFIX + SWAP_SUFFIX)) is not None]
     ends = {base: _end_of(disk, directory, base) for base in bases_of_swaps}
-    # One without any batch replaces nothing, where what it was made of is still there: Kafka would lose that to a file that was cut short.
-    # Beside others it may be the first part of a segment that was split, whose batches all lie too far from its base.
+    # One without any batch replaces nothing, where what it was made of is still there: Kafka would
+    # lose that to a file that was cut short. Beside others it may be the first part of a segment
+    # that was split, whose batches all lie too far from its base.
     alone = all(end == base for base, end in ends.items())
     empty = [base for base in ends if alone and segment_name(base, LOG_SUFFIX) in names]
     for base in empty:
@@ -76,7 +80,8 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
     rename = sorted(((name, name[: -len(SWAP_SUFFIX)]) for name in swaps), key=_order_of)
     bases = {base for name in [*live, *(final for _, final in rename)] if (base := parse_base_offset(name)) is not None}
     swapped = frozenset(base for _, final in rename if (base := parse_base_offset(final)) is not None)
-    # Indexes of segments that are not there would be taken for those of a later segment of the same base.
+    # Indexes of segments that are not there would be taken for those of a later segment of the same
+    # base.
     for name in live:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             base = parse_base_offset(name, suffix)
@@ -87,18 +92,21 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
 
 def apply_plan(disk: Disk, directory: str, plan: FolderPlan) -> None:
     """Carry it out, durably."""
-    # Names that a killed process gave may be seen and not be durable yet: power loss would take back the new segments, not the removals.
+    # Names that a killed process gave may be seen and not be durable yet: power loss would take
+    # back the new segments, not the removals.
     if plan.drop or plan.remove or plan.rename:
         disk.sync_directory(directory)
     for names in (plan.drop, plan.remove):
         for name in names:
             disk.remove(join(directory, name))
-        # Power loss keeps any of several changes: an old segment must not come back beside those that replaced it.
+        # Power loss keeps any of several changes: an old segment must not come back beside those
+        # that replaced it.
         if names:
             disk.sync_directory(directory)
     for number, (source, target) in enumerate(plan.rename, 1):
         disk.rename(join(directory, source), join(directory, target))
-        # Nor may a log have its name before those below it: it would be taken for one that they replace.
+        # Nor may a log have its name before those below it: it would be taken for one that they
+        # replace.
         if target.endswith(LOG_SUFFIX) or number == len(plan.rename):
             disk.sync_directory(directory)
 
@@ -128,7 +136,8 @@ def _replaced(ends: Mapping[int, int], live: Sequence[str]) -> list[str]:
 
 
 def _order_of(step: tuple[str, str]) -> tuple[int, bool, str]:
-    """By rising offsets, of each segment the log first: what has its name by then is no longer looked at as something to be replaced."""
+    """By rising offsets, of each segment the log first: what has its name by then is no longer looked at as
+    something to be replaced."""
     _, target = step
     base = _base_of(target)
     return -1 if base is None else base, not target.endswith(LOG_SUFFIX), target

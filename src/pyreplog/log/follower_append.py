@@ -15,7 +15,12 @@ from pyreplog.log.validator import Fetched
 
 
 def append_validated(
-    log: LogState, views: list[memoryview], batches: list[Fetched], with_producer_id: list[RecordBatch], total: int, gaps: bool
+    log: LogState,
+    views: list[memoryview],
+    batches: list[Fetched],
+    with_producer_id: list[RecordBatch],
+    total: int,
+    gaps: bool,
 ) -> None:
     """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``.
     ``with_producer_id``: those with a producer id."""

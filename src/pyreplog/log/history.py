@@ -1,7 +1,8 @@
-"""A log's history of leader epochs, changed in memory and on the disk as one. A part of :class:`Log`, and used by it alone.
+"""A log's history of leader epochs, changed in memory and on the disk as one. A part of :class:`Log`, and used by
+it alone.
 
-A change that the disk refuses is taken back, and the history has no current epoch then: before anything is appended the file has to say
-what the memory says (:attr:`EpochCache.current`).
+A change that the disk refuses is taken back, and the history has no current epoch then: before anything is appended
+the file has to say what the memory says (:attr:`EpochCache.current`).
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ def write(log: LogState) -> None:
 
 
 def assign(log: LogState, epoch: int, offset: int) -> None:
-    """Let ``epoch`` begin at ``offset``. Where the disk refuses it is tried again with the next batch: an epoch that is only in memory
-    would be missing after a kill."""
+    """Let ``epoch`` begin at ``offset``. Where the disk refuses it is tried again with the next batch: an epoch
+    that is only in memory would be missing after a kill."""
     before = log.epochs.entries
     if log.epochs.assign(epoch, offset):
         _write_or_undo(log, before)
 
 
 def cut_end(log: LogState) -> bool:
-    """Drop what the history says of offsets that are not there; whether there was any. Where it cannot be written down it stays, and no
-    older epoch can go on before the next try: a history that only memory has cut would contradict, after a kill, what came behind."""
+    """Drop what the history says of offsets that are not there; whether there was any. Where it cannot be written
+    down it stays, and no older epoch can go on before the next try: a history that only memory has cut would
+    contradict, after a kill, what came behind."""
     before = log.epochs.entries
     if not log.epochs.truncate_from_end(log.end_offset):
         return False
@@ -68,18 +70,21 @@ def cut_start(log: LogState) -> None:
     try:
         write(log)
     except StorageError as error:
-        if is_interruption(error) or (error.errno not in NO_SPACE_ERRNOS and error.errno not in RESOURCES_EXHAUSTED_ERRNOS):
+        if is_interruption(error) or (
+            error.errno not in NO_SPACE_ERRNOS and error.errno not in RESOURCES_EXHAUSTED_ERRNOS
+        ):
             raise
-        # Deleting must work on a full disk, and without a descriptor to spare. The file and its checksum in the mark stay as they were;
-        # who reads it cuts it again. What they lacked before they lack still.
+        # Deleting must work on a full disk, and without a descriptor to spare. The file and its
+        # checksum in the mark stay as they were; who reads it cuts it again. What they lacked
+        # before they lack still.
         if is_written:
             log.epochs.current = log.epochs.latest
 
 
 def take_back(log: LogState, before: Sequence[EpochEntry]) -> None:
-    """What was to begin an epoch was not appended: the history is ``before`` again. Else the next fetch would tell the leader of an epoch
-    that this log does not have. Where the disk refuses that too it is tried again before the next append, and the next opening drops what
-    lies behind the end."""
+    """What was to begin an epoch was not appended: the history is ``before`` again. Else the next fetch would tell
+    the leader of an epoch that this log does not have. Where the disk refuses that too it is tried again before the
+    next append, and the next opening drops what lies behind the end."""
     _undo(log, before)
     if log._failure is None:
         with contextlib.suppress(StorageError):

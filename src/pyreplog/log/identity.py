@@ -45,7 +45,8 @@ def random_uuid(random: RandomBytes) -> str:
 
 
 def id_for_name(topic: str) -> str:
-    """The id of a topic from before topics had ids (Kafka 2.8): the same on every node, and a random-looking one."""
+    """The id of a topic from before topics had ids (Kafka 2.8): the same on every node, and a random-looking
+    one."""
     import hashlib  # noqa: PLC0415  (rarely needed, and slow to load)
 
     raw = bytearray(hashlib.sha256(b"topic " + topic.encode()).digest()[:16])
@@ -54,7 +55,8 @@ def id_for_name(topic: str) -> str:
 
 
 def read_topic_id(disk: Disk, directory: str) -> str | None:
-    """The topic id in ``partition.metadata``; None where there is no such file. :class:`CorruptError` where it is garbage."""
+    """The topic id in ``partition.metadata``; None where there is no such file. :class:`CorruptError` where it is
+    garbage."""
     path = join(directory, PARTITION_METADATA_NAME)
     content = read_whole(disk, path)
     if content is None:
@@ -84,7 +86,9 @@ def format_topic_id(topic_id: str) -> bytes:
 
 def write_topic_id(disk: Disk, directory: str, topic_id: str) -> None:
     """Write ``partition.metadata`` durably."""
-    replace_file(disk, join(directory, PARTITION_METADATA_NAME), format_topic_id(topic_id), reserve_in=parent_of(directory))
+    replace_file(
+        disk, join(directory, PARTITION_METADATA_NAME), format_topic_id(topic_id), reserve_in=parent_of(directory)
+    )
 
 
 def read_properties(disk: Disk, root: str) -> dict[str, str] | None:
@@ -102,7 +106,8 @@ def parse_properties(content: bytes) -> dict[str, str]:
         if not stripped or stripped[0] in "#!":
             continue
         cut = next(
-            (index for index, letter in enumerate(stripped) if letter in "=:" and stripped[index - 1 : index] != "\\"), len(stripped)
+            (index for index, letter in enumerate(stripped) if letter in "=:" and stripped[index - 1 : index] != "\\"),
+            len(stripped),
         )
         values[_unescape(stripped[:cut].strip())] = _unescape(stripped[cut + 1 :].strip())
     return values
@@ -110,7 +115,12 @@ def parse_properties(content: bytes) -> dict[str, str]:
 
 def write_properties(disk: Disk, root: str, values: Mapping[str, str], wall_ms: int) -> None:
     """Write ``meta.properties`` durably, with the blank comment and the date that Kafka puts on top."""
-    lines = ["#", f"#{_java_date(wall_ms)}", *(f"{_escape(name)}={_escape(value)}" for name, value in values.items()), ""]
+    lines = [
+        "#",
+        f"#{_java_date(wall_ms)}",
+        *(f"{_escape(name)}={_escape(value)}" for name, value in values.items()),
+        "",
+    ]
     content = "\n".join(lines).encode("latin-1", "backslashreplace")
     replace_file(disk, join(root, META_PROPERTIES_NAME), content, reserve_in=root)
 

@@ -1,6 +1,8 @@
-"""Which closed segments keep their files and indexes at hand: those used last, as far as their indexes fit in so many bytes.
+"""Which closed segments keep their files and indexes at hand: those used last, as far as their indexes fit in so
+many bytes.
 
-An index in memory is as large as its file (10 MB each at most, about 4 KB for a MB of log). One cache serves all logs of a root.
+An index in memory is as large as its file (10 MB each at most, about 4 KB for a MB of log). One cache serves all
+logs of a root.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class IndexCache:
     def __init__(self) -> None:
         self.size_max = INDEX_CACHE_SIZE
         self.count_max = SEGMENTS_MAX
-        #: Bytes of the indexes of all that are kept, as far as they were loaded when last looked at.
+        #: Bytes of the indexes of all that are kept, as far as they were loaded when last looked
+        #: at.
         self.size = 0
         self._sizes: dict[Segment, int] = {}
         self._latest: Segment | None = None
@@ -32,7 +35,8 @@ class IndexCache:
         return len(self._sizes)
 
     def use(self, segment: Segment) -> None:
-        """``segment``, which is not being written, is about to be read from. Others may have to let go of what they hold."""
+        """``segment``, which is not being written, is about to be read from. Others may have to let go of what they
+        hold."""
         latest = self._latest
         if segment is latest:
             return
@@ -42,7 +46,8 @@ class IndexCache:
             total = self.size + size - self._sizes[latest]
             self._sizes[latest] = size
             self.size = total
-        # In this order: an interrupt, or no memory, between any two of these leaves what fits together.
+        # In this order: an interrupt, or no memory, between any two of these leaves what fits
+        # together.
         self._latest = None
         size = self._sizes.pop(segment, 0)
         self.size -= size

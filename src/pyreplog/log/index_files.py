@@ -1,8 +1,9 @@
 """The two sparse indexes of one segment and their files, ``.index`` and ``.timeindex``.
 
-An index can only cost time: it is held in memory, read and written with absolute positions, checked against its log before it is
-believed, and rebuilt where it is wrong. Entries of the segment being written reach the file in groups and are complete once it is closed.
-Kafka preallocates these files and may leave zeros, or stale entries, behind the last one: those are never believed.
+An index can only cost time: it is held in memory, read and written with absolute positions, checked against its log
+before it is believed, and rebuilt where it is wrong. Entries of the segment being written reach the file in groups
+and are complete once it is closed. Kafka preallocates these files and may leave zeros, or stale entries, behind the
+last one: those are never believed.
 """
 
 from __future__ import annotations
@@ -41,11 +42,16 @@ class IndexFiles:
         self._written = [-1, -1]
 
     @classmethod
-    def load(cls, disk: Disk, directory: str, base_offset: int, offsets_name: str = "", times_name: str = "") -> IndexFiles:
-        """What the files hold, without zeros behind the last entry. :class:`CorruptError` (or StorageError) where they cannot be right."""
+    def load(
+        cls, disk: Disk, directory: str, base_offset: int, offsets_name: str = "", times_name: str = ""
+    ) -> IndexFiles:
+        """What the files hold, without zeros behind the last entry. :class:`CorruptError` (or StorageError) where
+        they cannot be right."""
         files = cls(disk, directory, base_offset)
         offsets = read_there(disk, join(directory, offsets_name or segment_name(base_offset, INDEX_SUFFIX)), "an index")
-        times = read_there(disk, join(directory, times_name or segment_name(base_offset, TIME_INDEX_SUFFIX)), "an index")
+        times = read_there(
+            disk, join(directory, times_name or segment_name(base_offset, TIME_INDEX_SUFFIX)), "an index"
+        )
         kept_offsets = _without_zeros(offsets, INDEX_ENTRY_SIZE, keep_only=False)
         kept_times = _without_zeros(times, TIME_INDEX_ENTRY_SIZE, keep_only=True)
         files.offsets = OffsetIndex(base_offset, kept_offsets)
@@ -63,8 +69,9 @@ class IndexFiles:
         files.offsets = OffsetIndex(base_offset, scan.offset_entries())
         entries = scan.time_entries()
         times = TimeIndex(base_offset, entries)
-        # The scanner always gives the final entry of a closed segment. While one is still being written, only those made
-        # together with an offset entry belong there: it is dropped again unless it was one of them.
+        # The scanner always gives the final entry of a closed segment. While one is still being
+        # written, only those made together with an offset entry belong there: it is dropped again
+        # unless it was one of them.
         if not closed and times.count and not _made_together(files.offsets, times):
             times = TimeIndex(base_offset, entries[:-TIME_INDEX_ENTRY_SIZE])
         files.times = times
@@ -134,9 +141,11 @@ class IndexFiles:
 
 
 def _without_zeros(data: bytes, entry_size: int, *, keep_only: bool) -> bytes:
-    """``data``'s whole entries without the all-zero ones at the end. A single zero entry is one where ``keep_only``.
+    """``data``'s whole entries without the all-zero ones at the end. A single zero entry is one where
+    ``keep_only``.
 
-    (A segment of one batch at its base offset with timestamp 0 has a time index of one zero entry; an offset index never has one.)
+    (A segment of one batch at its base offset with timestamp 0 has a time index of one zero entry; an offset index
+    never has one.)
     """
     count = len(data) // entry_size
     zero = bytes(entry_size)
@@ -148,5 +157,6 @@ def _without_zeros(data: bytes, entry_size: int, *, keep_only: bool) -> bytes:
 
 
 def _made_together(offsets: OffsetIndex, times: TimeIndex) -> bool:
-    """Whether the last time entry is one made with an offset entry: then its batch lies at or below the last of those."""
+    """Whether the last time entry is one made with an offset entry: then its batch lies at or below the last of
+    those."""
     return bool(offsets.count) and times.last[1] <= offsets.last[0]

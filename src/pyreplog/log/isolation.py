@@ -1,8 +1,8 @@
 """Reading committed records alone: up to the last stable offset, without what was aborted.
 
-Whether a transaction was aborted, its marker says, and the first marker of a producer behind a batch is that of the batch's
-transaction. So a chunk that holds transactional batches is looked up in the markers behind it, as far as it takes, and the others cost
-nothing. Nothing is taken from a transaction index, which has no checksum.
+Whether a transaction was aborted, its marker says, and the first marker of a producer behind a batch is that of the
+batch's transaction. So a chunk that holds transactional batches is looked up in the markers behind it, as far as it
+takes, and the others cost nothing. Nothing is taken from a transaction index, which has no checksum.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class StableSource(Protocol):
         ...
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""
+        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there
+        is none."""
         ...
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
@@ -98,8 +99,8 @@ class CommittedSource:
         self._source.refresh()
 
     def read(self, offset: int, size_max: int) -> memoryview:
-        """Whole batches from the one that holds ``offset`` on, or the next that was not aborted, below the last stable offset; empty
-        where there are none. Raises what ``source`` raises."""
+        """Whole batches from the one that holds ``offset`` on, or the next that was not aborted, below the last
+        stable offset; empty where there are none. Raises what ``source`` raises."""
         end = self.end_offset
         fates = self._pool.pop() if self._pool else _Fates()
         try:
@@ -116,7 +117,8 @@ class CommittedSource:
         return memoryview(b"")
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
-        """The batches that hold an offset in the half-open range. The first may begin below ``start``, the last end above ``end``."""
+        """The batches that hold an offset in the half-open range. The first may begin below ``start``, the last end
+        above ``end``."""
         end = min(end, self.end_offset)
         while start < end:
             found = split(self.read(start, _WALK_SIZE))
@@ -129,8 +131,8 @@ class CommittedSource:
                 return
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record below the last stable offset whose timestamp is at least ``timestamp``. As in Kafka,
-        it may be an aborted one or a marker."""
+        """(offset, timestamp) of the first record below the last stable offset whose timestamp is at least
+        ``timestamp``. As in Kafka, it may be an aborted one or a marker."""
         found = self._source.find_timestamp(timestamp)
         return found if found is not None and found[0] < self.end_offset else None
 

@@ -1,7 +1,8 @@
-"""Names, constants and limits of what is on disk: files of a root, files of a partition, and how folder names are read.
+"""Names, constants and limits of what is on disk: files of a root, files of a partition, and how folder names are
+read.
 
-Kafka's layout, to which we add only files that Kafka ignores: in a root any file, in a partition folder any whose name neither
-begins with a number and a dot nor ends in one of Kafka's suffixes.
+Kafka's layout, to which we add only files that Kafka ignores: in a root any file, in a partition folder any whose
+name neither begins with a number and a dot nor ends in one of Kafka's suffixes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ TORN_PREFIX: Final = "replog.torn-"
 SPOOL_PREFIX: Final = "replog.spool."
 """Of what other processes left in a root for whoever owns it."""
 NODES_NAME: Final = "replog.nodes"
-"""In a cluster's folder: where its nodes keep their logs, if the caller said so. In such a node's folder: which cluster it is of."""
+"""In a cluster's folder: where its nodes keep their logs, if the caller said so. In such a node's folder: which
+cluster it is of."""
 
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
@@ -96,7 +98,9 @@ def check_topic(name: str) -> str:
     """``name``, when Kafka would take it for a topic; :class:`InvalidTopicError` otherwise."""
     if not isinstance(name, str) or _TOPIC.fullmatch(name) is None or name in (".", ".."):
         shown = excerpt(name) if isinstance(name, str) else type(name).__name__
-        raise InvalidTopicError(f"{shown}: use 1 to {TOPIC_NAME_SIZE_MAX} of the letters A-Z a-z 0-9 . _ -, and neither '.' nor '..'")
+        raise InvalidTopicError(
+            f"{shown}: use 1 to {TOPIC_NAME_SIZE_MAX} of the letters A-Z a-z 0-9 . _ -, and neither '.' nor '..'"
+        )
     return name
 
 
@@ -106,14 +110,15 @@ def directory_name(topic: str, partition: int) -> str:
 
 
 def outgoing_name(topic_partition: TopicPartition, unique: str, kind: str) -> str:
-    """The folder of a partition on its way out, of ``kind`` ``delete`` or ``stray``. Of a long topic the end is cut: a file system takes
-    255 bytes, and the partition must stay, or Kafka does not know the folder for one."""
+    """The folder of a partition on its way out, of ``kind`` ``delete`` or ``stray``. Of a long topic the end is
+    cut: a file system takes 255 bytes, and the partition must stay, or Kafka does not know the folder for one."""
     end = f"-{topic_partition.partition}.{unique}-{kind}"
     return topic_partition.topic[: _DIRECTORY_NAME_SIZE_MAX - len(end)] + end
 
 
 def parse_directory_name(name: str) -> DirectoryName | None:
-    """What the folder ``name`` holds; None where it is no partition folder. Topic names may hold dashes and dots."""
+    """What the folder ``name`` holds; None where it is no partition folder. Topic names may hold dashes and
+    dots."""
     kind = ""
     if name.endswith(("-delete", "-future", "-stray")):
         match = _SPECIAL_DIRECTORY.fullmatch(name)
@@ -145,8 +150,8 @@ def parse_base_offset(name: str, suffix: str = LOG_SUFFIX) -> int | None:
 
 
 def is_log_file(name: str) -> bool:
-    """Whether ``name`` is a segment's log: one in use, or one that has replaced others and is still to get its name (for a moment, or
-    where that was interrupted, a partition may have no other)."""
+    """Whether ``name`` is a segment's log: one in use, or one that has replaced others and is still to get its name
+    (for a moment, or where that was interrupted, a partition may have no other)."""
     return parse_base_offset(name.removesuffix(SWAP_SUFFIX)) is not None
 
 

@@ -1,8 +1,9 @@
-"""The part of a segment that is still in Kafka's formats before 0.11: messages of magic 0 and 1, up to the first batch of today's.
+"""The part of a segment that is still in Kafka's formats before 0.11: messages of magic 0 and 1, up to the first
+batch of today's.
 
-A broker that was upgraded went on in the same log, so they are always in front. They are walked once, their checksums verified, and
-remembered in groups; what is read of them is made into batches of format v2 (:mod:`pyreplog.record`). Indexes serve only what lies
-behind.
+A broker that was upgraded went on in the same log, so they are always in front. They are walked once, their
+checksums verified, and remembered in groups; what is read of them is made into batches of format v2
+(:mod:`pyreplog.record`). Indexes serve only what lies behind.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ class _MessageRange(NamedTuple):
 
 
 class LegacyPrefix:
-    """The first ``end`` bytes of a segment's file, whose records lie below offset ``next_offset``. Immutable; belongs to the segment."""
+    """The first ``end`` bytes of a segment's file, whose records lie below offset ``next_offset``. Immutable;
+    belongs to the segment."""
 
     __slots__ = ("_file", "_first", "_groups", "_last_offsets", "end", "next_offset")
 
     def __init__(self, file: Callable[[], File], size: int, base_offset: int) -> None:
-        """Walks what of the first ``size`` bytes of the segment's file is in the old formats. ``file``: the file, opened where need be."""
+        """Walks what of the first ``size`` bytes of the segment's file is in the old formats. ``file``: the file,
+        opened where need be."""
         self._file = file
         self._groups: list[_MessageRange] = []
         # The last offset of each group.
@@ -66,9 +69,10 @@ class LegacyPrefix:
                 begin, largest, gathered = position, -1, 0
 
     def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
-        """Where the messages lie that hold ``offset`` or come next, and batches of them and of those behind, below ``end_offset``: up to
-        about ``size_max`` bytes, at least one batch. None where there is none. Ends before messages that do not fit their checksums any
-        more; raises :class:`CorruptLogError` where it would begin with such."""
+        """Where the messages lie that hold ``offset`` or come next, and batches of them and of those behind, below
+        ``end_offset``: up to about ``size_max`` bytes, at least one batch. None where there is none. Ends before
+        messages that do not fit their checksums any more; raises :class:`CorruptLogError` where it would begin with
+        such."""
         slot = bisect_left(self._last_offsets, offset)
         parts: list[bytes] = []
         size = 0
@@ -120,8 +124,8 @@ class LegacyPrefix:
         return None
 
     def _convert(self, slot: int, start: int, end: int) -> tuple[bytes, CorruptLogError | None]:
-        """Batches of the records of a group with ``start`` <= offset < ``end``, up to the first message that is not as it was when it was
-        walked; and the error for the rest."""
+        """Batches of the records of a group with ``start`` <= offset < ``end``, up to the first message that is not
+        as it was when it was walked; and the error for the rest."""
         group = self._groups[slot]
         data = self._bytes(group)
         try:
@@ -129,7 +133,11 @@ class LegacyPrefix:
             messages = _rising(shallow_messages(data)[0], before, self._last_offsets[slot])
         except CorruptError:
             messages = []
-        if messages and messages[-1].offset != self._last_offsets[slot] and sum(message.size for message in messages) == group.size:
+        if (
+            messages
+            and messages[-1].offset != self._last_offsets[slot]
+            and sum(message.size for message in messages) == group.size
+        ):
             messages.pop()  # one that is compressed says by its own offset which those in it have
         sound = sum(message.size for message in messages)
         found = convert_legacy(data[:sound], start, end)
@@ -140,7 +148,9 @@ class LegacyPrefix:
             return found, None
         reason = f"the message at byte {group.position + sound} is not what was written"
         last = min(self._last_offsets[slot] + 1, end)
-        return found, CorruptLogError(reason, start=first, end=last, file=self._file().path, position=group.position + sound)
+        return found, CorruptLogError(
+            reason, start=first, end=last, file=self._file().path, position=group.position + sound
+        )
 
     def _bytes(self, group: _MessageRange) -> memoryview:
         return self._file().read_at(group.position, group.size)
@@ -153,8 +163,8 @@ def begins_legacy(file: File, size: int) -> bool:
 
 
 def _rising(messages: list[LegacyMessage], before: int, last: int) -> list[LegacyMessage]:
-    """Those that ``messages`` begins with whose offsets rise, from above ``before`` to ``last`` at most. No checksum covers the offset of a
-    message: of two that do not rise either may be wrong, and neither is taken."""
+    """Those that ``messages`` begins with whose offsets rise, from above ``before`` to ``last`` at most. No
+    checksum covers the offset of a message: of two that do not rise either may be wrong, and neither is taken."""
     for index, message in enumerate(messages):
         if not before < message.offset <= last:
             return messages[: max(index - 1, 0)]

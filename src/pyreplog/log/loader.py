@@ -2,11 +2,12 @@
 
 Rules (docs/internals/durability.md):
 
-* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log and cut. So is what
-  follows a gap: a later record must not be seen where an earlier one was lost;
+* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log
+  and cut. So is what follows a gap: a later record must not be seen where an earlier one was lost;
 * bad or missing bytes below the durable end are rot: nothing is cut, :class:`CorruptLogError` names the range;
-* the durable end is the mark's synced end, and after a process kill (same boot, no failed sync) also its high watermark, for the page cache
-  survived; without a mark it is the recovery point in the root's checkpoint, and everything is scanned;
+* the durable end is the mark's synced end, and after a process kill (same boot, no failed sync) also its high
+  watermark, for the page cache survived; without a mark it is the recovery point in the root's checkpoint, and
+  everything is scanned;
 * a segment of an old broker whose offsets do not fit their index entries is split, and nothing of it is cut;
 * recovery is idempotent: interrupted anywhere, it ends the same when begun again.
 """
@@ -56,16 +57,16 @@ class RecoveryContext(NamedTuple):
     clean: bool
     """A clean shutdown of this root was found."""
     same_boot: bool | None
-    """The machine did not restart since the folder was last written. None: nobody can tell, so its page cache may be lost, and it may be
-    there and not what the disk has."""
+    """The machine did not restart since the folder was last written. None: nobody can tell, so its page cache may
+    be lost, and it may be there and not what the disk has."""
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
     trust_mark: bool = True
     """False: something else wrote here since, the mark is void."""
     left: MarkState | None = None
-    """What the mark said when the folder was left in order, kept elsewhere: it serves where the mark is gone. The recovery point is its
-    ``synced_end``, so that no records are missing."""
+    """What the mark said when the folder was left in order, kept elsewhere: it serves where the mark is gone. The
+    recovery point is its ``synced_end``, so that no records are missing."""
 
 
 class RecoveryReport(NamedTuple):
@@ -83,7 +84,8 @@ class RecoveryReport(NamedTuple):
     torn_size: int = 0
     """Bytes cut at the end."""
     records_may_be_lost: bool = False
-    """Whether an ``os`` log lost what was written, although the machine did not go down. Its mark says by now that it is incomplete."""
+    """Whether an ``os`` log lost what was written, although the machine did not go down. Its mark says by now that
+    it is incomplete."""
     kept: tuple[str, ...] = ()
     """Files beside the log that hold what was cut."""
     notes: tuple[str, ...] = ()
@@ -148,8 +150,8 @@ class Loader:
         self._scanned_size = 0
 
     def load(self) -> Loaded:
-        """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was, mark and history durable (and
-        segments that overflow split)."""
+        """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was, mark and
+        history durable (and segments that overflow split)."""
         while True:
             try:
                 return self._load()
@@ -170,7 +172,9 @@ class Loader:
             loaded = self._load_clean(segments, self.state)
             if loaded is not None:
                 return loaded
-            self._notes.append("the clean shutdown marker is not to be believed here: the end of the log is not where it says")
+            self._notes.append(
+                "the clean shutdown marker is not to be believed here: the end of the log is not where it says"
+            )
         try:
             return self._load_unclean(segments)
         except CorruptLogError as rot:
@@ -181,8 +185,9 @@ class Loader:
             raise
 
     def _recreate_empty_segment(self, bases: Sequence[int]) -> None:
-        """Give the last segments their names once more, those that are empty: the sync of the folder that was to make a name durable may
-        have failed. Then it is shown, and another sync would be believed. Nothing is appended to a segment before that sync."""
+        """Give the last segments their names once more, those that are empty: the sync of the folder that was to
+        make a name durable may have failed. Then it is shown, and another sync would be believed. Nothing is
+        appended to a segment before that sync."""
         for base in reversed(bases):
             path = join(self.directory, segment_name(base, LOG_SUFFIX))
             found = self.disk.stat(path)
@@ -191,8 +196,8 @@ class Loader:
             replace_file(self.disk, path, b"", durable=False, reserve_in=parent_of(self.directory))
 
     def _persist_evidence(self) -> None:
-        """Make durable by what rot was known, the mark and the history it vouches for: power loss may bring back ones that promise less,
-        and what is damaged would be taken for a tail."""
+        """Make durable by what rot was known, the mark and the history it vouches for: power loss may bring back
+        ones that promise less, and what is damaged would be taken for a tail."""
         if self.state is not None:
             sync_found_mark(self.disk, self.directory)
             epochs = self._trusted_epochs()
@@ -200,11 +205,13 @@ class Loader:
                 write_epochs(self.disk, self.directory, epochs, durable=True)
 
     def _drop_below_start(self, bases: Sequence[int]) -> Sequence[int]:
-        """Without the segments that lie wholly below the log's start, whose removal was not finished: their files go now.
+        """Without the segments that lie wholly below the log's start, whose removal was not finished: their files
+        go now.
 
-        Only the mark is believed here: a checkpoint has no checksum. What it says is made durable first: else power loss may bring back
-        one that still promises what went. So is the name of the segment behind them, which the last process may have made just before it
-        died: else power loss may leave a log that ends where the mark says it must not.
+        Only the mark is believed here: a checkpoint has no checksum. What it says is made durable first: else power
+        loss may bring back one that still promises what went. So is the name of the segment behind them, which the
+        last process may have made just before it died: else power loss may leave a log that ends where the mark
+        says it must not.
         """
         start = -1 if self.state is None else self.state.start_offset
         count = 0
@@ -294,8 +301,11 @@ class Loader:
         synced_end = min(self.durable_end if state is None else state.synced_end, segments[-1].next_offset)
         return self._loaded(segments, epochs, synced_end=synced_end, clean=False)
 
-    def _scan(self, segments: list[Segment], first: int, last_epoch: int, history: EpochCache | None) -> list[tuple[int, int]]:
-        """Check ``segments`` from index ``first`` on, cut the torn tail; the epochs found. ``segments`` loses what was cut whole.
+    def _scan(
+        self, segments: list[Segment], first: int, last_epoch: int, history: EpochCache | None
+    ) -> list[tuple[int, int]]:
+        """Check ``segments`` from index ``first`` on, cut the torn tail; the epochs found. ``segments`` loses what
+        was cut whole.
 
         ``history``: the trusted one, if any; below the durable end it knows every epoch.
         """
@@ -326,7 +336,9 @@ class Loader:
                 self._remove_from(segments, index + 1)
                 self._cut(segment, position)
                 if position != scan.position:
-                    scan = scan_segment(segment.file, position, segment.base_offset, index_interval=self.config.index_interval_bytes)
+                    scan = scan_segment(
+                        segment.file, position, segment.base_offset, index_interval=self.config.index_interval_bytes
+                    )
             segment.set_scanned(scan, closed=index + 1 < len(segments))
             segment.created_ms = self.clock.wall_ms()
             found += scan.epochs
@@ -339,7 +351,8 @@ class Loader:
     def _sound_end(
         self, segment: Segment, scan: SegmentScanner, start: int, last_epoch: int, history: EpochCache | None
     ) -> tuple[int, int]:
-        """The offset and the position up to which what ``scan`` found good in ``segment``, from offset ``start`` on, may be there."""
+        """The offset and the position up to which what ``scan`` found good in ``segment``, from offset ``start``
+        on, may be there."""
         if scan.epochs and scan.epochs[0][0] < last_epoch:
             return start, 0
         strange = None if history is None else self._first_unknown_epoch(scan.epochs, history)
@@ -359,8 +372,8 @@ class Loader:
         )
 
     def _check_overflow(self, segments: Sequence[Segment], index: int, scan: SegmentScanner) -> None:
-        """Raises :class:`_Overflow` where what ended ``scan`` is not damage. Where there is a mark it is: no log of ours overflows, and of
-        what it was made of nothing did any more."""
+        """Raises :class:`_Overflow` where what ended ``scan`` is not damage. Where there is a mark it is: no log of
+        ours overflows, and of what it was made of nothing did any more."""
         if scan.status != OFFSET_TOO_FAR or self.state is not None:
             return
         segment = segments[index]
@@ -372,7 +385,8 @@ class Loader:
             raise _Overflow(segment, parts)
 
     def _scan_ahead(self, segments: Sequence[Segment]) -> Sequence[SegmentScanner | None]:
-        """A scan of each of ``segments`` by itself, side by side: nearly all of the work. What they are to one another is looked at after.
+        """A scan of each of ``segments`` by itself, side by side: nearly all of the work. What they are to one
+        another is looked at after.
 
         None for one that cannot be read: perhaps nobody will have to.
         """
@@ -403,16 +417,17 @@ class Loader:
                 raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=position)
 
     def _check_last_batch_extent(self, segment: Segment, scan: SegmentScanner, position: int, end: int) -> None:
-        """Where offsets may have gaps nothing but the next batch tells that the last good one claims too much, for no checksum covers where
-        a batch begins: what was synced is no tail for that."""
+        """Where offsets may have gaps nothing but the next batch tells that the last good one claims too much, for
+        no checksum covers where a batch begins: what was synced is no tail for that."""
         begins = _begins_at(segment, position) if scan.status == OFFSETS_FALL else None
         if begins is not None and _least_end(segment, position) <= begins < min(end, self.durable_end):
             reason = f"a batch reaches up to offset {end - 1}, and {begins} follows it"
             raise CorruptLogError(reason, start=begins, end=end, file=segment.path, position=position)
 
     def _first_unknown_epoch(self, found: Sequence[tuple[int, int]], history: EpochCache) -> int | None:
-        """Where a batch begins whose epoch the trusted history does not have, although it must: an epoch is written down before its first
-        batch, and after the mere end of a process all that was written is there. None where none does, or nobody can say."""
+        """Where a batch begins whose epoch the trusted history does not have, although it must: an epoch is written
+        down before its first batch, and after the mere end of a process all that was written is there. None where
+        none does, or nobody can say."""
         if not self.origin.same_boot or self.state is None or self.state.poisoned:
             return None
         return next((offset for epoch, offset in found if epoch != history.epoch_for_offset(offset) != NO_EPOCH), None)
@@ -423,28 +438,43 @@ class Loader:
             raise CorruptError(reason, file=segment.path, position=position, offset=segment.offset_at(position))
 
     def _record_loss(self) -> None:
-        """What is to be cut is not the mere beginning of a write, which the end of a process may leave at the end of the last segment. An
-        ``os`` log may have acknowledged it: the mark says first that it is incomplete, or, where this one dies in between, nobody would."""
+        """What is to be cut is not the mere beginning of a write, which the end of a process may leave at the end
+        of the last segment. An ``os`` log may have acknowledged it: the mark says first that it is incomplete, or,
+        where this one dies in between, nobody would."""
         state = self.state
-        if state is not None and self.origin.same_boot and not state.poisoned and state.durability == "os" and not self._harmed:
+        if (
+            state is not None
+            and self.origin.same_boot
+            and not state.poisoned
+            and state.durability == "os"
+            and not self._harmed
+        ):
             self._harmed = True
-            self._notes.append("this is damage, for the end of a process leaves but the beginning of a write: records may be lost")
+            self._notes.append(
+                "this is damage, for the end of a process leaves but the beginning of a write: records may be lost"
+            )
             mark_incomplete(self.disk, self.directory)
 
     def _may_follow(self, segment: Segment, expected: int) -> bool:
-        """Whether ``segment`` may come after a log that ends at ``expected``, which is not its base. Raises where that is rot.
+        """Whether ``segment`` may come after a log that ends at ``expected``, which is not its base. Raises where
+        that is rot.
 
-        Our own logs have no gaps between segments: there one means that something was lost. Compacted ones of Kafka's do.
+        Our own logs have no gaps between segments: there one means that something was lost. Compacted ones of
+        Kafka's do.
         """
         torn = min(expected, segment.base_offset) >= self.durable_end
         if segment.base_offset < expected:
             if not torn:
-                raise CorruptLogError("two segments overlap", start=segment.base_offset, end=expected, file=segment.path, position=0)
+                raise CorruptLogError(
+                    "two segments overlap", start=segment.base_offset, end=expected, file=segment.path, position=0
+                )
             return False
         if self.state is None or (self.state.may_have_gaps and not torn):
             return True
         if not torn:
-            raise CorruptLogError("a part of the log is missing", start=expected, end=segment.base_offset, file=segment.path, position=0)
+            raise CorruptLogError(
+                "a part of the log is missing", start=expected, end=segment.base_offset, file=segment.path, position=0
+            )
         return False
 
     def _cut(self, segment: Segment, position: int) -> None:
@@ -458,7 +488,8 @@ class Loader:
         self._torn_size += size - position
 
     def _remove_from(self, segments: list[Segment], index: int) -> None:
-        """Take the segments from ``index`` on out of the log, the last one first; their logs stay beside it under another name."""
+        """Take the segments from ``index`` on out of the log, the last one first; their logs stay beside it under
+        another name."""
         dropped = segments[index:]
         gone: list[tuple[str, str | None]] = []
         for segment in reversed(dropped):
@@ -486,8 +517,9 @@ class Loader:
         del segments[index:]
 
     def _take_back(self, gone: Sequence[tuple[str, str | None]]) -> None:
-        """The sync failed that was to make it durable that logs are gone, or (second) under another name: they get their names again, for
-        the next opening. What is not there cannot be dropped once more, and another sync would be believed."""
+        """The sync failed that was to make it durable that logs are gone, or (second) under another name: they get
+        their names again, for the next opening. What is not there cannot be dropped once more, and another sync
+        would be believed."""
         for path, kept in gone:
             with suppress(StorageError):
                 if kept is None:
@@ -501,7 +533,9 @@ class Loader:
             number += 1
         return path
 
-    def _corruption(self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int) -> CorruptLogError:
+    def _corruption(
+        self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int
+    ) -> CorruptLogError:
         """The error for damage at ``position`` of a segment, where the log is good up to offset ``start``."""
         segment = segments[index]
         reason = why_ended(scan)
@@ -515,7 +549,9 @@ class Loader:
         ends = end is None and last and is_cut_off(segment, position)
         if end is None:
             end = self.durable_end if last else segments[index + 1].base_offset
-        return CorruptLogError(reason, start=start, end=max(end, start + 1), file=segment.path, position=position, ends=ends)
+        return CorruptLogError(
+            reason, start=start, end=max(end, start + 1), file=segment.path, position=position, ends=ends
+        )
 
     # -- both --
 
@@ -523,7 +559,9 @@ class Loader:
         path = join(self.directory, segment_name(base, LOG_SUFFIX))
         found = self.disk.stat(path)
         size = 0 if found is None else found.size
-        return Segment(self.disk, self.directory, base, size=size, index_interval=self.config.index_interval_bytes, writable=True)
+        return Segment(
+            self.disk, self.directory, base, size=size, index_interval=self.config.index_interval_bytes, writable=True
+        )
 
     def _first_segment(self) -> Segment:
         base = self.state.start_offset if self.state is not None else max(self.origin.log_start_offset, 0)
@@ -531,7 +569,11 @@ class Loader:
             path = join(self.directory, segment_name(base, LOG_SUFFIX))
             raise CorruptLogError("the log's files are gone", start=base, end=self.durable_end, file=path, position=0)
         segment = Segment.create(
-            self.disk, self.directory, base, index_interval=self.config.index_interval_bytes, wall_ms=self.clock.wall_ms()
+            self.disk,
+            self.directory,
+            base,
+            index_interval=self.config.index_interval_bytes,
+            wall_ms=self.clock.wall_ms(),
         )
         self.disk.sync_directory(self.directory)
         return segment
@@ -560,7 +602,8 @@ class Loader:
         return epochs if epochs.checksum() == self.state.epochs_crc else None
 
     def _kept_epochs(self, segments: Sequence[Segment], found: EpochCache) -> EpochCache | None:
-        """The history in a foreign folder's file where the batches, whose own is ``found``, agree with it; None where they do not.
+        """The history in a foreign folder's file where the batches, whose own is ``found``, agree with it; None
+        where they do not.
 
         It knows more than they: compaction removes the first batches of an epoch, and then its true beginning.
         """
@@ -578,7 +621,9 @@ class Loader:
         log = Segments(segments)
         for index, (mine, seen) in enumerate(zip(kept.entries, cut.entries, strict=True)):
             # No batch of the epoch before may reach beyond where this one is said to begin.
-            if mine.start_offset > seen.start_offset or (index and log.end_below(seen.start_offset) > mine.start_offset):
+            if mine.start_offset > seen.start_offset or (
+                index and log.end_below(seen.start_offset) > mine.start_offset
+            ):
                 return None
         return kept
 
@@ -594,8 +639,11 @@ class Loader:
         if self.state is not None:
             start = min(max(self.state.start_offset, first), end)
         elif self.origin.log_start_offset > end:
-            # Kafka would delete everything now. A checkpoint has no checksum: it is not believed against the data.
-            self._notes.append(f"the log start checkpoint says {self.origin.log_start_offset}, behind the end {end}: not believed")
+            # Kafka would delete everything now. A checkpoint has no checksum: it is not believed
+            # against the data.
+            self._notes.append(
+                f"the log start checkpoint says {self.origin.log_start_offset}, behind the end {end}: not believed"
+            )
             start = first
         else:
             start = max(self.origin.log_start_offset, first)
@@ -625,7 +673,9 @@ class _Overflow(Exception):
 
 def _split_note(overflow: _Overflow) -> str:
     name = segment_name(overflow.segment.base_offset, LOG_SUFFIX)
-    return f"{name} held offsets more than {INT32_MAX} above its base, and was split into {len(overflow.parts)} segments"
+    return (
+        f"{name} held offsets more than {INT32_MAX} above its base, and was split into {len(overflow.parts)} segments"
+    )
 
 
 def _begins_at(segment: Segment, position: int) -> int | None:
@@ -634,8 +684,8 @@ def _begins_at(segment: Segment, position: int) -> int | None:
 
 
 def _position_of(segment: Segment, offset: int) -> int:
-    """Where in ``segment`` the batch begins that has base offset ``offset``, without the index, which an unclean end may have left
-    behind. REQUIRES that it is there, and whole like those before it."""
+    """Where in ``segment`` the batch begins that has base offset ``offset``, without the index, which an unclean
+    end may have left behind. REQUIRES that it is there, and whole like those before it."""
     position = 0
     while True:
         head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
@@ -645,7 +695,8 @@ def _position_of(segment: Segment, offset: int) -> int:
 
 
 def _least_end(segment: Segment, position: int) -> int:
-    """Where the last batch before ``position`` would end if it began where the one before it ends. REQUIRES that all of them are whole."""
+    """Where the last batch before ``position`` would end if it began where the one before it ends. REQUIRES that
+    all of them are whole."""
     at, end = 0, segment.base_offset
     while at < position:
         head = bytes(segment.file.read_at(at, _HEAD_SIZE))

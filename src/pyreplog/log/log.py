@@ -1,11 +1,11 @@
 """One partition's log on a Disk: append, read, truncate, and what of it is durable.
 
-It owns the segments, the leader epoch history and the durable mark. It makes no decision about replication: who leads, what the high
-watermark is, and when to sync is told to it. Every mutation needs the caller's lock (one owner); nothing here waits for the disk but
-small state files.
+It owns the segments, the leader epoch history and the durable mark. It makes no decision about replication: who
+leads, what the high watermark is, and when to sync is told to it. Every mutation needs the caller's lock (one
+owner); nothing here waits for the disk but small state files.
 
-Appends and truncations touch the page cache and wait for no sync. :meth:`Log.sync_plan` says what makes everything durable, the
-caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
+Appends and truncations touch the page cache and wait for no sync. :meth:`Log.sync_plan` says what makes everything
+durable, the caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class SyncPlan(NamedTuple):
 
 
 class Log(LogState):
-    """One partition. Made by :meth:`create` or :meth:`open`; REQUIRES the caller's lock for everything but reads of :class:`LogSlice`."""
+    """One partition. Made by :meth:`create` or :meth:`open`; REQUIRES the caller's lock for everything but reads of
+    :class:`LogSlice`."""
 
     __slots__ = ()
 
@@ -68,13 +69,16 @@ class Log(LogState):
 
     @classmethod
     def create(cls, disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Self]:
-        """New, empty logs, each in a new folder. Its mark comes last, and is synced with it: without one a folder counts as never made.
+        """New, empty logs, each in a new folder. Its mark comes last, and is synced with it: without one a folder
+        counts as never made.
 
-        Their syncs begin together, so that many cost little more than one. The caller syncs the folder above. Where it fails, some of the
-        folders may be there.
+        Their syncs begin together, so that many cost little more than one. The caller syncs the folder above. Where
+        it fails, some of the folders may be there.
         """
         made = create_parts(disk, wanted, clock)
-        return [cls(disk, new.directory, new.topic_partition, parts, clock) for new, parts in zip(wanted, made, strict=True)]
+        return [
+            cls(disk, new.directory, new.topic_partition, parts, clock) for new, parts in zip(wanted, made, strict=True)
+        ]
 
     @classmethod
     def open(
@@ -90,10 +94,11 @@ class Log(LogState):
     ) -> Log:
         """The log in an existing folder, recovered where it was not stopped cleanly.
 
-        ``config``: None takes the one kept with the log; ``topic_id``: None takes any. ``onlooker`` is told how far a recovery is.
+        ``config``: None takes the one kept with the log; ``topic_id``: None takes any. ``onlooker`` is told how far
+        a recovery is.
 
-        Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config``
-        contradicts the kept durability; :class:`StorageError`.
+        Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is;
+        :class:`ConfigError` where ``config`` contradicts the kept durability; :class:`StorageError`.
         """
         parts = open_parts(disk, directory, topic_partition, config, clock, topic_id, origin, onlooker)
         log = cls(disk, directory, topic_partition, parts, clock)
@@ -101,8 +106,8 @@ class Log(LogState):
         return log
 
     def close(self, *, clean: bool) -> None:
-        """Release everything. ``clean``: first make all of it durable, complete the indexes, and sync the mark; not clean: as a kill
-        would."""
+        """Release everything. ``clean``: first make all of it durable, complete the indexes, and sync the mark; not
+        clean: as a kill would."""
         if self._closed:
             return
         try:
@@ -111,7 +116,9 @@ class Log(LogState):
                 self._sync_blocking()
                 self._sync_or_poison(lambda: self.producers.close(self._segments.first.base_offset, self.end_offset))
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)
-                if self._mark.state.epochs_crc != (crc := self.epochs.checksum()):  # it could not be written down before
+                if self._mark.state.epochs_crc != (
+                    crc := self.epochs.checksum()
+                ):  # it could not be written down before
                     self._mark.write_state(self._state()._replace(epochs_crc=crc))
                 self.write_mark()
                 self._sync_or_poison(self._mark.write_redundantly)
@@ -130,13 +137,14 @@ class Log(LogState):
 
     @property
     def ack_offset(self) -> int:
-        """The end offset that counts for the high watermark and acknowledgements: the flushed one for ``sync``, the written one for
-        ``os``."""
+        """The end offset that counts for the high watermark and acknowledgements: the flushed one for ``sync``, the
+        written one for ``os``."""
         return self.flushed_offset if self._counts_flushed else self.end_offset
 
     @property
     def first_base_offset(self) -> int:
-        """Base offset of the oldest segment: not above the start offset, which it is where the log ended before it could begin anew."""
+        """Base offset of the oldest segment: not above the start offset, which it is where the log ended before it
+        could begin anew."""
         return self._segments.first.base_offset if len(self._segments) else self.start_offset
 
     @property
@@ -146,8 +154,8 @@ class Log(LogState):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records end: the high watermark, or where the oldest transaction begins that is not known to be
-        ended."""
+        """Where readers of committed records end: the high watermark, or where the oldest transaction begins that
+        is not known to be ended."""
         unstable = self.producers.table.first_unstable(self.high_watermark)
         if unstable < 0:
             return self.high_watermark
@@ -173,7 +181,8 @@ class Log(LogState):
         return self._mark.reported
 
     def update_config(self, config: LogConfig) -> None:
-        """Take over new settings and keep them with the log. Its durability cannot change (:class:`ConfigError`)."""
+        """Take over new settings and keep them with the log. Its durability cannot change
+        (:class:`ConfigError`)."""
         self._check_open()
         if config.durability != self._config.durability:
             raise ConfigError(durability_text(self.directory, self._config.durability, config.durability))
@@ -182,38 +191,45 @@ class Log(LogState):
         rolling.write_to(self, self._active)
 
     def share_memory(self, cache: IndexCache, room: TailBudget) -> None:
-        """Keep indexes of closed segments in memory as ``cache`` allows, and what is appended as ``room`` does, together with other logs
-        of the same owner. REQUIRES that nothing was appended yet."""
+        """Keep indexes of closed segments in memory as ``cache`` allows, and what is appended as ``room`` does,
+        together with other logs of the same owner. REQUIRES that nothing was appended yet."""
         self._segments.share(cache)
         self._tail = TailCache(self._tail.size_max, room)
 
     def set_tail_cache_size(self, size_max: int) -> None:
-        """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end; with 0 buffers are free at once."""
+        """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end; with 0 buffers are
+        free at once."""
         self._tail = TailCache(size_max)
 
     # -- appending --
 
     def become_leader(self, leader_epoch: int) -> None:
-        """Let ``leader_epoch`` begin at the log's end. REQUIRES it to be newer than any in the log. Raises :class:`InvalidRequestError`
-        where there is no such number."""
+        """Let ``leader_epoch`` begin at the log's end. REQUIRES it to be newer than any in the log. Raises
+        :class:`InvalidRequestError` where there is no such number."""
         self._check_writable()
         if leader_epoch > INT32_MAX:
-            raise InvalidRequestError(f"{self.topic_partition} has used up its leader epochs: import its records into a new log")
+            raise InvalidRequestError(
+                f"{self.topic_partition} has used up its leader epochs: import its records into a new log"
+            )
         if leader_epoch < self.epochs.latest:
             raise InternalError(f"{self.topic_partition}: leader epoch {leader_epoch} after {self.epochs.latest}")
         history.assign(self, leader_epoch, self.end_offset)
 
-    def append_as_leader(self, batch: Buffer, leader_epoch: int, *, trusted: bool = False, times_checked: bool = False) -> Appended:
-        """Append one whole batch: give it offsets and epoch, in place where it is writable (it is handed over and not to be changed after).
+    def append_as_leader(
+        self, batch: Buffer, leader_epoch: int, *, trusted: bool = False, times_checked: bool = False
+    ) -> Appended:
+        """Append one whole batch: give it offsets and epoch, in place where it is writable (it is handed over and
+        not to be changed after).
 
-        Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own encoder in the same call.
-        So are its records' own timestamps, unless ``times_checked``: they were in bounds when they came.
-        Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`, and
-        :class:`UnknownServerError` where looking at the batch met what nobody had foreseen: nothing was appended then;
-        :class:`OutcomeUnknownError` where a write failed and what it left could not be cut off, so that the next opening may find it;
-        :class:`ClosedError` once the log is closed or poisoned. A batch with a producer id may also raise
-        :class:`OutOfOrderSequenceError`, :class:`InvalidProducerEpochError`, :class:`UnknownProducerIdError`; one that its producer sent
-        before is not appended again, see :class:`Appended`.
+        Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own
+        encoder in the same call. So are its records' own timestamps, unless ``times_checked``: they were in bounds
+        when they came. Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`,
+        :class:`StorageError`, and :class:`UnknownServerError` where looking at the batch met what nobody had
+        foreseen: nothing was appended then; :class:`OutcomeUnknownError` where a write failed and what it left
+        could not be cut off, so that the next opening may find it; :class:`ClosedError` once the log is closed or
+        poisoned. A batch with a producer id may also raise :class:`OutOfOrderSequenceError`,
+        :class:`InvalidProducerEpochError`, :class:`UnknownProducerIdError`; one that its producer sent before is
+        not appended again, see :class:`Appended`.
         """
         if self._failure is not None or self._closed:
             self._check_writable()
@@ -238,10 +254,14 @@ class Log(LogState):
             self.become_leader(leader_epoch)
         header_count = header.record_count
         if header_count > INT64_MAX - base:
-            raise InvalidRequestError(f"{self.topic_partition} has used up its offsets: import its records into a new log")
+            raise InvalidRequestError(
+                f"{self.topic_partition} has used up its offsets: import its records into a new log"
+            )
         next_offset, max_timestamp = base + header_count, header.max_timestamp
         active = self._active
-        if not active.has_room(size, next_offset, max_timestamp) and rolling.is_full(self, active, size, next_offset, max_timestamp):
+        if not active.has_room(size, next_offset, max_timestamp) and rolling.is_full(
+            self, active, size, next_offset, max_timestamp
+        ):
             active = rolling.roll(self)
         before, last_offset, parts = active.size, next_offset - 1, (view,)
         stamp(view, base, leader_epoch)
@@ -270,12 +290,17 @@ class Log(LogState):
         return Appended(base, next_offset - 1, max_timestamp if self._append_time else -1, header_count, size)
 
     def append_many_as_leader(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
-        """Append the first of ``batches`` (each with whether it is trusted), and with the same write those behind it that need no more than
-        that; where these went. What is behind them is to be given again.
+        """Append the first of ``batches`` (each with whether it is trusted), and with the same write those behind
+        it that need no more than that; where these went. What is behind them is to be given again.
 
-        As :meth:`append_as_leader` for the first, whose errors it raises; :class:`OutcomeUnknownError` is about all of them.
+        As :meth:`append_as_leader` for the first, whose errors it raises; :class:`OutcomeUnknownError` is about all
+        of them.
         """
-        plain = leader_epoch == self.epochs.current and not self._validator.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM
+        plain = (
+            leader_epoch == self.epochs.current
+            and not self._validator.rewrites
+            and self.end_offset < _OFFSETS_SCARCE_FROM
+        )
         if len(batches) > 1 and plain and self._failure is None and not self._closed:
             if self._active.roll_timestamp == -INT64_MAX:
                 rolling.is_old(self, -1)  # until somebody asks, any batch might be too new for the segment
@@ -284,16 +309,22 @@ class Log(LogState):
         return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
 
     def _append_own(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
-        """Append the first of ``batches`` that need no more than to be written, with one write; where these went."""
+        """Append the first of ``batches`` that need no more than to be written, with one write; where these
+        went."""
         base, active = self.end_offset, self._active
         before = active.size
         try:
-            places = active.append_own(batches, base, leader_epoch, self._size_limit, self._tail, self.producers, is_valid)
+            places = active.append_own(
+                batches, base, leader_epoch, self._size_limit, self._tail, self.producers, is_valid
+            )
         except BaseException as error:
             self._append_failed(error, before)
-            # For lack of room one leaves less than a batch, which no opening takes for one; several may leave whole ones.
+            # For lack of room one leaves less than a batch, which no opening takes for one; several
+            # may leave whole ones.
             if active.torn and (self._poisoned or (isinstance(error, StorageError) and active.tried > 1)):
-                raise self._validator.not_cut(sum(RecordBatch(batch).record_count for batch, _ in batches[: active.tried])) from error
+                raise self._validator.not_cut(
+                    sum(RecordBatch(batch).record_count for batch, _ in batches[: active.tried])
+                ) from error
             raise
         if not places:
             return []
@@ -307,11 +338,12 @@ class Log(LogState):
         return [_new_tuple(Appended, place) for place in places]
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
-        """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are; the new end offset.
+        """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are;
+        the new end offset.
 
-        All are checked before any is written: checksum, offsets not below the end and rising, leader epochs not falling. Gaps are allowed,
-        with ``at_end`` only behind the first batch. Raises :class:`CorruptError`; what does not follow is its
-        :class:`UnexpectedAppendOffsetError`.
+        All are checked before any is written: checksum, offsets not below the end and rising, leader epochs not
+        falling. Gaps are allowed, with ``at_end`` only behind the first batch. Raises :class:`CorruptError`; what
+        does not follow is its :class:`UnexpectedAppendOffsetError`.
         """
         if self._failure is not None or self._closed:
             self._check_writable()
@@ -335,14 +367,20 @@ class Log(LogState):
             return end
         if at_end and batches[0][0] != end:
             reason = f"{self.topic_partition}: a batch fetched from offset {end} begins elsewhere"
-            raise UnexpectedAppendOffsetError(reason, first_offset=batches[0][0], last_offset=batches[0][1], end_offset=end)
+            raise UnexpectedAppendOffsetError(
+                reason, first_offset=batches[0][0], last_offset=batches[0][1], end_offset=end
+            )
         if batches[-1][1] - batches[0][0] <= INT32_MAX:
             self._append_validated(views, batches, with_producer_id, total, gaps)
         else:
             # No segment holds them all.
             for view, fetched in zip(cut_fetched(views, batches), batches, strict=True):
                 self._append_validated(
-                    [view], [fetched], [one for one in with_producer_id if one.base_offset == fetched[0]], view.nbytes, gaps
+                    [view],
+                    [fetched],
+                    [one for one in with_producer_id if one.base_offset == fetched[0]],
+                    view.nbytes,
+                    gaps,
                 )
         return self.end_offset
 
@@ -351,12 +389,13 @@ class Log(LogState):
     # -- reading --
 
     def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> LogSlice:
-        """Whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max`` bytes, at least one batch if
-        any, none where ``size_max`` is 0.
+        """Whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max`` bytes,
+        at least one batch if any, none where ``size_max`` is 0.
 
-        Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises :class:`OffsetOutOfRangeError` outside the
-        log, :class:`CorruptError` for bytes that are no batches. ``checked``: those of the disk are held against their checksums (which
-        those in memory were when they were appended), and end before one that does not fit; :class:`CorruptLogError` where it is the first.
+        Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises
+        :class:`OffsetOutOfRangeError` outside the log, :class:`CorruptError` for bytes that are no batches.
+        ``checked``: those of the disk are held against their checksums (which those in memory were when they were
+        appended), and end before one that does not fit; :class:`CorruptLogError` where it is the first.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset, log=str(self.topic_partition))
@@ -377,13 +416,16 @@ class Log(LogState):
         return LogSlice(self, offset, (data,), data.nbytes)
 
     def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged, with its place."""
+        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged,
+        with its place."""
         self._check_open()
         return self._segments.damage(offset, end_offset, reason)
 
-    def find_timestamp(self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least ``timestamp`` (ms); None where there
-        is none."""
+    def find_timestamp(
+        self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least ``timestamp``
+        (ms); None where there is none."""
         self._check_open()
         if self._poisoned:
             end_offset = min(end_offset, self.flushed_offset)
@@ -391,15 +433,17 @@ class Log(LogState):
         return self._segments.find_timestamp(timestamp, self.start_offset, end, self._contiguity, size_max)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedRange]:
-        """What a reader of committed records must leave out of the half-open range: the aborted transactions that reach into it, by the
-        offset of their markers. REQUIRES ``end_offset`` not above :attr:`last_stable_offset`."""
+        """What a reader of committed records must leave out of the half-open range: the aborted transactions that
+        reach into it, by the offset of their markers. REQUIRES ``end_offset`` not above
+        :attr:`last_stable_offset`."""
         self._check_open()
         return self.producers.aborted(list(self._segments), start_offset, end_offset)
 
     # -- what counts --
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark to ``offset``, as far as the log goes; whether it rose. The mark is written by :meth:`write_mark`."""
+        """Raise the high watermark to ``offset``, as far as the log goes; whether it rose. The mark is written by
+        :meth:`write_mark`."""
         offset = min(offset, self.end_offset)
         if offset <= self.high_watermark:
             return False
@@ -411,15 +455,18 @@ class Log(LogState):
         self.high_watermark = max(self.start_offset, min(offset, self.end_offset))
 
     def increment_start_offset(self, offset: int) -> bool:
-        """Hide what lies below ``offset`` (REQUIRES: not above the high watermark); whether anything changed. The mark is written by
-        :meth:`write_mark`."""
+        """Hide what lies below ``offset`` (REQUIRES: not above the high watermark); whether anything changed. The
+        mark is written by :meth:`write_mark`."""
         self._check_writable()
         if offset > self.high_watermark:
-            raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=f"the committed part of {self.topic_partition}")
+            raise OffsetOutOfRangeError(
+                offset, self.start_offset, self.high_watermark, log=f"the committed part of {self.topic_partition}"
+            )
         return retention.raise_start(self, offset)
 
     def delete_records(self, offset: int) -> int:
-        """Hide every record below ``offset`` for good, -1: all below the high watermark; the start offset that the log has then.
+        """Hide every record below ``offset`` for good, -1: all below the high watermark; the start offset that the
+        log has then.
 
         Durable when it returns; segments that lie wholly below go with the next :meth:`apply_retention`. Raises
         :class:`OffsetOutOfRangeError` above the high watermark, :class:`StorageError`.
@@ -429,18 +476,20 @@ class Log(LogState):
         return self.start_offset
 
     def apply_retention(self, *, confirmed: bool = False) -> int:
-        """Remove the oldest segments as ``retention.bytes``, ``retention.ms`` and the start offset allow; how many went.
+        """Remove the oldest segments as ``retention.bytes``, ``retention.ms`` and the start offset allow; how many
+        went.
 
-        Also removes the files of segments that went before and whose ``file.delete.delay.ms`` is over. ``confirmed``: the wall clock is
-        right, whatever it was before; otherwise one segment at a time goes that only a jump of the clock makes old.
-        Raises :class:`StorageError`: the log is as before, or without the segments, whose files are removed later.
+        Also removes the files of segments that went before and whose ``file.delete.delay.ms`` is over.
+        ``confirmed``: the wall clock is right, whatever it was before; otherwise one segment at a time goes that
+        only a jump of the clock makes old. Raises :class:`StorageError`: the log is as before, or without the
+        segments, whose files are removed later.
         """
         return retention.apply_retention(self, confirmed=confirmed)
 
     @property
     def removal_due_ns(self) -> int:
-        """When, by the monotonic clock, :meth:`apply_retention` has to be called next so that a file of a segment that went stays no longer
-        than ``file.delete.delay.ms``."""
+        """When, by the monotonic clock, :meth:`apply_retention` has to be called next so that a file of a segment
+        that went stays no longer than ``file.delete.delay.ms``."""
         return self._pending_deletes.due_ns
 
     def sync_mark(self) -> None:
@@ -456,8 +505,8 @@ class Log(LogState):
         self._sync_mark()
 
     def set_reported(self) -> None:
-        """Keep that the controller has heard that this replica is incomplete: what it says of it from now on says it of this copy. Survives
-        what the copy survives: of a ``sync`` log it is durable when the call returns."""
+        """Keep that the controller has heard that this replica is incomplete: what it says of it from now on says
+        it of this copy. Survives what the copy survives: of a ``sync`` log it is durable when the call returns."""
         self._check_open()
         if self._mark.incomplete and not self._mark.reported:
             self._mark.write_state(self._state()._replace(reported=True))
@@ -477,8 +526,8 @@ class Log(LogState):
     def synced(self, upto: int, generation: int, *, alone: bool = False, mark: bool = True) -> None:
         """The files of a plan with these values are on stable storage. Void where the log was truncated since.
 
-        ``alone``: there is no other replica, and what counts may be seen at once; so one write of the mark says both. ``mark`` False: the
-        caller writes it (:meth:`write_mark`), before it tells anybody.
+        ``alone``: there is no other replica, and what counts may be seen at once; so one write of the mark says
+        both. ``mark`` False: the caller writes it (:meth:`write_mark`), before it tells anybody.
         """
         if generation != self.generation or self._closed or self._failure is not None:
             return
@@ -493,7 +542,8 @@ class Log(LogState):
                 self.write_mark()
 
     def sync_due(self, now_ns: int) -> bool:
-        """Whether ``flush.messages``, ``flush.ms`` or a segment that was closed ask for a sync by now (monotonic ns)."""
+        """Whether ``flush.messages``, ``flush.ms`` or a segment that was closed ask for a sync by now (monotonic
+        ns)."""
         unsynced = self.end_offset - self.flushed_offset
         if unsynced <= 0:
             return False
@@ -502,8 +552,9 @@ class Log(LogState):
         return unsynced >= self._config.flush_messages or now_ns >= self.flush_due_ns(now_ns)
 
     def flush_due_ns(self, now_ns: int) -> int:
-        """When ``flush.ms`` asks for a sync, by the monotonic clock: counted from when somebody first asked, at ``now_ns`` or before, while
-        something was unsynced. The end of time where it never does. REQUIRES that something is."""
+        """When ``flush.ms`` asks for a sync, by the monotonic clock: counted from when somebody first asked, at
+        ``now_ns`` or before, while something was unsynced. The end of time where it never does. REQUIRES that
+        something is."""
         if self._unsynced_since_ns < 0:
             self._unsynced_since_ns = now_ns
         flush_ms = self._config.flush_ms
@@ -512,7 +563,8 @@ class Log(LogState):
     # -- cutting --
 
     def truncate_to(self, offset: int) -> None:
-        """Cut every batch whose last offset is at or above ``offset``. The end is then that of the last whole batch left.
+        """Cut every batch whose last offset is at or above ``offset``. The end is then that of the last whole batch
+        left.
 
         Below what the mark calls synced, or promised to readers, the lowered mark comes first.
         """
@@ -542,7 +594,8 @@ class Log(LogState):
         )
 
     def _write_indexes(self, *, closing: bool = False) -> None:
-        """Complete the indexes of closed segments that recovery made anew or finds short, and write what there is of the active one's."""
+        """Complete the indexes of closed segments that recovery made anew or finds short, and write what there is
+        of the active one's."""
         for segment in self._segments.unsynced():
             if not closing:
                 segment.repair_indexes()

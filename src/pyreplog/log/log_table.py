@@ -17,12 +17,15 @@ from pyreplog.values import TopicPartition
 class LogTable(MutableMapping[TopicPartition, Log]):
     """Belongs to the root's owner. Keys are there without a log being opened; asking for one opens it.
 
-    One that turns out to be damaged is noted by whoever opens, and is no longer among the keys: asking for it is a ``KeyError``.
+    One that turns out to be damaged is noted by whoever opens, and is no longer among the keys: asking for it is a
+    ``KeyError``.
     """
 
-    def __init__(self, make: Callable[[TopicPartition, bytes, LogConfig | None], Log], cache: IndexCache, room: TailBudget) -> None:
-        """``make``: a sleeping log of what the store says. ``cache`` and ``room``: what all of them keep their indexes and their tails
-        in."""
+    def __init__(
+        self, make: Callable[[TopicPartition, bytes, LogConfig | None], Log], cache: IndexCache, room: TailBudget
+    ) -> None:
+        """``make``: a sleeping log of what the store says. ``cache`` and ``room``: what all of them keep their
+        indexes and their tails in."""
         self._make = make
         self._cache = cache
         self._room = room
@@ -42,8 +45,8 @@ class LogTable(MutableMapping[TopicPartition, Log]):
         return log
 
     def peek(self, key: TopicPartition, config: LogConfig | None = None) -> Log:
-        """The log of ``key`` as it is, open or not: one that is not wakes when it is used. ``config``: its settings, as far as one can
-        know them without opening it. :class:`KeyError` where there is none."""
+        """The log of ``key`` as it is, open or not: one that is not wakes when it is used. ``config``: its
+        settings, as far as one can know them without opening it. :class:`KeyError` where there is none."""
         found = self._logs[key]
         if isinstance(found, bytes):
             found = self._logs[key] = self._make(key, found, config)
@@ -100,7 +103,8 @@ class LogTable(MutableMapping[TopicPartition, Log]):
         return None if isinstance(found, (bytes, UnloadedLog)) else found
 
     def if_loaded(self, key: TopicPartition) -> Log | None:
-        """The log of ``key``, open or not, where anybody asked for it; None where there is only what the store says."""
+        """The log of ``key``, open or not, where anybody asked for it; None where there is only what the store
+        says."""
         found = self._logs[key]
         return None if isinstance(found, bytes) else found
 

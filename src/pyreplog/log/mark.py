@@ -1,19 +1,23 @@
 """The durable mark: what a partition knows about itself that must outlive a crash (``replog.mark``).
 
-Three slots of one fixed size, each with a sequence number and a CRC-32C; the valid slot with the highest number counts::
+Three slots of one fixed size, each with a sequence number and a CRC-32C; the valid slot with the highest number
+counts::
 
     position 0, 512 and 1024
-    magic "RLMK" | version | flags | sequence | synced end | high watermark | start offset | partition | epochs crc | topic id | crc
-       4 bytes   |    2    |   2   |    8     |     8      |       8        |      8       |     4     |     4      |    16    |  4
+    magic "RLMK" | version | flags | sequence | synced end | high watermark | ...
+       4 bytes   |    2    |   2   |    8     |     8      |       8        |
+    ... start offset | partition | epochs crc | topic id | crc
+             8       |     4     |     4      |    16    |  4
 
-One slot holds what the last sync left and is not touched; the other two take turns. So a process that ends within a write leaves the value
-before it, power loss, which may tear both of those two, leaves the synced one, and a reader beside a live writer always finds a
-whole slot: where its look lasted over two writes perhaps only that of the last sync, and it looks again. After the end of a process the
-newest slot is exact; after power loss it may be old. Closing in order leaves two slots that say the same. The file has its full length from
-the beginning: one that is shorter has lost its end, perhaps its newest slot, and is not believed.
+One slot holds what the last sync left and is not touched; the other two take turns. So a process that ends within a
+write leaves the value before it, power loss, which may tear both of those two, leaves the synced one, and a reader
+beside a live writer always finds a whole slot: where its look lasted over two writes perhaps only that of the last
+sync, and it looks again. After the end of a process the newest slot is exact; after power loss it may be old.
+Closing in order leaves two slots that say the same. The file has its full length from the beginning: one that is
+shorter has lost its end, perhaps its newest slot, and is not believed.
 
-Format: docs/internals/format/mark.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end``
-lowers and syncs the mark first.
+Format: docs/internals/format/mark.md. Rules: a mark above a truncated log would read as rot, so a truncation below
+``synced_end`` lowers and syncs the mark first.
 """
 
 from __future__ import annotations
@@ -116,7 +120,8 @@ class MarkFile:
         self._take(state)
 
     def _take(self, state: MarkState) -> None:
-        # What changes with every write stands beside the state: making a new one each time would cost as much as the write.
+        # What changes with every write stands beside the state: making a new one each time would
+        # cost as much as the write.
         self._state = state
         self._synced_end = state.synced_end
         self._high_watermark = state.high_watermark
@@ -128,13 +133,18 @@ class MarkFile:
             | (_POISONED if state.poisoned else 0)
             | (_REPORTED if state.reported else 0)
         )
-        _SLOT.pack_into(self._buffer, 0, _MAGIC, _VERSION, flags, 0, 0, 0, 0, state.partition, state.epochs_crc, self._topic_id)
+        _SLOT.pack_into(
+            self._buffer, 0, _MAGIC, _VERSION, flags, 0, 0, 0, 0, state.partition, state.epochs_crc, self._topic_id
+        )
 
     @property
     def state(self) -> MarkState:
         """What was last written."""
         return self._state._replace(
-            synced_end=self._synced_end, high_watermark=self._high_watermark, start_offset=self._start_offset, sequence=self._sequence
+            synced_end=self._synced_end,
+            high_watermark=self._high_watermark,
+            start_offset=self._start_offset,
+            sequence=self._sequence,
         )
 
     @property
@@ -159,7 +169,8 @@ class MarkFile:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, state: MarkState) -> MarkFile:
-        """A new mark holding ``state``, twice, synced. A file there before is replaced. The caller syncs the folder."""
+        """A new mark holding ``state``, twice, synced. A file there before is replaced. The caller syncs the
+        folder."""
         mark = cls.begin(disk, directory, state)
         mark.sync()
         return mark
@@ -177,7 +188,8 @@ class MarkFile:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, found: MarkState, slot: int, *, synced: bool) -> MarkFile:
-        """Go on from ``found``, which :func:`find_mark` found in ``slot``: from here on that slot is the stable one.
+        """Go on from ``found``, which :func:`find_mark` found in ``slot``: from here on that slot is the stable
+        one.
 
         So it is synced first, unless ``synced`` says that it surely is.
         """
@@ -195,7 +207,11 @@ class MarkFile:
 
     def write(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
         """Write these where they differ from what was last written. Not synced."""
-        if self._high_watermark == high_watermark and self._synced_end == synced_end and self._start_offset == start_offset:
+        if (
+            self._high_watermark == high_watermark
+            and self._synced_end == synced_end
+            and self._start_offset == start_offset
+        ):
             return
         self._write_slot(synced_end, high_watermark, start_offset)
 
@@ -226,15 +242,16 @@ class MarkFile:
         self._start_offset = start_offset
 
     def sync(self) -> None:
-        """Make what was written durable; its slot is then left alone until the next sync. Costs nothing where nothing was."""
+        """Make what was written durable; its slot is then left alone until the next sync. Costs nothing where
+        nothing was."""
         if self._synced_slot != self._written_slot:
             self._file.sync()
             self._synced_slot = self._written_slot
 
     def write_redundantly(self) -> None:
-        """As :meth:`sync`, at the end of a life: a second slot says the same, so that no damage to one of them makes readers, who have the
-        mark alone to go by, believe an older one; and a slot that a power loss left torn says it, too. Costs nothing where nothing was
-        written since it was opened."""
+        """As :meth:`sync`, at the end of a life: a second slot says the same, so that no damage to one of them
+        makes readers, who have the mark alone to go by, believe an older one; and a slot that a power loss left
+        torn says it, too. Costs nothing where nothing was written since it was opened."""
         if not self._sealed:
             for _ in SLOT_POSITIONS if self._torn else SLOT_POSITIONS[:1]:
                 self._write_slot(self._synced_end, self._high_watermark, self._start_offset)
@@ -254,7 +271,9 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
     (crc,) = _CRC.unpack_from(view, _SLOT.size)
     if crc != crc32c(view[: _SLOT.size]):
         return None
-    magic, version, flags, sequence, synced_end, high_watermark, start, partition, epochs_crc, topic_id = _SLOT.unpack_from(view)
+    magic, version, flags, sequence, synced_end, high_watermark, start, partition, epochs_crc, topic_id = (
+        _SLOT.unpack_from(view)
+    )
     if magic != _MAGIC or version != _VERSION or flags & ~_KNOWN_FLAGS:
         return None
     return MarkState(
@@ -274,7 +293,8 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
 
 
 def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
-    """The newest valid slot of a mark file's content and its number; None where none is valid, or the end is missing."""
+    """The newest valid slot of a mark file's content and its number; None where none is valid, or the end is
+    missing."""
     return None if len(data) < _SIZE else _written_slot(_slots(data)[0])
 
 
@@ -293,23 +313,30 @@ def _written_slot(states: Sequence[MarkState | None]) -> tuple[MarkState, int] |
     return best
 
 
-def find_mark(disk: Disk, directory: str, *, topic_id: str | None = None, partition: int | None = None) -> tuple[MarkState, int] | None:
-    """The mark in ``directory`` and the slot it was found in; None where it is missing, damaged, or that of another partition."""
+def find_mark(
+    disk: Disk, directory: str, *, topic_id: str | None = None, partition: int | None = None
+) -> tuple[MarkState, int] | None:
+    """The mark in ``directory`` and the slot it was found in; None where it is missing, damaged, or that of another
+    partition."""
     data = _content(disk, directory)
     found = None if data is None else parse_mark(data)
     if found is None:
         return None
     state = found[0]
-    if (topic_id is not None and state.topic_id != topic_id) or (partition is not None and state.partition != partition):
+    if (topic_id is not None and state.topic_id != topic_id) or (
+        partition is not None and state.partition != partition
+    ):
         return None
     return found
 
 
 def sync_found_mark(disk: Disk, directory: str) -> None:
-    """Make what :func:`find_mark` found durable: after a process kill it may only be in the page cache. REQUIRES that there is a mark.
+    """Make what :func:`find_mark` found durable: after a process kill it may only be in the page cache. REQUIRES
+    that there is a mark.
 
-    It is written once more, as it is: the process may have died of a sync of it that failed, after which another one succeeds and does
-    nothing. The slot that the last good sync covered is the same on the disk, so that a torn write leaves at least that one.
+    It is written once more, as it is: the process may have died of a sync of it that failed, after which another
+    one succeeds and does nothing. The slot that the last good sync covered is the same on the disk, so that a torn
+    write leaves at least that one.
     """
     file = disk.open(join(directory, MARK_NAME), write=True)
     try:
@@ -321,7 +348,8 @@ def sync_found_mark(disk: Disk, directory: str) -> None:
 
 
 def mark_incomplete(disk: Disk, directory: str) -> None:
-    """Have the mark say, durably, that this replica lacks records, which nobody has heard yet. REQUIRES that there is a mark."""
+    """Have the mark say, durably, that this replica lacks records, which nobody has heard yet. REQUIRES that there
+    is a mark."""
     found = find_mark(disk, directory)
     assert found is not None, "a mark that was found before"
     mark = MarkFile.open(disk, directory, *found, synced=False)
@@ -333,7 +361,8 @@ def mark_incomplete(disk: Disk, directory: str) -> None:
 
 
 def read_mark(disk: Disk, directory: str) -> MarkState | None:
-    """The mark in ``directory`` as a reader beside a live writer sees it: slots caught half-written are read again."""
+    """The mark in ``directory`` as a reader beside a live writer sees it: slots caught half-written are read
+    again."""
     found = None
     for _ in range(_READ_TRIES):
         data = _content(disk, directory)
@@ -341,7 +370,8 @@ def read_mark(disk: Disk, directory: str) -> MarkState | None:
             continue
         states, broken_count = _slots(data)
         found = _written_slot(states) or found
-        # Both of those that take turns were being written: what the last sync left may be much older than what was seen before.
+        # Both of those that take turns were being written: what the last sync left may be much
+        # older than what was seen before.
         if found is not None and broken_count < len(SLOT_POSITIONS) - 1:
             break
     return None if found is None else found[0]

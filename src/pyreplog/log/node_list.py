@@ -1,8 +1,8 @@
 """``replog.nodes``: where a cluster's nodes keep their logs, if the caller said so.
 
-A state file of ours, docs/internals/format/state_files.md. In the cluster's folder it lists the folders of the nodes; those inside the
-cluster's own are kept relative to it, so that the cluster can be moved. In the folder of a node outside it names the cluster's folder.
-On disk: the layout of version 1 never changes.
+A state file of ours, docs/internals/format/state_files.md. In the cluster's folder it lists the folders of the
+nodes; those inside the cluster's own are kept relative to it, so that the cluster can be moved. In the folder of a
+node outside it names the cluster's folder. On disk: the layout of version 1 never changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _CLUSTER: Final = "cluster"
 
 
 def format_nodes(folders: Mapping[int, str], cluster: str = "") -> dict[str, str]:
-    """The names and values of the state file: ``folders`` by their nodes' numbers from 1 on, or the folder of the ``cluster``."""
+    """The names and values of the state file: ``folders`` by their nodes' numbers from 1 on, or the folder of the
+    ``cluster``."""
     import json  # noqa: PLC0415  (rarely needed, and slow to load)
 
     values = {f"node.{number:09d}": json.dumps(folder) for number, folder in folders.items()}
@@ -30,10 +31,12 @@ def format_nodes(folders: Mapping[int, str], cluster: str = "") -> dict[str, str
 
 
 def parse_nodes(values: Mapping[str, str], path: str) -> tuple[dict[int, str], str]:
-    """The folder of each node by its number, and the cluster's folder: one of both is empty. :class:`CorruptError` if that is not what the
-    file says."""
+    """The folder of each node by its number, and the cluster's folder: one of both is empty. :class:`CorruptError`
+    if that is not what the file says."""
     if values.get("version") != _VERSION:
-        raise CorruptError(f"a list of nodes of version {excerpt(values.get('version', ''))}, and only {_VERSION} is known", file=path)
+        raise CorruptError(
+            f"a list of nodes of version {excerpt(values.get('version', ''))}, and only {_VERSION} is known", file=path
+        )
     folders: dict[int, str] = {}
     cluster = ""
     try:
@@ -68,7 +71,8 @@ def _read(disk: Disk, path: str) -> tuple[dict[int, str], str]:
 
 
 def read_nodes(disk: Disk, path: str) -> dict[int, str]:
-    """The folder of each node of the cluster in ``path``; empty if no list was kept, so that they are ``node-1``, ``node-2``, ... in it."""
+    """The folder of each node of the cluster in ``path``; empty if no list was kept, so that they are ``node-1``,
+    ``node-2``, ... in it."""
     folders, _ = _read(disk, path)
     return {number: folder if folder.startswith("/") else join(path, folder) for number, folder in folders.items()}
 

@@ -1,4 +1,5 @@
-"""Making and opening a partition folder: identity, settings, mark, epochs and segments become the parts of a :class:`Log`."""
+"""Making and opening a partition folder: identity, settings, mark, epochs and segments become the parts of a
+:class:`Log`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
-from pyreplog.log.layout import CONFIG_NAME, MARK_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
+from pyreplog.log.layout import (
+    CONFIG_NAME,
+    MARK_NAME,
+    PARTITION_METADATA_NAME,
+    is_log_file,
+    join,
+    name_of,
+    parse_directory_name,
+)
 from pyreplog.log.loader import Loaded, Loader, RecoveryContext, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.producer_state import ProducerState
@@ -51,7 +60,8 @@ class NewLog(NamedTuple):
 
 
 def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Parts]:
-    """New, empty folders, whose syncs begin together. The mark comes last, and is synced with the folder: see :meth:`Log.create`."""
+    """New, empty folders, whose syncs begin together. The mark comes last, and is synced with the folder: see
+    :meth:`Log.create`."""
     directories = [new.directory for new in wanted]
     contents: list[tuple[str, bytes]] = []
     for new in wanted:
@@ -144,7 +154,8 @@ def open_parts(
 def _identify(
     disk: Disk, directory: str, partition: int, asked: str | None, origin: RecoveryContext
 ) -> tuple[str, tuple[MarkState, int] | None]:
-    """The topic id, which ``partition.metadata`` has from now on, and the mark of that partition, if there is one that counts."""
+    """The topic id, which ``partition.metadata`` has from now on, and the mark of that partition, if there is one
+    that counts."""
     kept = _topic_id(disk, directory, partition, asked, origin)
     if asked is not None and kept is not None and asked != kept:
         raise ConfigError(f"{directory} holds topic id {kept}, not {asked}: it belongs to another topic of that name")
@@ -168,8 +179,8 @@ def _settle_mark(
     """The mark, which says ``new_state`` durably, once that is true."""
     state = None if found is None else found[0]
     if found is not None and not loaded.report.clean:
-        # Before anything that it does not call synced is written again: power loss may bring back one that promises more, and what was
-        # being written would be taken for rot.
+        # Before anything that it does not call synced is written again: power loss may bring back
+        # one that promises more, and what was being written would be taken for rot.
         sync_found_mark(disk, directory)
     if _make_durable(loaded, state, config, origin):
         new_state = new_state._replace(synced_end=loaded.end_offset)
@@ -187,11 +198,12 @@ def _settle_mark(
 def _state_after(
     loaded: Loaded, state: MarkState | None, config: LogConfig, topic_id: str, partition: int, origin: RecoveryContext
 ) -> MarkState:
-    """What the mark is to say of what was ``loaded``, where it said ``state`` (None: there was none that counts)."""
+    """What the mark is to say of what was ``loaded``, where it said ``state`` (None: there was none that
+    counts)."""
     end = loaded.end_offset
     crashed_cache = state is not None and (state.poisoned or not origin.same_boot)
-    # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
-    # acknowledged.
+    # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its
+    # page cache may miss what it acknowledged.
     lost = state is None or (not loaded.report.clean and crashed_cache and state.durability == "os")
     if state is None:
         high_watermark = min(origin.high_watermark, end)
@@ -216,35 +228,42 @@ def _state_after(
 
 
 def _make_durable(loaded: Loaded, state: MarkState | None, config: LogConfig, origin: RecoveryContext) -> bool:
-    """Put on the disk what may not be there although the files show it; whether the mark may call all of it synced."""
+    """Put on the disk what may not be there although the files show it; whether the mark may call all of it
+    synced."""
     unsure = not loaded.report.clean and config.durability == "sync"
     if state is not None and state.poisoned:
         written = _write_again(loaded.segments, loaded.synced_end)
         _sync_all(loaded.segments)
         _verify_on_disk(written)
     elif origin.same_boot is not False and unsure and loaded.end_offset > loaded.synced_end:
-        # The process may have died between a sync that failed and the note of it: then a sync alone would believe what was lost. Of what
-        # waited in a `sync` log for its sync, or for the mark, nobody was told, and there is little.
-        # Not in another's log, but for its last segment: one before it that is a byte longer for a moment would end it there.
+        # The process may have died between a sync that failed and the note of it: then a sync alone
+        # would believe what was lost. Of what waited in a `sync` log for its sync, or for the mark,
+        # nobody was told, and there is little. Not in another's log, but for its last segment: one
+        # before it that is a byte longer for a moment would end it there.
         _write_again(loaded.segments[-1:] if state is None else loaded.segments, loaded.synced_end, tail_only=True)
     if state is None or unsure:
-        # Of another's log what lies behind a gap would be torn at the next start, unless the mark says that it is there.
+        # Of another's log what lies behind a gap would be torn at the next start, unless the mark
+        # says that it is there.
         _sync_all(loaded.segments)
         return True
     return False
 
 
 def _id_of_old(disk: Disk, directory: str) -> str:
-    """An id for a partition from before topics had ids. :class:`ConfigError` where it may rather be one that was never made whole."""
+    """An id for a partition from before topics had ids. :class:`ConfigError` where it may rather be one that was
+    never made whole."""
     parsed = parse_directory_name(name_of(directory))
     logs = [name for name in disk.list(directory) if is_log_file(name)]
-    if parsed is None or not any((found := disk.stat(join(directory, name))) is not None and found.size for name in logs):
+    if parsed is None or not any(
+        (found := disk.stat(join(directory, name))) is not None and found.size for name in logs
+    ):
         raise ConfigError(f"{directory} has no partition.metadata and no topic id was given")
     return id_for_name(parsed.topic_partition.topic)
 
 
 def _ordered_end(loaded: Loaded, state: MarkState | None, origin: RecoveryContext) -> int:
-    """Below this offset the files beside the logs are as they were left in order: where a segment begins, unless all of it was."""
+    """Below this offset the files beside the logs are as they were left in order: where a segment begins, unless
+    all of it was."""
     if loaded.report.clean:
         return loaded.end_offset
     if state is None:
@@ -257,7 +276,8 @@ def _ordered_end(loaded: Loaded, state: MarkState | None, origin: RecoveryContex
 
 
 def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, origin: RecoveryContext) -> str | None:
-    """The topic id in ``partition.metadata``, which has no checksum; the mark's, which has one, where the former is that one damaged."""
+    """The topic id in ``partition.metadata``, which has no checksum; the mark's, which has one, where the former is
+    that one damaged."""
     garbage: CorruptError | None = None
     try:
         kept = read_topic_id(disk, directory)
@@ -271,7 +291,9 @@ def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, ori
             raise garbage
         return kept
     marked = found[0].topic_id
-    if kept is None or (kept != marked and kept != asked and sum(one != other for one, other in zip(kept, marked, strict=True)) == 1):
+    if kept is None or (
+        kept != marked and kept != asked and sum(one != other for one, other in zip(kept, marked, strict=True)) == 1
+    ):
         write_topic_id(disk, directory, marked)
         return marked
     # Two ids that have nothing in common: the mark is that of another topic.
@@ -279,10 +301,11 @@ def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, ori
 
 
 def _write_again(segments: Sequence[Segment], synced_end: int, *, tail_only: bool = False) -> Sequence[Segment]:
-    """Write the segments that have something behind ``synced_end`` once more, as they are (``tail_only``: just what is behind it), and the
-    length of the last one; which ones that were.
+    """Write the segments that have something behind ``synced_end`` once more, as they are (``tail_only``: just what
+    is behind it), and the length of the last one; which ones that were.
 
-    After a failed sync the system shows it and takes it for written, so that a sync alone would succeed and make nothing durable.
+    After a failed sync the system shows it and takes it for written, so that a sync alone would succeed and make
+    nothing durable.
     """
     written = [segment for segment in segments if segment.next_offset > synced_end or segment is segments[-1]]
     for segment in written:
@@ -297,7 +320,8 @@ def _write_again(segments: Sequence[Segment], synced_end: int, *, tail_only: boo
 
 
 def _verify_on_disk(segments: Sequence[Segment]) -> None:
-    """Read what was written again from the disk itself, as far as the system allows it: what it shows from memory has lied before."""
+    """Read what was written again from the disk itself, as far as the system allows it: what it shows from memory
+    has lied before."""
     for segment in segments:
         segment.file.drop_cached()
         scan = scan_segment(segment.file, segment.size, segment.base_offset)
@@ -318,7 +342,9 @@ def _sync_all(segments: Sequence[Segment]) -> None:
             segment.file.sync()
 
 
-def _settle_config(kept: LogConfig | None, config: LogConfig | None, state: MarkState | None, directory: str) -> LogConfig:
+def _settle_config(
+    kept: LogConfig | None, config: LogConfig | None, state: MarkState | None, directory: str
+) -> LogConfig:
     """The settings to open with. What the mark says of durability is binding."""
     durability = state.durability if state is not None else (kept.durability if kept is not None else None)
     chosen = config or kept or LogConfig(durability=durability or "sync")
@@ -327,12 +353,15 @@ def _settle_config(kept: LogConfig | None, config: LogConfig | None, state: Mark
             raise ConfigError(durability_text(directory, durability, config.durability))
         # Both files are whole: one of them is another log's.
         raise ConfigError(
-            f"{directory}: {CONFIG_NAME} says durability={chosen.durability!r}, and {MARK_NAME} {durability!r}: put the former back from a "
-            "copy, or remove it (the log then has the default settings)"
+            f"{directory}: {CONFIG_NAME} says durability={chosen.durability!r}, and {MARK_NAME} {durability!r}: put the"
+            " former back from a copy, or remove it (the log then has the default settings)"
         )
     return chosen
 
 
 def durability_text(directory: str, kept: str, asked: str) -> str:
     """Why a log cannot be opened or changed to another durability."""
-    return f"{directory} was made with durability={kept!r} and cannot be opened or changed to {asked!r}: leave it out to keep {kept!r}"
+    return (
+        f"{directory} was made with durability={kept!r} and cannot be opened or changed to {asked!r}: leave it out to"
+        f" keep {kept!r}"
+    )

@@ -1,8 +1,9 @@
 """Segments whose offsets reach further than the 31 bits of an index entry, and what they are split into.
 
-Brokers before KAFKA-5413 (0.11) made them when they compacted. Readers take such a file for the segments that it should have been; who
-opens it for writing splits it as Kafka does: the parts are written under ``.cleaned``, renamed to ``.swap``, and then take the place of
-the old file. Wherever that ends, :mod:`pyreplog.log.folder` finds either the old segment or all of the new ones.
+Brokers before KAFKA-5413 (0.11) made them when they compacted. Readers take such a file for the segments that it
+should have been; who opens it for writing splits it as Kafka does: the parts are written under ``.cleaned``,
+renamed to ``.swap``, and then take the place of the old file. Wherever that ends, :mod:`pyreplog.log.folder` finds
+either the old segment or all of the new ones.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class SplitSegment(NamedTuple):
 
 
 def may_overflow(segment: Segment, following: int | None) -> bool:
-    """Whether a batch of ``segment`` may lie too far from its base: a look behind its last index entry, and none where ``following``, the
-    base offset of the next segment, says no."""
+    """Whether a batch of ``segment`` may lie too far from its base: a look behind its last index entry, and none
+    where ``following``, the base offset of the next segment, says no."""
     if not segment.size or (following is not None and following - segment.base_offset <= INT32_MAX):
         return False
     position = segment.indexes.offsets.last[1]
@@ -60,11 +61,12 @@ def may_overflow(segment: Segment, following: int | None) -> bool:
 
 
 def find_parts(file: File, size: int, base_offset: int, following: int | None) -> list[SplitSegment]:
-    """The parts of a segment's ``file``, in order: one where nothing overflows. All of its ``size`` bytes are in them, what is damaged or
-    torn too.
+    """The parts of a segment's ``file``, in order: one where nothing overflows. All of its ``size`` bytes are in
+    them, what is damaged or torn too.
 
-    No checksum covers an offset. So a part is only believed where its first batch is whole, the next does not contradict it, and it ends
-    below ``following``, the base offset of the next segment; else its bytes stay with the part before, and are damage there.
+    No checksum covers an offset. So a part is only believed where its first batch is whole, the next does not
+    contradict it, and it ends below ``following``, the base offset of the next segment; else its bytes stay with
+    the part before, and are damage there.
     """
     parts: list[SplitSegment] = []
     base, start = base_offset, 0
@@ -100,8 +102,9 @@ def _first_offset(file: File, position: int, least: int) -> int | None:
 
 
 def split_segment(disk: Disk, directory: str, base_offset: int, parts: Sequence[SplitSegment]) -> None:
-    """Write ``parts`` of the segment at ``base_offset`` of the folder ``directory`` as segments, durably, under their ``.swap`` names: what
-    is left to be done, the plan of the folder says. REQUIRES that no replacement is under way there.
+    """Write ``parts`` of the segment at ``base_offset`` of the folder ``directory`` as segments, durably, under
+    their ``.swap`` names: what is left to be done, the plan of the folder says. REQUIRES that no replacement is
+    under way there.
 
     Indexes are not among them: whoever opens them makes them from the batches.
     """
@@ -122,7 +125,8 @@ def split_segment(disk: Disk, directory: str, base_offset: int, parts: Sequence[
             own.append(segment_name(part.base_offset, TRANSACTION_INDEX_SUFFIX))
             _write(disk, join(directory, own[-1] + CLEANED_SUFFIX), [content])
     disk.sync_directory(directory)
-    # While one is still `.cleaned` all of higher offsets are dropped. So the first part comes last, once the others are durable.
+    # While one is still `.cleaned` all of higher offsets are dropped. So the first part comes last,
+    # once the others are durable.
     for own in reversed(names):
         for name in own:
             disk.rename(join(directory, name + CLEANED_SUFFIX), join(directory, name + SWAP_SUFFIX))

@@ -1,7 +1,7 @@
 """Files of segments that are no part of the log any more: renamed to ``.deleted`` and removed a while later.
 
-Who reads without a lock may be on the way to such a file, or have it open; after the delay it looks again at the folder. What a crash
-leaves is removed when the folder is opened the next time.
+Who reads without a lock may be on the way to such a file, or have it open; after the delay it looks again at the
+folder. What a crash leaves is removed when the folder is opened the next time.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ class PendingDeletes:
         return min(self._waiting.values(), default=INT64_MAX)
 
     def schedule(self, segment: Segment, due_ns: int) -> None:
-        """Take the files of ``segment`` out of the log; they go for good once ``due_ns`` has come and :meth:`delete_due` is called.
+        """Take the files of ``segment`` out of the log; they go for good once ``due_ns`` has come and
+        :meth:`delete_due` is called.
 
-        Raises :class:`StorageError` where a file could not be renamed, having done the rest: that one is removed when its time comes. Where
-        it is only for lack of room (the new name is longer, and a folder may need a block for it) that is all there is to it.
+        Raises :class:`StorageError` where a file could not be renamed, having done the rest: that one is removed
+        when its time comes. Where it is only for lack of room (the new name is longer, and a folder may need a
+        block for it) that is all there is to it.
         """
         segment.forget()
         failure: StorageError | None = None
@@ -54,21 +56,23 @@ class PendingDeletes:
                     failure = failure or error
                 self._waiting[path] = due_ns
             else:
-                # One of an earlier segment of this name went: its time is over, and is not this one's.
+                # One of an earlier segment of this name went: its time is over, and is not this
+                # one's.
                 self._waiting[path + DELETED_SUFFIX] = due_ns
             self.names_changed = True
         if failure is not None:
             raise failure
 
     def delete_unrenamed(self) -> None:
-        """Remove at once what could not be renamed, so that the log may begin anew where it was. Raises :class:`StorageError`."""
+        """Remove at once what could not be renamed, so that the log may begin anew where it was. Raises
+        :class:`StorageError`."""
         for path in [path for path in self._waiting if not path.endswith(DELETED_SUFFIX)]:
             self._remove(path)
             del self._waiting[path]
 
     def delete_due(self, now_ns: int) -> None:
-        """Remove the files whose time has come. One that cannot be removed is tried again the next time; the first error is raised, after
-        all had their turn."""
+        """Remove the files whose time has come. One that cannot be removed is tried again the next time; the first
+        error is raised, after all had their turn."""
         failure: StorageError | None = None
         for path in [path for path, due_ns in self._waiting.items() if due_ns <= now_ns]:
             try:

@@ -1,7 +1,8 @@
 """Where the roots of logs lie under a path, which ids they carry, and what else lies there.
 
-A root is recognised by its content: a file that only a root has, or a partition's folder in it. A partition's folder is recognised by its
-content too: a segment, or a small file that only a partition has. Names decide nothing, except for a folder that may not be looked into.
+A root is recognised by its content: a file that only a root has, or a partition's folder in it. A partition's
+folder is recognised by its content too: a segment, or a small file that only a partition has. Names decide nothing,
+except for a folder that may not be looked into.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ class Places:
 def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
     """Look for roots in ``path`` and at most ``depth`` folders below it.
 
-    Nothing is looked for below a root that has a root's files, nor in a folder whose name begins with a dot. A link and the folder that it
-    leads to are one. Raises :class:`StorageError` if ``path`` is no folder that can be listed.
+    Nothing is looked for below a root that has a root's files, nor in a folder whose name begins with a dot. A link
+    and the folder that it leads to are one. Raises :class:`StorageError` if ``path`` is no folder that can be
+    listed.
     """
     places = Places(path)
     names = disk.list(path)
@@ -112,7 +114,8 @@ def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
             continue
         places.roots.append(found)
         deepest = max(deepest, level)
-    # Folders that lie deeper than every root are no node's: another program's folder is not in the way of a cluster's readers.
+    # Folders that lie deeper than every root are no node's: another program's folder is not in the
+    # way of a cluster's readers.
     places.unreadable = {folder: error for level, folder, error in refused if level <= max(deepest, 1)}
     if not any(root.path == path and root.has_files for root in places.roots):
         places.foreign = list(_foreign(disk, places, names))
@@ -120,8 +123,9 @@ def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
 
 
 def _listed(disk: Disk, home: str, folders: Sequence[str], unreadable: dict[str, StorageError]) -> list[FoundRoot]:
-    """The roots among ``folders``, the nodes of the cluster in ``home``. A missing or empty folder is a node that is down: perhaps its disk
-    is not mounted. ``unreadable`` takes the folders that this process may not look into."""
+    """The roots among ``folders``, the nodes of the cluster in ``home``. A missing or empty folder is a node that
+    is down: perhaps its disk is not mounted. ``unreadable`` takes the folders that this process may not look
+    into."""
     roots = []
     for folder in folders:
         try:
@@ -134,8 +138,11 @@ def _listed(disk: Disk, home: str, folders: Sequence[str], unreadable: dict[str,
     return roots
 
 
-def _of_cluster(disk: Disk, home: str, folders: Sequence[str], level: int, refused: list[tuple[int, str, StorageError]]) -> list[FoundRoot]:
-    """As :func:`_listed`, of a cluster below the path that is looked at. ``refused`` takes ``home`` if no node is there."""
+def _of_cluster(
+    disk: Disk, home: str, folders: Sequence[str], level: int, refused: list[tuple[int, str, StorageError]]
+) -> list[FoundRoot]:
+    """As :func:`_listed`, of a cluster below the path that is looked at. ``refused`` takes ``home`` if no node is
+    there."""
     unreadable: dict[str, StorageError] = {}
     roots = _listed(disk, home, folders, unreadable)
     if not roots and not unreadable:
@@ -156,7 +163,11 @@ def _walk(
     if listed:
         yield from ((level, root) for root in _of_cluster(disk, path, list(listed.values()), level, refused))
         return
-    partitions = {name for name in names if parse_directory_name(name) is not None and _is_partition_if_readable(disk, join(path, name))}
+    partitions = {
+        name
+        for name in names
+        if parse_directory_name(name) is not None and _is_partition_if_readable(disk, join(path, name))
+    }
     if any(not parsed.kind for name in partitions if (parsed := parse_directory_name(name)) is not None):
         yield level, FoundRoot(path, has_files=False)
     for name in names if depth > 0 else ():
@@ -181,9 +192,11 @@ def _walk(
 
 
 def hidden_roots(disk: Disk, path: str, known: Sequence[str]) -> list[str]:
-    """The roots below ``path`` that a reader of ``path`` passes over: they lie in another root, or too deep. Sorted by depth, then by name.
+    """The roots below ``path`` that a reader of ``path`` passes over: they lie in another root, or too deep. Sorted
+    by depth, then by name.
 
-    ``known``: the roots that a reader of ``path`` takes. The search is bounded: eight folders deep, and at most 5,000 folders.
+    ``known``: the roots that a reader of ``path`` takes. The search is bounded: eight folders deep, and at most
+    5,000 folders.
     """
     seen: set[tuple[int, int]] = set()
     readers = {stat.identity for root in known if (stat := disk.stat(root)) is not None}
@@ -259,13 +272,18 @@ def _foreign(disk: Disk, places: Places, names: Sequence[str]) -> Iterator[str]:
 
 
 def foreign_in(disk: Disk, root: str) -> list[str]:
-    """The folders in ``root`` that are no partition's, also not of one that is being deleted, moved, or was set aside."""
+    """The folders in ``root`` that are no partition's, also not of one that is being deleted, moved, or was set
+    aside."""
     found = []
     for name in disk.list(root):
         folder = join(root, name)
         try:
             stat = disk.stat(folder)
-            if stat is not None and stat.is_directory and (parse_directory_name(name) is None or not is_partition(disk, folder)):
+            if (
+                stat is not None
+                and stat.is_directory
+                and (parse_directory_name(name) is None or not is_partition(disk, folder))
+            ):
                 found.append(folder)
         except StorageError as error:
             if error.errno not in _REFUSED:
@@ -310,8 +328,8 @@ def _is_partition_if_readable(disk: Disk, path: str) -> bool:
 
 
 def topic_id_of(disk: Disk, directory: str) -> str:
-    """The id of the topic that the partition's folder ``directory`` belongs to, as its ``partition.metadata`` or else its mark says;
-    "" if neither does."""
+    """The id of the topic that the partition's folder ``directory`` belongs to, as its ``partition.metadata`` or
+    else its mark says; "" if neither does."""
     try:
         topic_id = read_topic_id(disk, directory)
     except CorruptError:
@@ -323,8 +341,8 @@ def topic_id_of(disk: Disk, directory: str) -> str:
 
 
 def proves_topic(topic_id: str) -> bool:
-    """Whether two folders of one ``topic_id`` are of one topic even if no file names their cluster. Kafka's reserved ids, such as that of
-    ``__cluster_metadata``, are the same in every cluster."""
+    """Whether two folders of one ``topic_id`` are of one topic even if no file names their cluster. Kafka's
+    reserved ids, such as that of ``__cluster_metadata``, are the same in every cluster."""
     try:
         return int.from_bytes(decode_uuid(topic_id), "big") >= _RESERVED_BELOW
     except ValueError:

@@ -1,9 +1,10 @@
 """Producer snapshots: ``<offset>.snapshot``, the producers of everything below ``offset``, in Kafka's bytes.
 
-Layout (big-endian): int16 version 1, CRC-32C of what follows it, int32 count, then 46 bytes a producer: id, int16 epoch, int32 last
-sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction; -1 is
-none. Only a producer's newest batch is kept. A snapshot is never needed: what is missing or damaged is had again from the batches.
-Format: docs/internals/format/producer_snapshot.md.
+Layout (big-endian): int16 version 1, CRC-32C of what follows it, int32 count, then 46 bytes a producer: id, int16
+epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64
+first offset of the open transaction; -1 is none. Only a producer's newest batch is kept. A snapshot is never
+needed: what is missing or damaged is had again from the batches. Format:
+docs/internals/format/producer_snapshot.md.
 """
 
 from __future__ import annotations
@@ -84,17 +85,23 @@ def read_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
         return None
 
 
-def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, sync: bool = False) -> bool:
-    """Replace the snapshot at ``offset``. Its name is durable once somebody syncs the folder, its content with ``sync``; otherwise power
-    loss may leave none, or one that is not believed. Never syncs the folder: a failure of that must reach who counts on it.
+def write_snapshot(
+    disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, sync: bool = False
+) -> bool:
+    """Replace the snapshot at ``offset``. Its name is durable once somebody syncs the folder, its content with
+    ``sync``; otherwise power loss may leave none, or one that is not believed. Never syncs the folder: a failure of
+    that must reach who counts on it.
 
-    False where the disk refused it, by any other call than a sync or the close of what was written. These raise :class:`StorageError`.
+    False where the disk refused it, by any other call than a sync or the close of what was written. These raise
+    :class:`StorageError`.
     """
     path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
     temporary = path + TEMPORARY_SUFFIX
     content = format_producers(entries)
     try:
-        file = with_reserve(disk, parent_of(directory), lambda: begin_file(disk, temporary, [content]), partial(remove_file, disk))
+        file = with_reserve(
+            disk, parent_of(directory), lambda: begin_file(disk, temporary, [content]), partial(remove_file, disk)
+        )
     except StorageError as error:
         if is_interruption(error):
             raise

@@ -1,12 +1,15 @@
-"""What a log knows of those who write to it: producer id -> epoch, last batches, open transaction. In memory; touches no file.
+"""What a log knows of those who write to it: producer id -> epoch, last batches, open transaction. In memory;
+touches no file.
 
-A leader asks :meth:`ProducerTable.check` before it appends, and tells :meth:`ProducerTable.note` after; a follower, and who rebuilds the
-table, only tell. The rules are those of Kafka's ``ProducerAppendInfo`` and ``ProducerStateManager`` (KIP-98), with two differences:
+A leader asks :meth:`ProducerTable.check` before it appends, and tells :meth:`ProducerTable.note` after; a follower,
+and who rebuilds the table, only tell. The rules are those of Kafka's ``ProducerAppendInfo`` and
+``ProducerStateManager`` (KIP-98), with two differences:
 
-* a producer that the log does not know must begin at sequence 0 (:class:`UnknownProducerIdError`), unless its state was dropped for age or
-  the folder was taken over from a broker: Kafka takes any first sequence, and with it a batch whose predecessors are lost;
-* age is counted from when this process last heard of the producer, by the monotonic clock, never by the timestamps of its records, which
-  may be old.
+* a producer that the log does not know must begin at sequence 0 (:class:`UnknownProducerIdError`), unless its state
+  was dropped for age or the folder was taken over from a broker: Kafka takes any first sequence, and with it a
+  batch whose predecessors are lost;
+* age is counted from when this process last heard of the producer, by the monotonic clock, never by the timestamps
+  of its records, which may be old.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from pyreplog.log.layout import INT32_MAX
 from pyreplog.record import ABORT, end_marker
 
 PRODUCER_EXPIRATION_MS: Final = 24 * 3600 * 1000
-"""A producer without an open transaction is forgotten when nothing was heard of it for this long (Kafka's default)."""
+"""A producer without an open transaction is forgotten when nothing was heard of it for this long (Kafka's
+default)."""
 _EXPIRED_MAX: Final = 10_000
 _NONE: Final = -1
 
@@ -61,18 +65,26 @@ class ProducerTable:
         #: By producer id. An append that goes on as the one before looks here itself.
         self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
         # producer id -> first offset of its open transaction
-        self._ongoing = {entry.producer_id: entry.transaction_start for entry in self.entries.values() if entry.transaction_start >= 0}
-        # (first, last offset) of ended transactions whose marker is not known to be below the high watermark
+        self._ongoing = {
+            entry.producer_id: entry.transaction_start
+            for entry in self.entries.values()
+            if entry.transaction_start >= 0
+        }
+        # (first, last offset) of ended transactions whose marker is not known to be below the high
+        # watermark
         self._unreplicated: list[tuple[int, int]] = []
-        # Forgotten for age in the table and in snapshots, and judged as before while this table lives: where anything could begin, what
-        # comes behind a batch that was refused would be taken, and that batch would pass for one that is in the log.
+        # Forgotten for age in the table and in snapshots, and judged as before while this table
+        # lives: where anything could begin, what comes behind a batch that was refused would be
+        # taken, and that batch would pass for one that is in the log.
         self._expired: dict[int, ProducerEntry] = {}
 
     def copy(self) -> ProducerTable:
         """A table of its own that knows the same of those who write, and nothing of those it forgot."""
         entries = []
         for entry in self:
-            twin = ProducerEntry(entry.producer_id, entry.epoch, entry.coordinator_epoch, transaction_start=entry.transaction_start)
+            twin = ProducerEntry(
+                entry.producer_id, entry.epoch, entry.coordinator_epoch, transaction_start=entry.transaction_start
+            )
             for sent in entry.batches:
                 twin.sent(sent.last_sequence, sent.last_offset, sent.offset_delta, sent.timestamp)
             twin.last_timestamp, twin.seen_ms = entry.last_timestamp, entry.seen_ms
@@ -93,10 +105,12 @@ class ProducerTable:
     # -- a leader's questions --
 
     def check(self, batch: RecordBatch) -> SentBatch | None:
-        """Whether a client's ``batch`` (REQUIRES: it bears a producer id) may be appended: None, or the batch that it repeats.
+        """Whether a client's ``batch`` (REQUIRES: it bears a producer id) may be appended: None, or the batch that
+        it repeats.
 
-        Raises :class:`InvalidProducerEpochError`, :class:`OutOfOrderSequenceError` (:class:`DuplicateSequenceError` where the batch must be
-        in the log, because a later one is), :class:`UnknownProducerIdError`, :class:`InvalidTransactionStateError`. Changes nothing.
+        Raises :class:`InvalidProducerEpochError`, :class:`OutOfOrderSequenceError` (:class:`DuplicateSequenceError`
+        where the batch must be in the log, because a later one is), :class:`UnknownProducerIdError`,
+        :class:`InvalidTransactionStateError`. Changes nothing.
         """
         entry = self.entries.get(batch.producer_id)
         first = batch.base_sequence
@@ -124,23 +138,30 @@ class ProducerTable:
                 oldest = entry.batches[0].first_sequence if entry.batches else 0
                 if entry.batches and 0 < (oldest - last) % (INT32_MAX + 1) <= INT32_MAX // 2:
                     raise DuplicateSequenceError(
-                        f"producer {entry.producer_id} sends sequence {first} in epoch {epoch} again, after {entry.last_sequence}"
+                        f"producer {entry.producer_id} sends sequence {first} in epoch {epoch} again, after"
+                        f" {entry.last_sequence}"
                     )
                 raise OutOfOrderSequenceError(
-                    f"producer {entry.producer_id} sends sequence {first} in epoch {epoch}, whose last one is {entry.last_sequence}"
+                    f"producer {entry.producer_id} sends sequence {first} in epoch {epoch}, whose last one is"
+                    f" {entry.last_sequence}"
                 )
         elif epoch < entry.epoch:
-            raise InvalidProducerEpochError(f"producer {entry.producer_id} sends in epoch {epoch}, and {entry.epoch} has begun")
+            raise InvalidProducerEpochError(
+                f"producer {entry.producer_id} sends in epoch {epoch}, and {entry.epoch} has begun"
+            )
         elif first and entry.epoch != _NONE:
             raise OutOfOrderSequenceError(f"producer {entry.producer_id} begins epoch {epoch} at sequence {first}")
         if entry.transaction_start >= 0 and not batch.is_transactional:
-            raise InvalidTransactionStateError(f"producer {entry.producer_id} has one open since offset {entry.transaction_start}")
+            raise InvalidTransactionStateError(
+                f"producer {entry.producer_id} has one open since offset {entry.transaction_start}"
+            )
         return None
 
     # -- what is in the log --
 
     def note(self, batch: RecordBatch, base_offset: int) -> CompletedTransaction | None:
-        """``batch``, which bears a producer id, is in the log at ``base_offset``; the transaction that it ends, if any.
+        """``batch``, which bears a producer id, is in the log at ``base_offset``; the transaction that it ends, if
+        any.
 
         Takes what comes, as replication does: the leader has checked it.
         """
@@ -183,7 +204,8 @@ class ProducerTable:
     # -- stability --
 
     def first_unstable(self, high_watermark: int) -> int:
-        """Where the oldest transaction begins that is open, or whose marker is not below ``high_watermark``; -1 where there is none."""
+        """Where the oldest transaction begins that is open, or whose marker is not below ``high_watermark``; -1
+        where there is none."""
         if self._unreplicated:
             self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= high_watermark]
         if not self._ongoing and not self._unreplicated:
@@ -199,8 +221,9 @@ class ProducerTable:
     # -- time and place --
 
     def expire(self, now_ms: int, kept: Collection[int] = ()) -> list[int]:
-        """Forget producers that nothing was heard of for :data:`PRODUCER_EXPIRATION_MS` and that have no transaction open; their ids. Those
-        of ``kept`` stay. :meth:`check` goes by what was known of the latest of them until the log is cut or opened again."""
+        """Forget producers that nothing was heard of for :data:`PRODUCER_EXPIRATION_MS` and that have no
+        transaction open; their ids. Those of ``kept`` stay. :meth:`check` goes by what was known of the latest of
+        them until the log is cut or opened again."""
         gone = []
         for entry in self.entries.values():
             if entry.seen_ms < 0 or entry.producer_id in kept:
@@ -215,7 +238,8 @@ class ProducerTable:
         return gone
 
     def forget_expired(self) -> None:
-        """Judge nobody any more by what was known of those forgotten for age: it may be of batches that were cut off."""
+        """Judge nobody any more by what was known of those forgotten for age: it may be of batches that were cut
+        off."""
         self._expired.clear()
 
     def raise_start(self, start_offset: int) -> None:

@@ -12,15 +12,17 @@ __all__ = ["RecoveryListener"]
 class RecoveryListener(Protocol):
     """Is told, once for each piece that is read, and never of a log that was closed cleanly.
 
-    Partitions are opened one after another, the segments of one are scanned side by side: ``add`` is called from several threads at once.
+    Partitions are opened one after another, the segments of one are scanned side by side: ``add`` is called from
+    several threads at once.
     """
 
     failure: BaseException | None
-    """What telling somebody of it raised, or what struck a thread that scans (Ctrl-C): it ends the opening and is no fault of the log's.
-    Every later ``add`` raises it too, so that no thread goes on."""
+    """What telling somebody of it raised, or what struck a thread that scans (Ctrl-C): it ends the opening and is
+    no fault of the log's. Every later ``add`` raises it too, so that no thread goes on."""
 
     def begin(self, topic_partition: TopicPartition, directory: str, size: int) -> None:
-        """A scan of ``size`` bytes of the partition in ``directory`` begins: the first, or once more from the beginning."""
+        """A scan of ``size`` bytes of the partition in ``directory`` begins: the first, or once more from the
+        beginning."""
         ...
 
     def add(self, size: int) -> None:

@@ -1,7 +1,7 @@
 """One copy of a partition as somebody who only reads sees it: no lock, no write, a live writer beside it or none.
 
-What may be seen ends at the high watermark: that of the mark while there is one, else the root's checkpoint, else the whole valid log.
-The bytes are checked before they are handed out.
+What may be seen ends at the high watermark: that of the mark while there is one, else the root's checkpoint, else
+the whole valid log. The bytes are checked before they are handed out.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ T = TypeVar("T")
 
 
 class _LogFile(NamedTuple):
-    """A log file, ``found`` to be of so many bytes at that time, as the segments it holds: one, but for an old broker's whose offsets reach
-    too far."""
+    """A log file, ``found`` to be of so many bytes at that time, as the segments it holds: one, but for an old
+    broker's whose offsets reach too far."""
 
     path: str
     found: Stat
@@ -65,7 +65,8 @@ class _LogFile(NamedTuple):
 
 
 class LogFilePart(NamedTuple):
-    """The first ``size`` bytes of the log file at ``path``, of the segment that begins at ``base_offset``: for a copy of it."""
+    """The first ``size`` bytes of the log file at ``path``, of the segment that begins at ``base_offset``: for a
+    copy of it."""
 
     path: str
     base_offset: int
@@ -77,8 +78,8 @@ class LogFilePart(NamedTuple):
 
 
 def _scan_end(segment: Segment) -> SegmentScanner:
-    """The last batches of ``segment``, as far as they are good: from the last index entry on, or, where its own batch is damaged, from one
-    further back, and at last from the beginning."""
+    """The last batches of ``segment``, as far as they are good: from the last index entry on, or, where its own
+    batch is damaged, from one further back, and at last from the beginning."""
     offsets = segment.indexes.offsets
     back = 1
     while True:
@@ -95,7 +96,8 @@ def _first_above(offsets: OffsetIndex, offset: int) -> int:
 
 
 class RootView:
-    """What the files of one root say, each read when first asked for and kept: for whoever opens many partitions at once."""
+    """What the files of one root say, each read when first asked for and kept: for whoever opens many partitions at
+    once."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -104,7 +106,8 @@ class RootView:
 
     @cached_property
     def lost_power(self) -> bool | None:
-        """Whether the machine went down since the root was last written, and nobody has recovered it; None where no file says."""
+        """Whether the machine went down since the root was last written, and nobody has recovered it; None where no
+        file says."""
         if read_farewell(self._disk, self._path) is not None:
             return False
         incarnation = read_incarnation(self._disk, self._path)
@@ -121,8 +124,9 @@ class RootView:
 
 
 class _ConcurrentDeletes:
-    """Segments that the writer removed, or began anew, between a look at the folder and the look into them. As long as it is another one
-    each time the writer goes on, and so does the reader: it would be wrong to call its log unreadable."""
+    """Segments that the writer removed, or began anew, between a look at the folder and the look into them. As long
+    as it is another one each time the writer goes on, and so does the reader: it would be wrong to call its log
+    unreadable."""
 
     def __init__(self) -> None:
         self._path: object = None
@@ -141,11 +145,13 @@ class _ConcurrentDeletes:
 class ReplicaView:
     """The partition in ``directory``. Belongs to one thread at a time.
 
-    ``high_watermark``: what this copy knows to be committed. ``end_offset``: where its valid bytes end, as far as anybody looked (at
-    least the high watermark where they reach it). ``epochs``: its leader epoch history.
+    ``high_watermark``: what this copy knows to be committed. ``end_offset``: where its valid bytes end, as far as
+    anybody looked (at least the high watermark where they reach it). ``epochs``: its leader epoch history.
     """
 
-    def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, root: RootView | None = None) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, topic_partition: TopicPartition, root: RootView | None = None
+    ) -> None:
         """``root``: a view of the folder it is in, not older than what is to be seen."""
         self.disk = disk
         self.directory = directory
@@ -159,7 +165,8 @@ class ReplicaView:
         self._segments: Segments | None = None
         # By the base offset in its name.
         self._files: dict[int, _LogFile] = {}
-        # Of the last look at the folder: what it listed, and what that makes; none where that was not all.
+        # Of the last look at the folder: what it listed, and what that makes; none where that was
+        # not all.
         self._names: Sequence[str] = ()
         self._plan: FolderPlan | None = None
         self._index_cache = IndexCache()
@@ -176,7 +183,8 @@ class ReplicaView:
 
     @property
     def unreadable_size(self) -> int:
-        """Bytes behind the last whole batch where records were looked for up to the end, or up to a watermark that they do not reach."""
+        """Bytes behind the last whole batch where records were looked for up to the end, or up to a watermark that
+        they do not reach."""
         if self._unreadable_size is None:
             self._retry(lambda: self._valid_end(self.high_watermark))
         return self._unreadable_size or 0
@@ -206,36 +214,48 @@ class ReplicaView:
         return self._mark
 
     def log_files_below(self, end_offset: int) -> list[LogFilePart]:
-        """What of the log files holds the records from the start to below ``end_offset``, in order. REQUIRES a look at the folder that is
-        not older than the writer's last truncation.
+        """What of the log files holds the records from the start to below ``end_offset``, in order. REQUIRES a look
+        at the folder that is not older than the writer's last truncation.
 
         Raises :class:`CorruptLogError` where a part of them is missing.
         """
         if self._lost_end > self.start_offset:
-            raise CorruptLogError("segments are missing", start=self.start_offset, end=self._lost_end, file=self.directory)
+            raise CorruptLogError(
+                "segments are missing", start=self.start_offset, end=self._lost_end, file=self.directory
+            )
         bases = [base for base in sorted(self._files) if base <= end_offset]
         while len(bases) > 1 and bases[1] <= self.start_offset:
             del bases[0]
         if not bases and end_offset > self.start_offset:
-            raise CorruptLogError("the log's files are gone", start=self.start_offset, end=end_offset, file=self.directory, ends=True)
+            raise CorruptLogError(
+                "the log's files are gone", start=self.start_offset, end=end_offset, file=self.directory, ends=True
+            )
         parts = []
         for base, following in zip(bases, [*bases[1:], None], strict=False):
             file = self._files[base]
-            size = file.found.size if following is not None else self._retry(partial(self._size_below, file, end_offset))
+            size = (
+                file.found.size if following is not None else self._retry(partial(self._size_below, file, end_offset))
+            )
             suffix = file.path.rpartition(LOG_SUFFIX)[2]
             parts.append(LogFilePart(file.path, base, size, suffix, following is None))
         return parts
 
     def _size_below(self, file: _LogFile, end_offset: int) -> int:
-        """Where in ``file`` the batches below ``end_offset`` end. What lies behind may be in the middle of being written."""
+        """Where in ``file`` the batches below ``end_offset`` end. What lies behind may be in the middle of being
+        written."""
         for segment in file.segments:
             position = segment.position_of(end_offset - 1) if end_offset > segment.base_offset else 0
             if position is None:
                 continue
             head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
-            if end_offset == segment.base_offset or int.from_bytes(head[:LENGTH_POSITION], "big", signed=True) >= end_offset:
+            if (
+                end_offset == segment.base_offset
+                or int.from_bytes(head[:LENGTH_POSITION], "big", signed=True) >= end_offset
+            ):
                 return segment.file_position(position)
-            return segment.file_position(position + LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big", signed=True))
+            return segment.file_position(
+                position + LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big", signed=True)
+            )
         last = file.segments[-1]
         if self._mark is not None and not self._mark.may_have_gaps:
             start = max(last.end_offset(), self.start_offset)
@@ -244,8 +264,8 @@ class ReplicaView:
         return last.file_position(_scan_end(last).position)
 
     def refresh(self) -> bool:
-        """Look again: at the mark, the segments, the epochs. Slow only where something changed. Whether files were opened for it by their
-        names after the mark was read."""
+        """Look again: at the mark, the segments, the epochs. Slow only where something changed. Whether files were
+        opened for it by their names after the mark was read."""
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
         mark = read_mark(self.disk, self.directory)
@@ -256,7 +276,8 @@ class ReplicaView:
         return self.disk.openings != openings
 
     def topic_id_now(self) -> str:
-        """Of the log that is there now, which may be another than was looked at; "" where the folder does not say."""
+        """Of the log that is there now, which may be another than was looked at; "" where the folder does not
+        say."""
         return self._id_beside(read_mark(self.disk, self.directory))
 
     def _id_beside(self, mark: MarkState | None) -> str:
@@ -298,7 +319,8 @@ class ReplicaView:
             self._forget()
             before = None
         while True:
-            # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
+            # The mark first: what it promises is in the files by then, and they only grow. So a
+            # newer mark asks for a newer look.
             self._load_segments(self._settled_end(mark), foreign=mark is None)
             segments = self._segments
             if segments is not None:
@@ -307,11 +329,13 @@ class ReplicaView:
                 first = 0 if mark is None else mark.high_watermark
             if mark is None or mark.start_offset >= first:
                 break
-            # The writer may have raised the start, and then removed a segment, since the mark was read.
+            # The writer may have raised the start, and then removed a segment, since the mark was
+            # read.
             looked_at, mark = mark, read_mark(disk, directory)
             if mark is not None and mark.sequence == looked_at.sequence:
                 break
-        #: Behind the last offset that is missing at the start: somebody else than the writer removed segments.
+        #: Behind the last offset that is missing at the start: somebody else than the writer
+        #: removed segments.
         self._lost_end = first if mark is not None and mark.start_offset < first else 0
         self.topic_id = self._id_beside(mark)
         if mark is None or before is None or mark.epochs_crc != before.epochs_crc:
@@ -346,9 +370,12 @@ class ReplicaView:
         self._promised_end = INT64_MAX if promised_end is None else promised_end
         self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
         if self._unreadable_size and self._segments is not None:
-            self._look_behind(self._segments.last)  # a reader then meets the damage, and does not end before it as if nothing followed
+            self._look_behind(
+                self._segments.last
+            )  # a reader then meets the damage, and does not end before it as if nothing followed
         if promised_end is not None:
-            # What was flushed is there, or is missed: it was readable once, and no kill or power loss takes it.
+            # What was flushed is there, or is missed: it was readable once, and no kill or power
+            # loss takes it.
             flushed = min(promised_end, root.offset(RECOVERY_POINT_NAME, self.topic_partition) or 0)
             self.high_watermark = max(self.high_watermark, flushed)
         if self.start_offset > self.high_watermark and promised_end is None:
@@ -361,7 +388,8 @@ class ReplicaView:
         self._mark = self._producers = self._unreadable_size = None
 
     def _settled_end(self, mark: MarkState | None) -> int:
-        """Below this offset the log has what it had at the last look: what was committed then, unless the history says otherwise."""
+        """Below this offset the log has what it had at the last look: what was committed then, unless the history
+        says otherwise."""
         before = self._mark
         if mark is None or before is None:
             return 0
@@ -373,8 +401,8 @@ class ReplicaView:
         return 0 if epochs is None else min(settled, self.epochs.agrees_up_to(epochs))
 
     def _load_segments(self, settled: int, *, foreign: bool) -> None:
-        """``settled``: below it nothing can have changed. ``foreign``: without a mark, and so perhaps with files whose offsets reach too
-        far for one segment."""
+        """``settled``: below it nothing can have changed. ``foreign``: without a mark, and so perhaps with files
+        whose offsets reach too far for one segment."""
         disk, directory = self.disk, self.directory
         known, self._files = self._files, {}
         before_names, before_plan = self._names, self._plan
@@ -385,7 +413,8 @@ class ReplicaView:
             # Each commit is a reason to look, and a log may have thousands of segments.
             plan = before_plan
             first = max(bisect_right(plan.bases, settled) - 1, 0)
-            # Where a backup was put back and went on, all from some offset on are other files: the last of these tells.
+            # Where a backup was put back and went on, all from some offset on are other files: the
+            # last of these tells.
             if first:
                 last = known[plan.bases[first - 1]]
                 found = disk.stat(last.path)
@@ -403,7 +432,8 @@ class ReplicaView:
                 self._files = {**known, **self._files}
                 raise StorageError(errno.ENOENT, "a segment that the folder lists is not there", path)
             before = known.pop(base, None)
-            # What lay above may have been cut, and as many other bytes be in its place. Where there is no mark only the file can tell.
+            # What lay above may have been cut, and as many other bytes be in its place. Where there
+            # is no mark only the file can tell.
             kept = foreign or (following is not None and following <= settled)
             if not kept or before is None or before.path != path or not before.is_still(found):
                 before = self._look_into(base, following, names, found, before, foreign=foreign)
@@ -417,9 +447,17 @@ class ReplicaView:
             self._names, self._plan = names_there, plan
 
     def _look_into(
-        self, base: int, following: int | None, names: SegmentNames, found: Stat, before: _LogFile | None, *, foreign: bool
+        self,
+        base: int,
+        following: int | None,
+        names: SegmentNames,
+        found: Stat,
+        before: _LogFile | None,
+        *,
+        foreign: bool,
     ) -> _LogFile:
-        """The log file of ``base``, new or perhaps no longer as ``before``; ``following``: the base offset of the next."""
+        """The log file of ``base``, new or perhaps no longer as ``before``; ``following``: the base offset of the
+        next."""
         disk, directory = self.disk, self.directory
         path, size = join(directory, names.log), found.size
         for segment in () if before is None else before.segments:
@@ -428,7 +466,9 @@ class ReplicaView:
             segment = before.segments[0]
             segment.reset_to(size)
         else:
-            segment = Segment(disk, directory, base, size=size, index_interval=INDEX_INTERVAL, writable=False, names=names)
+            segment = Segment(
+                disk, directory, base, size=size, index_interval=INDEX_INTERVAL, writable=False, names=names
+            )
         if not foreign or not may_overflow(segment, following):
             return _LogFile(path, found, [segment])
         parts = find_parts(segment.file, size, base, following)
@@ -473,7 +513,8 @@ class ReplicaView:
         return kept if kept is not None and (mark is None or kept.checksum() == mark.epochs_crc) else None
 
     def _valid_end(self, limit: int) -> int:
-        """Where whole and undamaged batches end behind the last index entry of the last segment, or ``limit`` where they reach it."""
+        """Where whole and undamaged batches end behind the last index entry of the last segment, or ``limit`` where
+        they reach it."""
         if self._segments is None:
             return 0
         segments = list(self._segments)
@@ -488,13 +529,15 @@ class ReplicaView:
             if scan.position < segment.size:
                 reason = segment.describe_damage(scan.position, "")
                 if reason:
-                    raise CorruptError(reason, file=segment.path, position=segment.file_position(scan.position), offset=end)
+                    raise CorruptError(
+                        reason, file=segment.path, position=segment.file_position(scan.position), offset=end
+                    )
             return min(end, limit)
         return 0
 
     def see_behind(self) -> None:
-        """Raise the high watermark of a folder without a mark to the last whole batch that a checkpoint allows, if damage hides batches
-        behind the last one that a walk from the start finds."""
+        """Raise the high watermark of a folder without a mark to the last whole batch that a checkpoint allows, if
+        damage hides batches behind the last one that a walk from the start finds."""
         self._retry(self._see_behind)
 
     def _see_behind(self) -> None:
@@ -516,7 +559,8 @@ class ReplicaView:
         return self._retry(lambda: max(self._valid_end(INT64_MAX), self.start_offset))
 
     def log_end(self) -> int:
-        """As :meth:`valid_end`, without a change of :attr:`unreadable_size`: torn bytes above the high watermark are no damage."""
+        """As :meth:`valid_end`, without a change of :attr:`unreadable_size`: torn bytes above the high watermark
+        are no damage."""
         kept = self._unreadable_size, self._unreadable_start
         try:
             return self.valid_end()
@@ -524,9 +568,11 @@ class ReplicaView:
             self._unreadable_size, self._unreadable_start = kept
 
     def last_stable_offset(self, end_offset: int) -> int:
-        """Where the oldest transaction begins that is open at ``end_offset``, the high watermark; ``end_offset`` where none is.
+        """Where the oldest transaction begins that is open at ``end_offset``, the high watermark; ``end_offset``
+        where none is.
 
-        The first time, the batches behind the newest producer snapshot are looked through, later those that came since.
+        The first time, the batches behind the newest producer snapshot are looked through, later those that came
+        since.
         """
         return self._retry(lambda: self._last_stable_offset(end_offset))
 
@@ -549,8 +595,8 @@ class ReplicaView:
         return max(min([*table.open_transactions.values(), stable]), self.start_offset)
 
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview:
-        """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one, none where
-        ``size_max`` is 0."""
+        """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where
+        there is one, none where ``size_max`` is 0."""
         if offset >= end_offset or size_max <= 0:
             return memoryview(b"")
         if offset < self._lost_end:
@@ -562,20 +608,27 @@ class ReplicaView:
         return sound_batches(data, partial(self.damage, offset, end_offset))
 
     def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged, with its place."""
+        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged,
+        with its place."""
         return self._retry(lambda: self._damage(offset, end_offset, reason))
 
     def _damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
         segments = self._open_segments
-        return self._missing(offset, end_offset, reason) if segments is None else segments.damage(offset, end_offset, reason)
+        return (
+            self._missing(offset, end_offset, reason)
+            if segments is None
+            else segments.damage(offset, end_offset, reason)
+        )
 
     def _missing(self, start: int, end: int, reason: str, *, ends: bool = False) -> CorruptLogError:
-        """The error for records before the first segment, or of a folder without any: the file is the one that would hold them."""
+        """The error for records before the first segment, or of a folder without any: the file is the one that
+        would hold them."""
         path = join(self.directory, SegmentNames(start).log)
         return CorruptLogError(reason, start=start, end=end, file=path, position=0, ends=ends)
 
     def _check_missing(self, offset: int, end_offset: int) -> None:
-        """Nothing is there from ``offset`` to below ``end_offset``, which may be a gap that compaction left, but not at the log's end."""
+        """Nothing is there from ``offset`` to below ``end_offset``, which may be a gap that compaction left, but
+        not at the log's end."""
         segments = self._open_segments
         last = None if segments is None else segments.last
         if last is None or (last.base_offset < end_offset and last.position_of(offset) is None):
@@ -587,18 +640,30 @@ class ReplicaView:
     def _read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
         if offset < self.start_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=str(self.topic_partition))
-        return None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset, self._contiguity)
+        return (
+            None
+            if self._open_segments is None
+            else self._open_segments.read(offset, size_max, end_offset, self._contiguity)
+        )
 
-    def find_timestamp(self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record from the start to below ``end_offset`` that is not older than ``timestamp``."""
+    def find_timestamp(
+        self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from the start to below ``end_offset`` that is not older than
+        ``timestamp``."""
         return self._retry(lambda: self._find_timestamp(timestamp, end_offset, size_max))
 
     def _find_timestamp(self, timestamp: int, end_offset: int, size_max: int) -> tuple[int, int] | None:
         segments = self._open_segments
-        return None if segments is None else segments.find_timestamp(timestamp, self.start_offset, end_offset, self._contiguity, size_max)
+        return (
+            None
+            if segments is None
+            else segments.find_timestamp(timestamp, self.start_offset, end_offset, self._contiguity, size_max)
+        )
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
-        """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""
+        """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start``
+        first, ``end`` last."""
         return self._retry(lambda: self._split_points(start, end, size_target))
 
     def _split_points(self, start: int, end: int, size_target: int) -> list[int]:
@@ -628,7 +693,8 @@ class ReplicaView:
         return points
 
     def _retry(self, look: Callable[[], T]) -> T:
-        """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another one."""
+        """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another
+        one."""
         try:
             return look()
         except StorageError as error:

@@ -1,8 +1,9 @@
 """Room that is set aside, so that a folder can be opened, emptied and closed on a disk that is full.
 
-``replog.reserve``: an empty file for which room is reserved behind its end. Where a small state file finds no room the reserve makes some:
-it is removed, the file replaced, and the reserve made anew of what is left, which is nearly all, for a file that is replaced gives its
-room back. It is never synced: what power loss takes of it the next opening makes anew. Kafka ignores it.
+``replog.reserve``: an empty file for which room is reserved behind its end. Where a small state file finds no room
+the reserve makes some: it is removed, the file replaced, and the reserve made anew of what is left, which is nearly
+all, for a file that is replaced gives its room back. It is never synced: what power loss takes of it the next
+opening makes anew. Kafka ignores it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pyreplog.mutex import new_mutex
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Disk
 
 RESERVE_SIZE: Final = 256 << 10
-"""Bytes where there is room for them: what the small files of a root with a few thousand partitions take. XFS makes no file at all, however
-small, where less than about 200 KB are free."""
+"""Bytes where there is room for them: what the small files of a root with a few thousand partitions take. XFS makes
+no file at all, however small, where less than about 200 KB are free."""
 RESERVE_STEP: Final = 16 << 10
 """By so much less at a time it is tried with."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -29,12 +30,14 @@ _NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
 
 _Result = TypeVar("_Result")
 _lent: Final = new_mutex()
-"""Held while a reserve is lent: of several logs that are closed side by side, who finds no room meanwhile waits until it is made anew."""
+"""Held while a reserve is lent: of several logs that are closed side by side, who finds no room meanwhile waits
+until it is made anew."""
 
 
 def keep_reserve(disk: Disk, folder: str) -> bool:
-    """Make the reserve of ``folder`` where there is none, or only a copy of one; as large as there is room for. One that is not whole gives
-    way to a larger one, where there is room for both: were it removed first, others who wait for room would have it.
+    """Make the reserve of ``folder`` where there is none, or only a copy of one; as large as there is room for. One
+    that is not whole gives way to a larger one, where there is room for both: were it removed first, others who
+    wait for room would have it.
 
     Without room, a descriptor or memory it does without. False where there is no inode for an empty one. Raises
     :class:`StorageError` for any other refusal.
@@ -61,13 +64,16 @@ def keep_reserve(disk: Disk, folder: str) -> bool:
     return True
 
 
-def with_reserve(disk: Disk, folder: str, action: Callable[[], _Result], undo: Callable[[_Result], bool] | None = None) -> _Result:
-    """``action()``; once more with the room of the reserve of ``folder`` where there was none. REQUIRES that a try that finds no room may
-    be followed by another: never after a sync of what was there before, for a second one would succeed and make nothing durable. And
-    that nobody else writes in ``folder``, unless :class:`LockedError` says so.
+def with_reserve(
+    disk: Disk, folder: str, action: Callable[[], _Result], undo: Callable[[_Result], bool] | None = None
+) -> _Result:
+    """``action()``; once more with the room of the reserve of ``folder`` where there was none. REQUIRES that a try
+    that finds no room may be followed by another: never after a sync of what was there before, for a second one
+    would succeed and make nothing durable. And that nobody else writes in ``folder``, unless :class:`LockedError`
+    says so.
 
-    ``undo`` is for a file that was not there: where it took the last inode, which was the reserve's, it is taken back and refused, or the
-    folder could not be opened again. It says whether there was something to take back.
+    ``undo`` is for a file that was not there: where it took the last inode, which was the reserve's, it is taken
+    back and refused, or the folder could not be opened again. It says whether there was something to take back.
     """
     try:
         return action()
@@ -80,7 +86,11 @@ def with_reserve(disk: Disk, folder: str, action: Callable[[], _Result], undo: C
 
 
 def _with_lent(
-    disk: Disk, folder: str, action: Callable[[], _Result], undo: Callable[[_Result], bool] | None, refusal: StorageError
+    disk: Disk,
+    folder: str,
+    action: Callable[[], _Result],
+    undo: Callable[[_Result], bool] | None,
+    refusal: StorageError,
 ) -> _Result:
     if not _lend(disk, folder):
         raise refusal
@@ -115,7 +125,8 @@ def _lend(disk: Disk, folder: str) -> bool:
 
 
 def _exchange(disk: Disk, path: str, allocated: int) -> None:
-    """Put a larger reserve in the place of the one under ``path``, which has ``allocated`` bytes, if there is room for it."""
+    """Put a larger reserve in the place of the one under ``path``, which has ``allocated`` bytes, if there is room
+    for it."""
     temporary = path + TEMPORARY_SUFFIX
     if disk.stat(temporary) is not None:
         disk.remove(temporary)

@@ -1,6 +1,8 @@
-"""Where reading goes on behind damage: at the next batch that is whole, with its checksum, and whose offset the batches behind it confirm.
+"""Where reading goes on behind damage: at the next batch that is whole, with its checksum, and whose offset the
+batches behind it confirm.
 
-No checksum covers a base offset, so a batch is believed only if the batches behind it, or the next segment, do not contradict it.
+No checksum covers a base offset, so a batch is believed only if the batches behind it, or the next segment, do not
+contradict it.
 """
 
 from __future__ import annotations
@@ -29,13 +31,16 @@ def resume_offset(segment: Segment, position: int, start: int, following: int | 
     return None if found is None else found[0]
 
 
-def resume(segment: Segment, position: int, start: int, following: int | None = None, *, dense: bool = False) -> tuple[int, int] | None:
-    """(base offset, position) of the first sound batch behind the damage at ``position`` that begins above offset ``start``; None if there
-    is none.
+def resume(
+    segment: Segment, position: int, start: int, following: int | None = None, *, dense: bool = False
+) -> tuple[int, int] | None:
+    """(base offset, position) of the first sound batch behind the damage at ``position`` that begins above offset
+    ``start``; None if there is none.
 
-    Looks first at the place that the damaged batch's own length gives, and believes the batch there if its base offset is the one that
-    follows the damaged batch; else other batches may lie before it, and the search goes byte by byte. ``following``: the base offset of
-    the next segment. ``dense``: each batch begins at the offset where the one before it ends.
+    Looks first at the place that the damaged batch's own length gives, and believes the batch there if its base
+    offset is the one that follows the damaged batch; else other batches may lie before it, and the search goes byte
+    by byte. ``following``: the base offset of the next segment. ``dense``: each batch begins at the offset where
+    the one before it ends.
     """
     head = segment.file.read_at(position, DELTA_POSITION + 4)
     if len(head) == DELTA_POSITION + 4:
@@ -49,9 +54,11 @@ def resume(segment: Segment, position: int, start: int, following: int | None = 
     return _search(segment, max(position + 1, 0 if legacy is None else legacy.end), start, following, dense=dense)
 
 
-def seek_behind(segment: Segment, offset: int, following: int | None = None, *, dense: bool = False) -> tuple[int, bool]:
-    """Where the batch of ``offset`` (in a log with gaps, or the next one) begins, behind damage that ends a walk, and True; or the place
-    of the damage that reaches ``offset``, and False."""
+def seek_behind(
+    segment: Segment, offset: int, following: int | None = None, *, dense: bool = False
+) -> tuple[int, bool]:
+    """Where the batch of ``offset`` (in a log with gaps, or the next one) begins, behind damage that ends a walk,
+    and True; or the place of the damage that reaches ``offset``, and False."""
     position, expected = segment.anchor(offset)
     legacy = segment.legacy
     if legacy is not None and position < legacy.end:
@@ -64,11 +71,16 @@ def seek_behind(segment: Segment, offset: int, following: int | None = None, *, 
             behind = _behind(segment, position)
             if header[1] >= offset:
                 if header[0] > offset and position > before[1] and _whole(segment, before[1]) is None:
-                    # No gap: the batch before is damaged, and may have reached further than it says.
+                    # No gap: the batch before is damaged, and may have reached further than it
+                    # says.
                     expected, position = before
                     break
                 after = segment.header_at(behind)
-                if after is None or after[0] > header[1] or _sound(segment, position, expected, following, dense=dense) is not None:
+                if (
+                    after is None
+                    or after[0] > header[1]
+                    or _sound(segment, position, expected, following, dense=dense) is not None
+                ):
                     return position, True
                 break
             before = (expected, position)
@@ -83,14 +95,16 @@ def seek_behind(segment: Segment, offset: int, following: int | None = None, *, 
 
 
 def _lied(segment: Segment, position: int, expected: int, following: int | None, *, dense: bool) -> bool:
-    """Whether the batch at ``position`` is at fault if a walk over it does not go on behind it. In a log without gaps it began at the
-    right offset, and its checksum covers the rest."""
+    """Whether the batch at ``position`` is at fault if a walk over it does not go on behind it. In a log without
+    gaps it began at the right offset, and its checksum covers the rest."""
     if dense:
         return _whole(segment, position) is None
     return _sound(segment, position, expected, following, dense=False) is None
 
 
-def _search(segment: Segment, position: int, start: int, following: int | None, *, dense: bool) -> tuple[int, int] | None:
+def _search(
+    segment: Segment, position: int, start: int, following: int | None, *, dense: bool
+) -> tuple[int, int] | None:
     while position + HEADER_SIZE <= segment.size:
         piece = bytes(segment.file.read_at(position, min(SCAN_CHUNK_SIZE, segment.size - position)))
         if len(piece) < HEADER_SIZE:
@@ -99,7 +113,10 @@ def _search(segment: Segment, position: int, start: int, following: int | None, 
         at = piece.find(MAGIC, MAGIC_POSITION) - MAGIC_POSITION
         while 0 <= at <= last:
             base, length = _HEAD.unpack_from(piece, at)
-            if start < base <= start + INT32_MAX and HEADER_SIZE - LOG_OVERHEAD <= length <= segment.size - position - at - LOG_OVERHEAD:
+            if (
+                start < base <= start + INT32_MAX
+                and HEADER_SIZE - LOG_OVERHEAD <= length <= segment.size - position - at - LOG_OVERHEAD
+            ):
                 found = _sound(segment, position + at, start + 1, following, dense=dense)
                 if found is not None:
                     return found, position + at
@@ -109,12 +126,14 @@ def _search(segment: Segment, position: int, start: int, following: int | None, 
 
 
 def _sound(segment: Segment, position: int, least: int, following: int | None, *, dense: bool) -> int | None:
-    """The base offset, at least ``least``, of the batch at ``position``; None if it is damaged, or contradicted by what is behind it."""
+    """The base offset, at least ``least``, of the batch at ``position``; None if it is damaged, or contradicted by
+    what is behind it."""
     header = _whole(segment, position)
     if header is None or header[0] < least or (following is not None and header[1] >= following):
         return None
     after = header[1] + 1
-    # A checksum covers how many offsets a batch has: so one of those behind may have a wrong base offset if the next one agrees.
+    # A checksum covers how many offsets a batch has: so one of those behind may have a wrong base
+    # offset if the next one agrees.
     for _ in range(_LOOKS):
         position = _behind(segment, position)
         behind = _whole(segment, position)

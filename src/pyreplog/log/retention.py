@@ -1,11 +1,14 @@
-"""Removing the oldest segments, by size, by age, and where the log's start has passed them. Rules: Kafka's ``UnifiedLog``.
+"""Removing the oldest segments, by size, by age, and where the log's start has passed them. Rules: Kafka's
+``UnifiedLog``.
 
-What may go is a prefix of the segments, and nothing above the high watermark: the other replicas, and readers, may need it. The start
-offset is raised durably first, then the files go; so a crash in between leaves files below the start, which the next opening removes, and
-never a hole. Where everything may go, an empty segment is begun at the end before.
+What may go is a prefix of the segments, and nothing above the high watermark: the other replicas, and readers, may
+need it. The start offset is raised durably first, then the files go; so a crash in between leaves files below the
+start, which the next opening removes, and never a hole. Where everything may go, an empty segment is begun at the
+end before.
 
-Age is the wall clock's word against that of the records. A clock that jumps ahead would make everything old at once: what only the jump
-makes old goes one segment at a time, each time this runs, until the clock is back or somebody confirms it.
+Age is the wall clock's word against that of the records. A clock that jumps ahead would make everything old at
+once: what only the jump makes old goes one segment at a time, each time this runs, until the clock is back or
+somebody confirms it.
 """
 
 from __future__ import annotations
@@ -18,11 +21,14 @@ from pyreplog.log.segments import Segments
 from pyreplog.log.state import LogState
 
 
-def removable(segments: Segments, config: LogConfig, *, start_offset: int, bound: int, wall_ms: int, sure_ms: int) -> int:
-    """How many of the oldest segments may go: those below ``start_offset``, then by size, then by age. None reaches above ``bound``.
+def removable(
+    segments: Segments, config: LogConfig, *, start_offset: int, bound: int, wall_ms: int, sure_ms: int
+) -> int:
+    """How many of the oldest segments may go: those below ``start_offset``, then by size, then by age. None reaches
+    above ``bound``.
 
-    ``wall_ms`` is what the clock says, ``sure_ms`` the latest time that is beyond doubt: of the segments that are too old by the first
-    alone one goes.
+    ``wall_ms`` is what the clock says, ``sure_ms`` the latest time that is beyond doubt: of the segments that are
+    too old by the first alone one goes.
     """
     every = list(segments)
     ends = [segment.base_offset for segment in every[1:]] + [every[-1].end_offset()]
@@ -50,7 +56,8 @@ def removable(segments: Segments, config: LogConfig, *, start_offset: int, bound
 
 
 def _newest(segment: Segment) -> int:
-    """The greatest timestamp of a segment, in ms; that of its file where its records have none, or cannot be read."""
+    """The greatest timestamp of a segment, in ms; that of its file where its records have none, or cannot be
+    read."""
     try:
         newest = segment.largest_timestamp()
     except CorruptError:
@@ -79,7 +86,14 @@ def apply_retention(log: LogState, *, confirmed: bool) -> int:
     if confirmed:
         log._trusted_clock.accept_jump()
     wall_ms, sure_ms = log._trusted_clock.now_and_trusted_ms()
-    count = removable(log._segments, log.config, start_offset=log.start_offset, bound=log.high_watermark, wall_ms=wall_ms, sure_ms=sure_ms)
+    count = removable(
+        log._segments,
+        log.config,
+        start_offset=log.start_offset,
+        bound=log.high_watermark,
+        wall_ms=wall_ms,
+        sure_ms=sure_ms,
+    )
     if not count:
         if failure is not None:
             raise failure

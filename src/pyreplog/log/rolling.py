@@ -1,4 +1,5 @@
-"""When the segment being written is full, and how the next one begins. A part of :class:`Log`, and used by it alone."""
+"""When the segment being written is full, and how the next one begins. A part of :class:`Log`, and used by it
+alone."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def is_full(log: LogState, active: Segment, size: int, next_offset: int, max_tim
 
 
 def is_old(log: LogState, max_timestamp: int) -> bool:
-    """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""
+    """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by
+    its first batch's."""
     active = log._active
     if active.size == 0:
         return False
@@ -54,7 +56,8 @@ def write_to(log: LogState, segment: Segment) -> None:
 
 
 def roll(log: LogState, base_offset: int | None = None) -> Segment:
-    """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark too."""
+    """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark
+    too."""
     active = log._active
     base = log.end_offset if base_offset is None else base_offset
     if active.size == 0 and active.base_offset == base:
@@ -78,7 +81,8 @@ def roll(log: LogState, base_offset: int | None = None) -> Segment:
         log._sync_directory()
         log._write_mark_synced()
     except StorageError as error:
-        # For lack of room too: the new segment is there by now, and going on in the old one would make them overlap.
+        # For lack of room too: the new segment is there by now, and going on in the old one would
+        # make them overlap.
         log.give_up(error)
         raise
     try:
@@ -88,8 +92,8 @@ def roll(log: LogState, base_offset: int | None = None) -> Segment:
         log.end(error)
         raise
     if active.size == 0 and active is not log._segments.first:
-        # What comes is too far away for its indexes. The oldest stays: the log's start is in it. One that the disk keeps does no harm:
-        # it is empty, and the next opening reads over it.
+        # What comes is too far away for its indexes. The oldest stays: the log's start is in it.
+        # One that the disk keeps does no harm: it is empty, and the next opening reads over it.
         with contextlib.suppress(StorageError):
             log._segments.drop(active)
     if log.on_roll is not None:

@@ -1,7 +1,8 @@
 """A Kafka log directory held by one writer: its lock, identity, checkpoints, and the partitions in it.
 
-Order of opening: lock, incarnation (synced), clean shutdown marker noted and removed, checkpoints, logs. Order of closing: logs,
-checkpoints, marker, lock. Each step is durable before the next, so that a crash at any point is told for what it is.
+Order of opening: lock, incarnation (synced), clean shutdown marker noted and removed, checkpoints, logs. Order of
+closing: logs, checkpoints, marker, lock. Each step is durable before the next, so that a crash at any point is told
+for what it is.
 """
 
 from __future__ import annotations
@@ -92,11 +93,17 @@ TAILS_SIZE: Final = 128 << 20
 """Bytes of appended batches that all logs of a root keep in memory together."""
 CREATED_TOGETHER: Final = 64
 """New logs whose files are open at a time."""
-_EMPTY: Final = frozenset(segment_name(0, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
+_EMPTY: Final = frozenset(
+    segment_name(0, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+)
 _STATES: Final = (PARTITION_METADATA_NAME, CONFIG_NAME)
 _PARTITION_FILES: Final = (EPOCHS_NAME, PARTITION_METADATA_NAME)
 _DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
-_BEGUN: Final = _EMPTY | {MARK_NAME, *_STATES, *(name + TEMPORARY_SUFFIX for name in (*_STATES, segment_name(0, LOG_SUFFIX)))}
+_BEGUN: Final = _EMPTY | {
+    MARK_NAME,
+    *_STATES,
+    *(name + TEMPORARY_SUFFIX for name in (*_STATES, segment_name(0, LOG_SUFFIX))),
+}
 """What may be in the folder of a partition whose making was interrupted, and the recovery of what was made."""
 
 _CHECKPOINTS: Final[dict[str, Callable[[Log | Summary], int | None]]] = {
@@ -117,8 +124,9 @@ def _end(log: Log) -> StorageError | None:
 
 
 def make_folder(disk: Disk, path: str) -> None:
-    """Make the folder ``path``, which is not there, and its name durable. Where that fails it is taken back, unless somebody put something
-    in it: the next sync of the folder above would be believed, and power loss take everything that was kept here since."""
+    """Make the folder ``path``, which is not there, and its name durable. Where that fails it is taken back, unless
+    somebody put something in it: the next sync of the folder above would be believed, and power loss take
+    everything that was kept here since."""
     disk.make_directory(path)
     try:
         disk.sync_directory(parent_of(path))
@@ -153,11 +161,14 @@ class LogRoot:
     ``logs`` are the partitions that could be opened, ``damaged`` those that could not, with the reason.
     """
 
-    #: The class of its logs; the known-bad variants of ``pyreplog.testing`` put others in its place.
+    #: The class of its logs; the known-bad variants of ``pyreplog.testing`` put others in its
+    #: place.
     log_class: type[Log] = Log
-    #: With fewer partitions than this no summary is left at a clean stop: their folders are read as fast.
+    #: With fewer partitions than this no summary is left at a clean stop: their folders are read as
+    #: fast.
     summaries_from: int = 16
-    #: With so many partitions a new one is not held open until somebody uses it: with fewer it costs less than opening it again.
+    #: With so many partitions a new one is not held open until somebody uses it: with fewer it
+    #: costs less than opening it again.
     sleeping_from: int = 64
 
     def __init__(self, disk: Disk, path: str, *, clock: Clock, random: RandomBytes, lock: Lock) -> None:
@@ -173,7 +184,8 @@ class LogRoot:
         self.trusted_clock = TrustedClock(clock)
         self.logs = LogTable(self._asleep, self.index_cache, self.tail_room)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
-        #: Called when a partition turns out to be damaged that was not open yet; it is in ``damaged`` then, and not in ``logs``.
+        #: Called when a partition turns out to be damaged that was not open yet; it is in
+        #: ``damaged`` then, and not in ``logs``.
         self.on_damaged: Callable[[TopicPartition, PyreplogError], None] | None = None
         #: What was found to be wrong with the root's own files, in words.
         self.notes: list[str] = []
@@ -184,7 +196,8 @@ class LogRoot:
         self.incarnation_id = ""
         #: Whether the last writer ended in order.
         self.clean = False
-        #: Whether the machine has been up since the last writer ended, so that its page cache survived. None: nobody can tell.
+        #: Whether the machine has been up since the last writer ended, so that its page cache
+        #: survived. None: nobody can tell.
         self.same_boot: bool | None = False
         #: What the clean shutdown marker said; -1 where there was none.
         self.previous_broker_epoch = -1
@@ -192,7 +205,8 @@ class LogRoot:
         # The file beside the lock file that names the folder: people remove lock files.
         self._held: Lock | None = None
         self._closed = False
-        # What the checkpoints said of partitions that are not open, so that it is not lost when they are written again.
+        # What the checkpoints said of partitions that are not open, so that it is not lost when
+        # they are written again.
         self._kept: dict[str, dict[TopicPartition, int]] = {}
         # From what each checkpoint was written last.
         self._written: dict[str, tuple[int, dict[TopicPartition, int]]] = {}
@@ -217,19 +231,21 @@ class LogRoot:
     ) -> LogRoot:
         """Take the folder ``path`` for writing (made where missing) and open every partition in it.
 
-        ``lazy``: after a clean stop that left a summary of the partitions, each is opened when it is first asked for; ``damaged`` then
-        only has those that were asked for in vain. ``durability``: of partitions that say nothing of theirs, as a broker's; of others it
-        is ``sync``. ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is
-        new. ``onlooker`` is told how far the recovery of each partition is. Raises :class:`LockedError` while another writer holds it,
-        :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`; also where a partition cannot be opened for
-        lack of room, descriptors or memory, which is no damage.
+        ``lazy``: after a clean stop that left a summary of the partitions, each is opened when it is first asked
+        for; ``damaged`` then only has those that were asked for in vain. ``durability``: of partitions that say
+        nothing of theirs, as a broker's; of others it is ``sync``. ``node_id`` and ``cluster_id``: None takes what
+        ``meta.properties`` says, else what is new. ``onlooker`` is told how far the recovery of each partition is.
+        Raises :class:`LockedError` while another writer holds it, :class:`ConfigError` where it belongs to another
+        node or cluster, :class:`StorageError`; also where a partition cannot be opened for lack of room,
+        descriptors or memory, which is no damage.
         """
         known = disk.stat(path)
         if known is not None and not known.is_directory:
             raise StorageError(errno.ENOTDIR, "a file is where the log's folder should be", path)
         if known is None:
             make_folder(disk, path)
-        # Who got the lock and no room to say who it is does not have it: another may come first, who makes the reserve anew.
+        # Who got the lock and no room to say who it is does not have it: another may come first,
+        # who makes the reserve anew.
         lock = with_reserve(disk, path, lambda: disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         root: LogRoot | None = None
         try:
@@ -263,7 +279,8 @@ class LogRoot:
         farewell = read_farewell(disk, path)
         boot_id = disk.boot_id(path)
         adopting = self._adopting(before, farewell, new=new)
-        # A marker that names an earlier incarnation is left from a start that ended before it was removed.
+        # A marker that names an earlier incarnation is left from a start that ended before it was
+        # removed.
         self.clean = farewell is not None and (before is None or farewell.incarnation_id == before.incarnation_id)
         self.same_boot = (before is not None and before.boot_id == boot_id) if boot_id else None
         if farewell is not None:
@@ -290,8 +307,9 @@ class LogRoot:
         keep_reserve(disk, path)
 
     def _restore_clean_marker(self) -> None:
-        """The logs are not opened after all. Where all were as a clean stop had left them they are so still, and the next opening is told:
-        else an ``os`` log would count as one that lost something, were the machine to go down before that."""
+        """The logs are not opened after all. Where all were as a clean stop had left them they are so still, and
+        the next opening is told: else an ``os`` log would count as one that lost something, were the machine to go
+        down before that."""
         if not self.clean or self.damaged:
             return
         for log in self.logs.opened():
@@ -300,7 +318,8 @@ class LogRoot:
             write_farewell(self.disk, self.path, CleanShutdownMarker(self.previous_broker_epoch, self.incarnation_id))
 
     def _adopting(self, before: Incarnation | None, farewell: CleanShutdownMarker | None, *, new: bool) -> str:
-        """What is here of others, as :class:`Incarnation` says it; so it is until every log was opened, whatever becomes of the marker."""
+        """What is here of others, as :class:`Incarnation` says it; so it is until every log was opened, whatever
+        becomes of the marker."""
         if before is not None and before.adopting == LOGS:
             return LOGS
         if before is not None and farewell is not None and farewell.incarnation_id == "":
@@ -325,7 +344,9 @@ class LogRoot:
             try:
                 kept = parse_number(written, 0, INT32_MAX)
             except ValueError:
-                raise ConfigError(f"{self.path}: node.id in meta.properties is {written[:64]!r}, no number of a node") from None
+                raise ConfigError(
+                    f"{self.path}: node.id in meta.properties is {written[:64]!r}, no number of a node"
+                ) from None
         if kept is not None and node_id is not None and kept != node_id:
             raise ConfigError(f"{self.path} belongs to node {kept}, not to node {node_id}")
         self.node_id = kept if kept is not None else (node_id or 0)
@@ -386,13 +407,21 @@ class LogRoot:
                 )
                 topic_id = self._missing_id(directory, key.topic, trust_marks=trust_marks)
                 config = None
-                if key in durability and read_config(self.disk, directory) is None and find_mark(self.disk, directory) is None:
+                if (
+                    key in durability
+                    and read_config(self.disk, directory) is None
+                    and find_mark(self.disk, directory) is None
+                ):
                     config = LogConfig(durability=durability[key])
-                self.logs[key] = self.log_class.open(self.disk, directory, key, config, self.clock, topic_id, origin, onlooker)
+                self.logs[key] = self.log_class.open(
+                    self.disk, directory, key, config, self.clock, topic_id, origin, onlooker
+                )
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log
-                if isinstance(error, StorageError) and (error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS):
+                if isinstance(error, StorageError) and (
+                    error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS
+                ):
                     raise  # nothing is wrong with it, and a controller must not count it as lost
                 self.damaged[key] = error
         for file, values in said.items():
@@ -400,8 +429,9 @@ class LogRoot:
         self._gone = named.difference(self.logs, self.damaged)
 
     def _partition_in(self, name: str, named: Container[TopicPartition], *, ours: bool) -> TopicPartition | None:
-        """The partition whose log is to be opened in the folder ``name``; None where there is none: what is to go goes, and what may not be
-        looked into is noted. ``named``: what a checkpoint names. ``ours``: only we have made partitions here."""
+        """The partition whose log is to be opened in the folder ``name``; None where there is none: what is to go
+        goes, and what may not be looked into is noted. ``named``: what a checkpoint names. ``ours``: only we have
+        made partitions here."""
         disk = self.disk
         parsed = parse_directory_name(name)
         directory = join(self.path, name)
@@ -410,7 +440,9 @@ class LogRoot:
         topic_partition = parsed.topic_partition
         try:
             if disk.stat(join(directory, META_PROPERTIES_NAME)) is not None:
-                raise ConfigError(f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster")
+                raise ConfigError(
+                    f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster"
+                )
             is_content = is_partition(disk, directory)
         except StorageError as error:
             if not is_refusal(error):
@@ -426,7 +458,9 @@ class LogRoot:
                 return None
             try:
                 self._remove_folder(directory)
-            except StorageError as error:  # it may not be looked into, or holds what is no file of a log: in nobody's way
+            except (
+                StorageError
+            ) as error:  # it may not be looked into, or holds what is no file of a log: in nobody's way
                 self.notes.append(f"{name} is left as it is: {error}")
             return None
         if not is_content and topic_partition not in named:
@@ -436,7 +470,8 @@ class LogRoot:
         except StorageError as error:
             self.damaged[topic_partition] = error
             return None
-        # What a checkpoint names was there: that it is empty now is no reason to forget where it ended.
+        # What a checkpoint names was there: that it is empty now is no reason to forget where it
+        # ended.
         if ours and topic_partition not in named and self._half_made(directory):
             self._remove_folder(directory)
             return None
@@ -447,8 +482,8 @@ class LogRoot:
         return sleeping(self.log_class, self, key, self._topic_ids.setdefault(topic_id, topic_id), body, config)
 
     def wake(self, log: Log) -> None:
-        """Open ``log``, which sleeps. Where that cannot be for lack of room, descriptors or memory it sleeps on, and may wake another time;
-        for any other reason ``damaged`` has it from then on."""
+        """Open ``log``, which sleeps. Where that cannot be for lack of room, descriptors or memory it sleeps on,
+        and may wake another time; for any other reason ``damaged`` has it from then on."""
         assert isinstance(log, UnloadedLog), "peek"
         key = log.topic_partition
         if self._closed:
@@ -473,7 +508,9 @@ class LogRoot:
             if parts is not None:
                 parts.segments.close()
                 parts.mark.close()
-            if isinstance(error, StorageError) and (error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS):
+            if isinstance(error, StorageError) and (
+                error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS
+            ):
                 raise
             self._spoiled(log, error)
             if isinstance(error, ConfigError):
@@ -487,8 +524,8 @@ class LogRoot:
             self.on_damaged(log.topic_partition, error)
 
     def mark_damaged(self, log: Log, error: PyreplogError) -> None:
-        """``log``, which is in ``logs`` and open, turned out to be damaged: it ends, and is in ``damaged`` from now on. The caller closes
-        it."""
+        """``log``, which is in ``logs`` and open, turned out to be damaged: it ends, and is in ``damaged`` from now
+        on. The caller closes it."""
         self._remove_damaged(log, log, error)
 
     def _remove_damaged(self, log: Log, state: Log | Summary, error: PyreplogError) -> None:
@@ -508,12 +545,20 @@ class LogRoot:
             if log is not None:
                 yield PartitionInfo(key, log.topic_id, log.epochs.latest, log.end_offset, log.incomplete, log.reported)
             elif (summary := self.logs.summary(key)) is not None:
-                found = (summary.topic_id, summary.latest_epoch, summary.end_offset, summary.incomplete, summary.reported)
+                found = (
+                    summary.topic_id,
+                    summary.latest_epoch,
+                    summary.end_offset,
+                    summary.incomplete,
+                    summary.reported,
+                )
                 yield PartitionInfo(key, *found)
 
-    def create_log(self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> Log:
-        """A new, empty log in its own folder, durable when this returns, and where there are very many not open. Raises what is wrong with
-        a folder of that name that is there already."""
+    def create_log(
+        self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False
+    ) -> Log:
+        """A new, empty log in its own folder, durable when this returns, and where there are very many not open.
+        Raises what is wrong with a folder of that name that is there already."""
         key = TopicPartition(topic, partition)
         self.create_logs([self.new_log(key, topic_id, config, incomplete=incomplete)])
         return self.logs.peek(key, config)
@@ -523,8 +568,8 @@ class LogRoot:
         return NewLog(join(self.path, directory_name(*key)), key, topic_id, config, incomplete)
 
     def create_logs(self, wanted: Sequence[NewLog]) -> None:
-        """As :meth:`create_log`, for all of ``wanted`` (no two of one name): their syncs begin together. Where it fails, those at the
-        beginning are made and the others are not there."""
+        """As :meth:`create_log`, for all of ``wanted`` (no two of one name): their syncs begin together. Where it
+        fails, those at the beginning are made and the others are not there."""
         for first in range(0, len(wanted), CREATED_TOGETHER):
             self._create_together(wanted[first : first + CREATED_TOGETHER])
 
@@ -569,12 +614,13 @@ class LogRoot:
             self.logs.add_unloaded(new.topic_partition, self._new_body)
 
     def remove_log(self, topic_partition: TopicPartition) -> None:
-        """Delete a partition with all its records, durably gone when this returns. One that is not there is no error."""
+        """Delete a partition with all its records, durably gone when this returns. One that is not there is no
+        error."""
         self.remove_logs([topic_partition])
 
     def remove_logs(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """As :meth:`remove_log`, for all of them: their names go with one sync. One whose folder others may change is set aside, as by
-        :meth:`move_to_stray`: nothing is removed from there."""
+        """As :meth:`remove_log`, for all of them: their names go with one sync. One whose folder others may change
+        is set aside, as by :meth:`move_to_stray`: nothing is removed from there."""
         doomed: list[str] = []
         for topic_partition in topic_partitions:
             log = self.logs.take(topic_partition)
@@ -589,7 +635,8 @@ class LogRoot:
             except StorageError as error:
                 self.move_to_stray(topic_partition, f"cannot be removed ({error})")
                 continue
-            # Under Kafka's name for what is being deleted, an interrupted removal is finished at the next start, and never taken for a log.
+            # Under Kafka's name for what is being deleted, an interrupted removal is finished at
+            # the next start, and never taken for a log.
             doomed.append(join(self.path, outgoing_name(topic_partition, self.random.randbytes(16).hex(), "delete")))
             self.disk.rename(directory, doomed[-1])
         if doomed:
@@ -597,8 +644,9 @@ class LogRoot:
             self._remove_folders(doomed)
 
     def move_to_stray(self, topic_partition: TopicPartition, why: str = "is damaged") -> str:
-        """Take a partition out of the way without losing a byte of it, so that it can be made anew: its folder gets Kafka's name for a
-        stray one, durably, and is never opened again. Returns that path. REQUIRES that it is in ``logs`` or in ``damaged``."""
+        """Take a partition out of the way without losing a byte of it, so that it can be made anew: its folder gets
+        Kafka's name for a stray one, durably, and is never opened again. Returns that path. REQUIRES that it is in
+        ``logs`` or in ``damaged``."""
         log = self.logs.take(topic_partition)
         if log is not None:
             log.close(clean=False)
@@ -621,8 +669,8 @@ class LogRoot:
         return random_uuid(self.random)
 
     def apply_retention(self) -> int:
-        """Remove what may go of each log, as :meth:`Log.apply_retention`; how many segments went. The first failure is raised, after all
-        had their turn."""
+        """Remove what may go of each log, as :meth:`Log.apply_retention`; how many segments went. The first failure
+        is raised, after all had their turn."""
         count = 0
         failure: StorageError | None = None
         for key in self.logs.due(self.trusted_clock.now_and_trusted_ms()[0]):
@@ -641,7 +689,8 @@ class LogRoot:
 
     @property
     def removal_due_ns(self) -> int:
-        """When :meth:`apply_retention` has to be called next for a file that went, as :attr:`Log.removal_due_ns`."""
+        """When :meth:`apply_retention` has to be called next for a file that went, as
+        :attr:`Log.removal_due_ns`."""
         return min((log.removal_due_ns for log in self._in_use()), default=INT64_MAX)
 
     def _in_use(self) -> list[Log]:
@@ -651,8 +700,8 @@ class LogRoot:
     # -- checkpoints --
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is on stable storage (:attr:`Log.recovery_point`), and sync the marks. What was taken of the reserve,
-        and not to be had again while the disk was full, is made anew."""
+        """Write up to where each log is on stable storage (:attr:`Log.recovery_point`), and sync the marks. What
+        was taken of the reserve, and not to be had again while the disk was full, is made anew."""
         keep_reserve(self.disk, self.path)
         self._sync_marks()
         self._write(RECOVERY_POINT_NAME)
@@ -696,9 +745,9 @@ class LogRoot:
     def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
         """Close every log and release the root. Not ``clean``: as the end of the process would.
 
-        Only where everything went well is the clean shutdown marker written, last: each log is on stable storage up to its end, and so is
-        who wrote it. Raises the first failure, after releasing all. Twice is harmless; where a signal handler that raises cut it short, the
-        second does the rest.
+        Only where everything went well is the clean shutdown marker written, last: each log is on stable storage up
+        to its end, and so is who wrote it. Raises the first failure, after releasing all. Twice is harmless; where
+        a signal handler that raises cut it short, the second does the rest.
         """
         if self._closed:
             return
@@ -708,7 +757,8 @@ class LogRoot:
             opened = self.logs.opened()
             well = not self.damaged and not any(log.failure or (log.closed and clean) for log in opened)
             if clean:
-                # Each is several syncs: side by side, for a file system writes its journal once for all that begin at the same moment.
+                # Each is several syncs: side by side, for a file system writes its journal once for
+                # all that begin at the same moment.
                 failure = next(filter(None, self.disk.map(_end, opened, waits=True)), None)
             else:
                 for log in opened:
@@ -718,7 +768,11 @@ class LogRoot:
                 for name in _CHECKPOINTS:
                     self._write(name)
                 if well and all(log.recovery_point == log.end_offset for log in opened):
-                    write_farewell(self.disk, self.path, CleanShutdownMarker(broker_epoch, self.incarnation_id, self._write_summaries()))
+                    write_farewell(
+                        self.disk,
+                        self.path,
+                        CleanShutdownMarker(broker_epoch, self.incarnation_id, self._write_summaries()),
+                    )
         finally:
             self.logs.close_sleeping()
             try:
@@ -735,7 +789,11 @@ class LogRoot:
         if len(self.logs) < self.summaries_from:
             return None
         generation = self.incarnation_id
-        entries = {key: sealed(key, generation, body) for where, body in self.logs.summaries().items() if (key := encode_key(where))}
+        entries = {
+            key: sealed(key, generation, body)
+            for where, body in self.logs.summaries().items()
+            if (key := encode_key(where))
+        }
         try:
             for log in self.logs.opened():
                 key = encode_key(log.topic_partition)
@@ -751,8 +809,9 @@ class LogRoot:
         return found is not None and found.is_directory
 
     def _half_made(self, directory: str) -> bool:
-        """Whether the making of this partition was interrupted: no mark, and nothing but what is made before there is one. Whatever else is
-        there tells of records, also of some that went: a segment that begins above 0, an epoch, who wrote."""
+        """Whether the making of this partition was interrupted: no mark, and nothing but what is made before there
+        is one. Whatever else is there tells of records, also of some that went: a segment that begins above 0, an
+        epoch, who wrote."""
         names = self.disk.list(directory)
         if not _BEGUN.issuperset(names) or find_mark(self.disk, directory) is not None:
             return False
@@ -770,12 +829,13 @@ class LogRoot:
         if key in self.logs or is_partition(self.disk, directory):
             return f"the partition {key} is there already"
         return (
-            f"another program's folder has the name of the partition {key}, and is left alone: move it away, or name the topic differently"
+            f"another program's folder has the name of the partition {key}, and is left alone: move it away, or name"
+            " the topic differently"
         )
 
     def _is_leftover(self, name: str, directory: str) -> bool:
-        """Whether the folder ``name`` of a partition that was being deleted holds nothing but files of a partition. An empty one was
-        a partition's if its name has an id as Kafka and we write it."""
+        """Whether the folder ``name`` of a partition that was being deleted holds nothing but files of a partition.
+        An empty one was a partition's if its name has an id as Kafka and we write it."""
         names = self.disk.list(directory)
         return all(map(_of_partition, names)) if names else _DELETED_NAME.fullmatch(name) is not None
 

@@ -17,14 +17,18 @@ _OLD_LENGTH_MAX: Final = 64 << 20
 
 
 def describe_damage(file: File, position: int, size: int, newer: int, reason: str) -> str:
-    """``reason``, or what to know about the old message format where an intact message of it is at ``position``. ``newer``: where the
-    newer batches begin, if there are any."""
+    """``reason``, or what to know about the old message format where an intact message of it is at ``position``.
+    ``newer``: where the newer batches begin, if there are any."""
     rest = size - position - LOG_OVERHEAD
     if rest >= _OLD_LENGTH_MIN:
         head = file.read_at(position, HEADER_UP_TO_MAGIC)
         length = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
         # A file that is cut meanwhile ends here, or in the body: then nothing is known.
-        if len(head) == HEADER_UP_TO_MAGIC and head[MAGIC_POSITION] in (0, 1) and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX):
+        if (
+            len(head) == HEADER_UP_TO_MAGIC
+            and head[MAGIC_POSITION] in (0, 1)
+            and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX)
+        ):
             # Torn bytes may look like one: its checksum (the one of zlib) decides.
             body = file.read_at(position + LOG_OVERHEAD, length)
             if len(body) == length and zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
@@ -39,8 +43,8 @@ def describe_damage(file: File, position: int, size: int, newer: int, reason: st
 
 
 def sound_batches(data: memoryview, damage: Callable[[str], CorruptLogError]) -> memoryview:
-    """Return the part of ``data``, whole batches, before the first with a wrong checksum; the next read meets that one. Raises the error
-    that ``damage`` makes of the reason if ``data`` begins with it."""
+    """Return the part of ``data``, whole batches, before the first with a wrong checksum; the next read meets that
+    one. Raises the error that ``damage`` makes of the reason if ``data`` begins with it."""
     scan = SegmentScanner(int.from_bytes(data[:LENGTH_POSITION], "big"))
     taken = scan.feed(data)
     if not taken:
@@ -70,13 +74,19 @@ def scan_segment(
     dense: bool = False,
     tell: Callable[[int], None] | None = None,
 ) -> SegmentScanner:
-    """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as they are good.
+    """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as
+    they are good.
 
-    ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``. ``tell`` is told after each chunk how
-    many bytes more are done.
+    ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``. ``tell`` is
+    told after each chunk how many bytes more are done.
     """
     scan = SegmentScanner(
-        base_offset, position=position, next_offset=next_offset, index_interval=index_interval, check_crc=check_crc, dense=dense
+        base_offset,
+        position=position,
+        next_offset=next_offset,
+        index_interval=index_interval,
+        check_crc=check_crc,
+        dense=dense,
     )
     want = SCAN_CHUNK_SIZE
     while scan.position < size:
@@ -86,7 +96,9 @@ def scan_segment(
         taken = scan.feed(data)
         if tell is not None:
             tell(scan.position - start)
-        if scan.status or scan.gap or not len(data) or (len(data) < asked and not taken):  # the file is shorter than it was
+        if (
+            scan.status or scan.gap or not len(data) or (len(data) < asked and not taken)
+        ):  # the file is shorter than it was
             break
         if taken:
             want = SCAN_CHUNK_SIZE

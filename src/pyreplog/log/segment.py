@@ -1,7 +1,8 @@
 """One segment: a file of batches and its two indexes. Append, look up, read, cut, close.
 
-A segment knows bytes and offsets, and nothing of leaders, marks or watermarks. Its indexes are only ever a hint: what they say is
-checked against the batch they name, and where they lie they are rebuilt from the log (in memory, when it is open for reading only).
+A segment knows bytes and offsets, and nothing of leaders, marks or watermarks. Its indexes are only ever a hint:
+what they say is checked against the batch they name, and where they lie they are rebuilt from the log (in memory,
+when it is open for reading only).
 """
 
 from __future__ import annotations
@@ -56,13 +57,15 @@ RESERVE_FROM: Final = 1 << 20
 RESERVE_SIZE_MAX: Final = 8 << 20
 """Bytes reserved ahead at most. What is not used is given back when the segment is closed."""
 PIECE_SIZE: Final = 128 << 10
-"""Bytes of a large write that are handed to the disk at a time, where a sync follows: whole pages, however large those are."""
+"""Bytes of a large write that are handed to the disk at a time, where a sync follows: whole pages, however large
+those are."""
 # What may end any step of a change between two lines.
 INTERRUPTING: Final = (MemoryError, KeyboardInterrupt)
 
 
 class SegmentNames:
-    """The files of a segment, where they are not under their usual names (an unfinished replacement, seen by a reader)."""
+    """The files of a segment, where they are not under their usual names (an unfinished replacement, seen by a
+    reader)."""
 
     __slots__ = ("index", "log", "times")
 
@@ -76,8 +79,8 @@ class SegmentNames:
 class Segment(SegmentEnd):
     """The segment at ``base_offset`` of the partition folder ``directory``. Belongs to one owner.
 
-    ``size`` is the length of what counts in the log file, in bytes. ``next_offset`` is one past the last offset, or -1 where nobody has
-    looked yet (:meth:`end_offset` looks). Files are opened on first use.
+    ``size`` is the length of what counts in the log file, in bytes. ``next_offset`` is one past the last offset, or
+    -1 where nobody has looked yet (:meth:`end_offset` looks). Files are opened on first use.
     """
 
     __slots__ = (
@@ -122,14 +125,16 @@ class Segment(SegmentEnd):
         self.bytes_since_entry = 0
         self.first_timestamp = -1
         self.first_producer = UNKNOWN_POSITION
-        #: When the segment was begun, by the wall clock: decides when it is closed if its first batch has no timestamp.
+        #: When the segment was begun, by the wall clock: decides when it is closed if its first
+        #: batch has no timestamp.
         self.created_ms = 0
         self.entries_left = INT32_MAX
         # Whoever writes the log says when it is full.
         self.size_max = self.roll_offset = self.roll_timestamp = INT64_MAX
         # Index entries made since the files were last written.
         self._pending = 0
-        # Where the room reserved for this file ends, and whether what is beyond its size is to be given back.
+        # Where the room reserved for this file ends, and whether what is beyond its size is to be
+        # given back.
         self._reserve_from = self._reserved = RESERVE_FROM
         self._untrimmed = False
         # Writes from this size on are done in pieces.
@@ -150,8 +155,11 @@ class Segment(SegmentEnd):
     # -- life --
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int, *, index_interval: int, wall_ms: int, room: int = 0) -> Segment:
-        """A new, empty segment with its three files. The caller syncs the folder. Empty files there before are replaced.
+    def create(
+        cls, disk: Disk, directory: str, base_offset: int, *, index_interval: int, wall_ms: int, room: int = 0
+    ) -> Segment:
+        """A new, empty segment with its three files. The caller syncs the folder. Empty files there before are
+        replaced.
 
         ``room``: bytes to reserve for the log at once; :class:`StorageError` where there is not as much.
         """
@@ -259,7 +267,8 @@ class Segment(SegmentEnd):
         self._read_first_timestamp()
 
     def release(self) -> None:
-        """Close the files; they are opened again when asked for. Loaded indexes are forgotten unless they have pending entries."""
+        """Close the files; they are opened again when asked for. Loaded indexes are forgotten unless they have
+        pending entries."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -271,8 +280,8 @@ class Segment(SegmentEnd):
             self._transactions.close()
 
     def reset_to(self, size: int) -> None:
-        """Other bytes may be there by now, ``size`` of them: what was found in those before no longer counts. REQUIRES that nobody writes
-        through it."""
+        """Other bytes may be there by now, ``size`` of them: what was found in those before no longer counts.
+        REQUIRES that nobody writes through it."""
         self.release()
         self.size = size
         self.next_offset = self.max_timestamp = -1
@@ -288,15 +297,21 @@ class Segment(SegmentEnd):
         self._transactions = None
 
     def close_for_writing(self) -> None:
-        """Complete the indexes: the final time entry is made, everything is in the files, nothing is behind it. Not synced.
+        """Complete the indexes: the final time entry is made, everything is in the files, nothing is behind it. Not
+        synced.
 
-        Raises :class:`StorageError` where the folder has all of that no more: what is open here is then not what the next opening finds.
+        Raises :class:`StorageError` where the folder has all of that no more: what is open here is then not what
+        the next opening finds.
         """
         found = self.disk.stat(self.path)
         if found is None or found.size < self.size:
-            raise StorageError(errno.ENOENT, "the file being written was removed, exchanged or cut by something else", self.path)
+            raise StorageError(
+                errno.ENOENT, "the file being written was removed, exchanged or cut by something else", self.path
+            )
         if self.max_timestamp >= 0 and self.max_timestamp > self.indexes.times.last[0]:
-            with contextlib.suppress(CorruptError):  # an entry of a damaged batch, which claims to lie behind that of this timestamp
+            with contextlib.suppress(
+                CorruptError
+            ):  # an entry of a damaged batch, which claims to lie behind that of this timestamp
                 self.indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.indexes.write()
         self._pending = 0
@@ -306,8 +321,9 @@ class Segment(SegmentEnd):
             self._cut(self.file)
 
     def repair_indexes(self) -> None:
-        """Make both indexes of this closed segment anew where it was not scanned and the time index ends too early: power loss may have
-        taken what was written when it was closed. Looks at what lies behind the last entry of the offset index alone."""
+        """Make both indexes of this closed segment anew where it was not scanned and the time index ends too early:
+        power loss may have taken what was written when it was closed. Looks at what lies behind the last entry of
+        the offset index alone."""
         if self.max_timestamp >= 0 or not self.size:
             return
         indexes = self.indexes
@@ -325,27 +341,33 @@ class Segment(SegmentEnd):
     # -- writing --
 
     def limit_entries(self, index_size_max: int) -> None:
-        """Let the index files grow to ``index_size_max`` bytes. Kafka's rule: the time index is full one entry early."""
+        """Let the index files grow to ``index_size_max`` bytes. Kafka's rule: the time index is full one entry
+        early."""
         indexes = self.indexes
         self.entries_left = min(
-            index_size_max // INDEX_ENTRY_SIZE - indexes.offsets.count, index_size_max // TIME_INDEX_ENTRY_SIZE - 1 - indexes.times.count
+            index_size_max // INDEX_ENTRY_SIZE - indexes.offsets.count,
+            index_size_max // TIME_INDEX_ENTRY_SIZE - 1 - indexes.times.count,
         )
 
     def mark_torn(self) -> None:
-        """What lies behind the last batch is of an append that ended half-way: it is cut off before anything else is written."""
+        """What lies behind the last batch is of an append that ended half-way: it is cut off before anything else
+        is written."""
         self._torn = True
 
     def expect_syncs(self) -> None:
-        """From now on each write is followed by a sync. No room is asked for ahead: each sync of a piece of it has to note in the file
-        system's journal that it is in use, which costs a tenth of it or more. And what is large is on its way to the disk while it is
-        still being written."""
+        """From now on each write is followed by a sync. No room is asked for ahead: each sync of a piece of it has
+        to note in the file system's journal that it is in use, which costs a tenth of it or more. And what is large
+        is on its way to the disk while it is still being written."""
         self._reserve_from = self._reserved = INT64_MAX
         self._pieces_from = 2 * PIECE_SIZE
 
     def write_in_pieces(self, parts: Sequence[Buffer]) -> None:
-        """Write ``parts`` behind what counts, and have the disk begin with each piece while the next is being written."""
+        """Write ``parts`` behind what counts, and have the disk begin with each piece while the next is being
+        written."""
         file, at = self.file, self.size
-        left = PIECE_SIZE - at % PIECE_SIZE  # pieces end where pages do: none is written to again while it is on its way
+        left = (
+            PIECE_SIZE - at % PIECE_SIZE
+        )  # pieces end where pages do: none is written to again while it is on its way
         piece: list[Buffer] = []
         start = at
         for part in parts:
@@ -363,7 +385,8 @@ class Segment(SegmentEnd):
         file.write_at(start, piece)
 
     def make_ready(self, size: int) -> None:
-        """What has to be done before some writes of ``size`` bytes, and not before most. See :class:`SegmentEnd`."""
+        """What has to be done before some writes of ``size`` bytes, and not before most. See
+        :class:`SegmentEnd`."""
         if self._pending >= ENTRIES_PENDING_MAX:
             self.indexes.write()
             self._pending = 0
@@ -371,15 +394,16 @@ class Segment(SegmentEnd):
         if self._torn:
             self._cut(file)
         if self.size + size > self._reserved:
-            # As much again as there is: half of the time of an append goes into finding room when it is asked for piece by piece.
+            # As much again as there is: half of the time of an append goes into finding room when
+            # it is asked for piece by piece.
             ahead = size + min(self.size, RESERVE_SIZE_MAX)
             file.reserve(self.size, ahead)
             self._reserved = self.size + ahead
             self._untrimmed = True
 
     def take_back(self, error: StorageError) -> None:
-        """A write was refused with ``error``. Half a batch must not stay: the next, shorter append would leave its end behind itself. Nor
-        may the first of several that are all refused: the next start would find it whole."""
+        """A write was refused with ``error``. Half a batch must not stay: the next, shorter append would leave its
+        end behind itself. Nor may the first of several that are all refused: the next start would find it whole."""
         self._torn = self._untrimmed = True
         try:
             self._cut(self.file)
@@ -389,7 +413,8 @@ class Segment(SegmentEnd):
 
     @property
     def torn(self) -> bool:
-        """Whether something of an append that was refused lies behind the last batch, because it could not be cut off."""
+        """Whether something of an append that was refused lies behind the last batch, because it could not be cut
+        off."""
         return self._torn
 
     def _cut(self, file: File) -> None:
@@ -399,9 +424,9 @@ class Segment(SegmentEnd):
         self._torn = self._untrimmed = False
 
     def truncate(self, offset: int, wall_ms: int) -> None:
-        """Cut every batch whose last offset is at or above ``offset``. The segment then is the one being written. Raises
-        :class:`CorruptError`, having cut nothing, where the first of them is damaged: it may not be what it says; and behind the cut, where
-        what is now the end is."""
+        """Cut every batch whose last offset is at or above ``offset``. The segment then is the one being written.
+        Raises :class:`CorruptError`, having cut nothing, where the first of them is damaged: it may not be what it
+        says; and behind the cut, where what is now the end is."""
         position = self.position_of(offset)
         indexes = self.indexes
         if position is not None:
@@ -419,7 +444,8 @@ class Segment(SegmentEnd):
         self._settle_tail(wall_ms)
 
     def check_batch(self, position: int) -> None:
-        """Raises :class:`CorruptError` where what begins at ``position`` is no whole batch that fits its checksum."""
+        """Raises :class:`CorruptError` where what begins at ``position`` is no whole batch that fits its
+        checksum."""
         legacy = self.legacy
         if legacy is not None and position < legacy.end:
             return  # what it is converted from is checked wherever it is read
@@ -431,7 +457,8 @@ class Segment(SegmentEnd):
 
     def _settle_tail(self, wall_ms: int) -> None:
         """Find end, timestamps and entries anew behind the last index entry."""
-        # A final time entry of a closed segment may name a batch behind the last offset entry: it stays, the scan only adds.
+        # A final time entry of a closed segment may name a batch behind the last offset entry: it
+        # stays, the scan only adds.
         scan = self._scan_tail(check_crc=True)
         if scan.position != self.size:
             raise CorruptError("a batch is damaged", file=self.path, position=scan.position)
@@ -440,9 +467,11 @@ class Segment(SegmentEnd):
             self.created_ms = wall_ms
 
     def open_tail(self, wall_ms: int, *, check_crc: bool) -> SegmentScanner:
-        """Make this the segment being written: walk what lies behind its last index entry and take over what it finds.
+        """Make this the segment being written: walk what lies behind its last index entry and take over what it
+        finds.
 
-        The scan says how far the batches are good; what is behind that is the caller's to judge. With ``check_crc`` they are checked.
+        The scan says how far the batches are good; what is behind that is the caller's to judge. With ``check_crc``
+        they are checked.
         """
         scan = self._scan_tail(check_crc=check_crc)
         self._take_tail(scan)
@@ -452,7 +481,14 @@ class Segment(SegmentEnd):
     def _scan_tail(self, *, check_crc: bool = False) -> SegmentScanner:
         """A walk over what lies behind the last entry of the offset index."""
         position = self.indexes.offsets.last[1]
-        return scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=check_crc)
+        return scan_segment(
+            self.file,
+            self.size,
+            self.base_offset,
+            position=position,
+            index_interval=self._interval,
+            check_crc=check_crc,
+        )
 
     def _take_tail(self, scan: SegmentScanner) -> None:
         """Take over what :meth:`_scan_tail` found."""
@@ -467,8 +503,8 @@ class Segment(SegmentEnd):
     def _find_latest(self, scan: SegmentScanner) -> None:
         """Take over the greatest timestamp; ``scan`` is that of the tail.
 
-        A time index that was cut does not say all that lies before. Entries that are added and know less would hide it from every later
-        search, so it is walked, too.
+        A time index that was cut does not say all that lies before. Entries that are added and know less would hide
+        it from every later search, so it is walked, too.
         """
         times = self.indexes.times
         latest = times.last
@@ -492,14 +528,22 @@ class Segment(SegmentEnd):
         return self.next_offset
 
     def largest_timestamp(self) -> int:
-        """The greatest timestamp in the segment, -1 where there is none. REQUIRES that it is not being written, or was set up for it."""
+        """The greatest timestamp in the segment, -1 where there is none. REQUIRES that it is not being written, or
+        was set up for it."""
         if self.max_timestamp < 0 and self.size and not self._times_checked:
-            # The last entry of a closed segment has its greatest timestamp. One that was cut off would hide records, so what lies
-            # behind the last one is looked at, once.
+            # The last entry of a closed segment has its greatest timestamp. One that was cut off
+            # would hide records, so what lies behind the last one is looked at, once.
             indexes = self.indexes
             timestamp, offset = indexes.times.last
             position = (self.position_of(offset) or 0) if indexes.times.count else 0
-            scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=False)
+            scan = scan_segment(
+                self.file,
+                self.size,
+                self.base_offset,
+                position=position,
+                index_interval=self._interval,
+                check_crc=False,
+            )
             if scan.max_timestamp > timestamp:
                 self._rebuild_indexes()
             self._times_checked = True
@@ -517,7 +561,8 @@ class Segment(SegmentEnd):
         return None if found is None else found[0]
 
     def anchor(self, offset: int) -> tuple[int, int]:
-        """A place not behind the batch of ``offset``, and the base offset of the batch there that the index vouches for."""
+        """A place not behind the batch of ``offset``, and the base offset of the batch there that the index vouches
+        for."""
         offsets = self.indexes.offsets
         if offsets.count:
             entry_offset, position = offsets.lookup(offset)
@@ -527,8 +572,8 @@ class Segment(SegmentEnd):
         return 0, self.base_offset
 
     def named(self, offset: int) -> int | None:
-        """Where the batch of ``offset`` begins, where an index entry names just that one: no walk is needed then, which damage before it
-        would end. None where there is no such entry."""
+        """Where the batch of ``offset`` begins, where an index entry names just that one: no walk is needed then,
+        which damage before it would end. None where there is no such entry."""
         offsets = self.indexes.offsets
         slot = bisect_left(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
         if slot == offsets.count:
@@ -538,7 +583,8 @@ class Segment(SegmentEnd):
         return position if header is not None and header[1] == last_offset and header[0] <= offset else None
 
     def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
-        """Whole batches from the one that holds ``offset`` (or the next) on, all below ``end_offset``: as many as fit, at least one.
+        """Whole batches from the one that holds ``offset`` (or the next) on, all below ``end_offset``: as many as
+        fit, at least one.
 
         Where they lie, and they. None where no such batch begins below ``end_offset``.
         """
@@ -546,15 +592,21 @@ class Segment(SegmentEnd):
         if legacy is not None and offset < legacy.next_offset:
             found = legacy.locate(offset, size_max, end_offset)
             if found is not None:
-                return found  # else no record of theirs is meant, whatever they claim, and what lies behind is to be looked at
-        # A small look first: the index is near, and what is read in front of the batch is read for nothing.
+                # else no record of theirs is meant, whatever they claim, and what lies behind is to
+                # be looked at
+                return found
+        # A small look first: the index is near, and what is read in front of the batch is read for
+        # nothing.
         found = self._find(offset, FIRST_LOOK_SIZE)
         if found is None:
             return None
         return self.locate_at(*found, size_max, end_offset)
 
-    def locate_at(self, position: int, data: memoryview, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
-        """As :meth:`locate`, for the batch that begins at ``position``. ``data``: what was read from there already."""
+    def locate_at(
+        self, position: int, data: memoryview, size_max: int, end_offset: int
+    ) -> tuple[int, memoryview] | None:
+        """As :meth:`locate`, for the batch that begins at ``position``. ``data``: what was read from there
+        already."""
         if len(data) < size_max and position + len(data) < self.size:
             data = self.file.read_at(position, min(size_max, self.size - position))
         size = self._whole(data, position, end_offset, size_max)
@@ -569,7 +621,8 @@ class Segment(SegmentEnd):
         return position, data[:size]
 
     def read_at(self, position: int, size_max: int) -> memoryview:
-        """Whole batches from the one that begins at ``position``, at least one; empty at the end. For walking a segment in order."""
+        """Whole batches from the one that begins at ``position``, at least one; empty at the end. For walking a
+        segment in order."""
         rest = self.size - position
         if rest <= 0:
             return memoryview(b"")
@@ -595,10 +648,12 @@ class Segment(SegmentEnd):
         check: Callable[[int, memoryview, int], object] | None = None,
         size_max: int = MAX_BATCH_BYTES,
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not older than ``timestamp``.
+        """(offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not older
+        than ``timestamp``.
 
-        ``check`` gets position, bytes and base offset of each batch that is looked into. What lies behind ``end_offset`` may be torn.
-        ``size_max``: bytes that a compressed batch may take unpacked (:class:`BatchTooLargeError`).
+        ``check`` gets position, bytes and base offset of each batch that is looked into. What lies behind
+        ``end_offset`` may be torn. ``size_max``: bytes that a compressed batch may take unpacked
+        (:class:`BatchTooLargeError`).
         """
         try:
             return self._find_timestamp(timestamp, start_offset, end_offset, check, size_max)
@@ -608,7 +663,12 @@ class Segment(SegmentEnd):
             raise
 
     def _find_timestamp(
-        self, timestamp: int, start_offset: int, end_offset: int, check: Callable[[int, memoryview, int], object] | None, size_max: int
+        self,
+        timestamp: int,
+        start_offset: int,
+        end_offset: int,
+        check: Callable[[int, memoryview, int], object] | None,
+        size_max: int,
     ) -> tuple[int, int] | None:
         search_start = self.search_start(timestamp, start_offset)
         legacy = self.legacy
@@ -645,7 +705,9 @@ class Segment(SegmentEnd):
 
     # -- inside --
 
-    def _find_in(self, batch: RecordBatch, timestamp: int, start_offset: int, position: int, size_max: int) -> tuple[int, int] | None:
+    def _find_in(
+        self, batch: RecordBatch, timestamp: int, start_offset: int, position: int, size_max: int
+    ) -> tuple[int, int] | None:
         try:
             for payload, count, _ in parts_of(batch, size_max, partition=self.directory.rpartition("/")[2]):
                 hit = batch.find_timestamp(timestamp, start_offset, payload, count)
@@ -665,7 +727,8 @@ class Segment(SegmentEnd):
         return scan.batch_count > 0 and scan.next_offset >= end_offset
 
     def _find(self, offset: int, window: int) -> tuple[int, memoryview] | None:
-        """Position of the first batch whose last offset is at least ``offset``, and up to ``window`` bytes from there."""
+        """Position of the first batch whose last offset is at least ``offset``, and up to ``window`` bytes from
+        there."""
         legacy = self.legacy
         position = self._lookup(offset, 0 if legacy is None else legacy.end)
         while position < self.size:
@@ -680,7 +743,8 @@ class Segment(SegmentEnd):
         return None
 
     def _lookup(self, offset: int, least: int) -> int:
-        """A position at or before the batch that holds ``offset``, from the index, checked against the log; not below ``least``."""
+        """A position at or before the batch that holds ``offset``, from the index, checked against the log; not
+        below ``least``."""
         offsets = self.indexes.offsets
         if not offsets.count:
             return least
@@ -688,7 +752,8 @@ class Segment(SegmentEnd):
         if position <= least:
             return least
         batch = self.header_at(position)
-        # All batches before one that begins at or below `offset` end below it: then the hint is safe whatever else it says.
+        # All batches before one that begins at or below `offset` end below it: then the hint is
+        # safe whatever else it says.
         if batch is not None and batch[0] <= offset and batch[0] <= entry_offset:
             return position
         self._rebuild_indexes()
@@ -750,12 +815,16 @@ class Segment(SegmentEnd):
         scan = scan_segment(self.file, self.size, self.base_offset, index_interval=self._interval, check_crc=False)
         indexes = IndexFiles.of_scan(self.disk, self.directory, scan, self.base_offset, closed=True)
         if self.next_offset >= 0:
-            indexes.truncate(self.next_offset)  # a damaged batch may claim to lie behind the end, and what is appended would not fit
+            indexes.truncate(
+                self.next_offset
+            )  # a damaged batch may claim to lie behind the end, and what is appended would not fit
         if before is None or scan.position == self.size:
             return indexes
         known_times = {before.times.entry(slot) for slot in range(before.times.count)}
         for offset, position in map(before.offsets.entry, range(before.offsets.count)):
-            header = self.header_at(position) if position >= scan.position and offset > indexes.offsets.last[0] else None
+            header = (
+                self.header_at(position) if position >= scan.position and offset > indexes.offsets.last[0] else None
+            )
             if header is not None and header[1] == offset:
                 indexes.offsets.append(offset, position)
                 if (header[2], offset) in known_times:
@@ -767,7 +836,8 @@ class Segment(SegmentEnd):
         self.first_timestamp = -1 if header is None else header[2]
 
     def header_at(self, position: int) -> tuple[int, int, int] | None:
-        """(base offset, last offset, max timestamp) of the batch that begins at ``position``; None where none can begin there."""
+        """(base offset, last offset, max timestamp) of the batch that begins at ``position``; None where none can
+        begin there."""
         if not 0 <= position <= self.size - HEADER_SIZE:
             return None
         data = self.file.read_at(position, HEADER_SIZE)
@@ -776,7 +846,11 @@ class Segment(SegmentEnd):
         length = int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
         base = int.from_bytes(data[:LENGTH_POSITION], "big", signed=True)
         last = base + int.from_bytes(data[23:27], "big", signed=True)
-        if length < HEADER_SIZE - LOG_OVERHEAD or position + LOG_OVERHEAD + length > self.size or not self.base_offset <= base <= last:
+        if (
+            length < HEADER_SIZE - LOG_OVERHEAD
+            or position + LOG_OVERHEAD + length > self.size
+            or not self.base_offset <= base <= last
+        ):
             return None
         return base, last, int.from_bytes(data[35:43], "big", signed=True)
 
@@ -788,16 +862,20 @@ class Segment(SegmentEnd):
             raise self._corrupt(error, position) from None
 
     def _whole_size(self, data: memoryview, position: int) -> int:
-        """Bytes of the batch whose first bytes ``data`` holds; :class:`CorruptError` where they are none, or it is not all in the file."""
+        """Bytes of the batch whose first bytes ``data`` holds; :class:`CorruptError` where they are none, or it is
+        not all in the file."""
         if len(data) < HEADER_UP_TO_MAGIC:
             raise CorruptError("a batch is cut off", file=self.path, position=self.file_position(position))
         size = LOG_OVERHEAD + int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
         if size < HEADER_SIZE or position + size > self.size:
-            raise CorruptError("a batch's length contradicts the file", file=self.path, position=self.file_position(position))
+            raise CorruptError(
+                "a batch's length contradicts the file", file=self.path, position=self.file_position(position)
+            )
         return size
 
     def _step(self, walked: int, data: memoryview, position: int) -> int:
-        """How far to go on when the chunk ``data`` held no answer: past what was walked over, which may lie behind ``data``."""
+        """How far to go on when the chunk ``data`` held no answer: past what was walked over, which may lie behind
+        ``data``."""
         if walked <= 0:
             walked = self._whole_size(data, position)
         return walked
@@ -816,5 +894,6 @@ class Segment(SegmentEnd):
         return CorruptError(self.describe_damage(at, error.reason), file=self.path, position=self.file_position(at))
 
     def describe_damage(self, position: int, reason: str) -> str:
-        """``reason``, or what to know about the old message format where an intact message of it is at ``position``."""
+        """``reason``, or what to know about the old message format where an intact message of it is at
+        ``position``."""
         return describe_damage(self.file, position, self.size, 0 if self.legacy is None else self.legacy.end, reason)

@@ -1,6 +1,7 @@
 """The segments of one log, in order: which holds an offset, reading across them, cutting at the end.
 
-Of the segments that are not being written, only those used last keep their files and indexes open (:mod:`pyreplog.log.index_cache`).
+Of the segments that are not being written, only those used last keep their files and indexes open
+(:mod:`pyreplog.log.index_cache`).
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ class Segments:
         self._segments = list(segments)
         self._bases = [segment.base_offset for segment in self._segments]
         self._cache = IndexCache() if cache is None else cache
-        # The greatest timestamp up to each of the closed segments from this slot on, as far as somebody looked.
+        # The greatest timestamp up to each of the closed segments from this slot on, as far as
+        # somebody looked.
         self._latest: list[int] = []
         self._latest_from = 0
-        # Behind damage: the segment, an offset, and the byte where its batch begins; where reading goes on, and where it was last read.
+        # Behind damage: the segment, an offset, and the byte where its batch begins; where reading
+        # goes on, and where it was last read.
         self._place: tuple[Segment, int, int] | None = None
         self._read_at: tuple[Segment, int, int] | None = None
         self._dense = False
@@ -75,8 +78,11 @@ class Segments:
 
     # -- reading --
 
-    def read(self, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None = None) -> memoryview | None:
-        """The batches of :meth:`Segment.locate`, in the segment that holds ``offset`` or the next one that has a batch. Never across two.
+    def read(
+        self, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None = None
+    ) -> memoryview | None:
+        """The batches of :meth:`Segment.locate`, in the segment that holds ``offset`` or the next one that has a
+        batch. Never across two.
 
         ``chain``: of a log without gaps, for which what is found is checked.
 
@@ -116,9 +122,11 @@ class Segments:
             return self._own_batches(index, offset, *found)
         return None
 
-    def _read_behind(self, error: CorruptError, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None) -> memoryview:
-        """The batches of ``offset`` if they lie behind the damage that ``error`` tells of. Raises the error of the damage that reaches
-        ``offset``, which ends where reading can go on."""
+    def _read_behind(
+        self, error: CorruptError, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None
+    ) -> memoryview:
+        """The batches of ``offset`` if they lie behind the damage that ``error`` tells of. Raises the error of the
+        damage that reaches ``offset``, which ends where reading can go on."""
         slots = range(self._slot(offset), len(self._segments))
         index = next((slot for slot in slots if self._segments[slot].holds(error)), -1)
         at = None if index < 0 else _within(self._segments[index], error)
@@ -134,17 +142,25 @@ class Segments:
             except CorruptLogError as other:
                 error, at = other, position
         elif position != at and position < segment.size:
-            error, at = CorruptError("a batch is damaged", file=segment.path, position=segment.file_position(position)), position
+            error, at = (
+                CorruptError("a batch is damaged", file=segment.path, position=segment.file_position(position)),
+                position,
+            )
         end = self._resume(index, at, offset)
         if end is None:
-            raise error if isinstance(error, CorruptLogError) else self._damaged(index, offset, end_offset, error.reason, at)
+            raise (
+                error
+                if isinstance(error, CorruptLogError)
+                else self._damaged(index, offset, end_offset, error.reason, at)
+            )
         start = error.start if isinstance(error, CorruptLogError) and error.start < offset < error.end else offset
         raise CorruptLogError(error.reason, start=start, end=end, file=segment.path, position=segment.file_position(at))
 
     def _read_place(
         self, index: int, position: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None
     ) -> memoryview | None:
-        """The batches from the one at byte ``position`` of segment ``index`` on, which was found behind damage to be that of ``offset``."""
+        """The batches from the one at byte ``position`` of segment ``index`` on, which was found behind damage to
+        be that of ``offset``."""
         segment = self._use(self._segments[index])
         header = segment.header_at(position)
         if header is None or header[1] < offset or (header[0] > offset and chain is not None):
@@ -167,7 +183,8 @@ class Segments:
         return data
 
     def _resume(self, index: int, position: int, offset: int) -> int | None:
-        """The offset from which reading goes on in segment ``index`` behind the damage at ``position``; None if there is none."""
+        """The offset from which reading goes on in segment ``index`` behind the damage at ``position``; None if
+        there is none."""
         segment = self._segments[index]
         found = resume(segment, position, offset, self._following_or_none(index), dense=self._dense)
         if found is None:
@@ -176,13 +193,16 @@ class Segments:
         return found[0]
 
     def _own_batches(self, index: int, offset: int, position: int, data: memoryview) -> memoryview:
-        """Of a log with gaps: what of ``data``, batches at byte ``position`` of segment ``index``, lies before the first that does not
-        belong there. Raises :class:`CorruptLogError` where that is the one that was found for ``offset``."""
+        """Of a log with gaps: what of ``data``, batches at byte ``position`` of segment ``index``, lies before the
+        first that does not belong there. Raises :class:`CorruptLogError` where that is the one that was found for
+        ``offset``."""
         base = int.from_bytes(data[:8], "big")
         if base < self._bases[index]:
             reason = f"a batch says that it begins at offset {base}, below its segment"
             path, at = self._segments[index].path, self._segments[index].file_position(position)
-            raise CorruptLogError(reason, start=offset, end=max(RecordBatch(data).next_offset, offset + 1), file=path, position=at)
+            raise CorruptLogError(
+                reason, start=offset, end=max(RecordBatch(data).next_offset, offset + 1), file=path, position=at
+            )
         scan = SegmentScanner(base, check_crc=False)
         size = scan.feed(data)
         following = self._bound(index, position, size)
@@ -196,8 +216,9 @@ class Segments:
         return data[:size]
 
     def _bound(self, index: int, position: int, size: int) -> int:
-        """The offset that begins behind the ``size`` bytes at ``position`` of segment ``index``, or behind all of its messages of an old
-        format where they are such; no checksum covers it. The end of time where nobody can say."""
+        """The offset that begins behind the ``size`` bytes at ``position`` of segment ``index``, or behind all of
+        its messages of an old format where they are such; no checksum covers it. The end of time where nobody can
+        say."""
         segment = self._segments[index]
         following = self._following(index, INT64_MAX)
         legacy = segment.legacy
@@ -209,11 +230,14 @@ class Segments:
         reason = f"a batch reaches up to offset {last_offset}, and {following} follows it"
         segment = self._segments[index]
         end = max(following, offset + 1)
-        return CorruptLogError(reason, start=offset, end=end, file=segment.path, position=segment.file_position(position))
+        return CorruptLogError(
+            reason, start=offset, end=end, file=segment.path, position=segment.file_position(position)
+        )
 
     def _check_end(self, index: int, offset: int) -> None:
-        """Of a log with gaps: segment ``index`` has no batch below the end that is read to, from ``offset`` on. Raises
-        :class:`CorruptLogError` where damage only makes it look so: a last offset that is a lie, or a rest that is no batch."""
+        """Of a log with gaps: segment ``index`` has no batch below the end that is read to, from ``offset`` on.
+        Raises :class:`CorruptLogError` where damage only makes it look so: a last offset that is a lie, or a rest
+        that is no batch."""
         segment = self._segments[index]
         position = segment.position_of(offset)
         if position is None:
@@ -229,14 +253,17 @@ class Segments:
                 batch.check_crc()
             except CorruptError as error:
                 at = segment.file_position(position)
-                raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=at) from None
+                raise CorruptLogError(
+                    error.reason, start=offset, end=offset + 1, file=segment.path, position=at
+                ) from None
             size, next_offset = batch.size, batch.next_offset
         following = self._bound(index, position, size)
         if next_offset > following:
             raise self._overlap(index, offset, position, next_offset - 1, following)
 
     def _check_passed(self, index: int, offset: int, position: int) -> None:
-        """Of a log with gaps: what a search for ``offset`` passed over on its way to ``position`` is whole, and so does not hold it."""
+        """Of a log with gaps: what a search for ``offset`` passed over on its way to ``position`` is whole, and so
+        does not hold it."""
         segment = self._segments[index]
         legacy = segment.legacy
         if legacy is not None and offset < legacy.next_offset and legacy.end <= position:
@@ -249,12 +276,19 @@ class Segments:
         scan = scan_segment(segment.file, position, segment.base_offset, position=start)
         if scan.position != position:
             raise CorruptLogError(
-                why_ended(scan), start=offset, end=offset + 1, file=segment.path, position=segment.file_position(scan.position)
+                why_ended(scan),
+                start=offset,
+                end=offset + 1,
+                file=segment.path,
+                position=segment.file_position(scan.position),
             )
 
-    def _read_named(self, index: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None) -> memoryview | None:
-        """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names it, or the one
-        before it: an index that was made of a damaged log names a batch for what it only claims to be."""
+    def _read_named(
+        self, index: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None
+    ) -> memoryview | None:
+        """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names
+        it, or the one before it: an index that was made of a damaged log names a batch for what it only claims to
+        be."""
         segment, dense = self._segments[index], chain is not None
         position = segment.named(offset)
         if position is None:
@@ -278,7 +312,8 @@ class Segments:
             return None  # it is damaged, too: what led here is told
 
     def _leads_on(self, index: int, position: int, *, dense: bool) -> bool:
-        """Whether what lies behind the batch at byte ``position`` of segment ``index`` agrees with its offsets: no checksum covers them."""
+        """Whether what lies behind the batch at byte ``position`` of segment ``index`` agrees with its offsets: no
+        checksum covers them."""
         segment = self._segments[index]
         batch = RecordBatch(segment.read_at(position, HEADER_SIZE))
         behind = position + batch.size
@@ -299,7 +334,9 @@ class Segments:
                 raise
             return named
 
-    def _read_walked(self, index: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck) -> memoryview | None:
+    def _read_walked(
+        self, index: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck
+    ) -> memoryview | None:
         segment = self._use(self._segments[index])
         place = chain.known_position(segment, offset)
         try:
@@ -316,7 +353,9 @@ class Segments:
         # Its batch may end above `end_offset`. But it must be there.
         position = segment.position_of(offset)
         if position is None:
-            raise self._damaged(index, offset, end_offset, "the batch of this offset is not in its segment", segment.size)
+            raise self._damaged(
+                index, offset, end_offset, "the batch of this offset is not in its segment", segment.size
+            )
         data = segment.read_at(position, HEADER_SIZE)
         self._check(index, chain, position, data, offset, INT64_MAX, end_offset)
         try:
@@ -326,19 +365,30 @@ class Segments:
         return None
 
     def _check(
-        self, index: int, chain: ContiguityCheck, position: int, data: memoryview, offset: int, checked_end: int, end_offset: int
+        self,
+        index: int,
+        chain: ContiguityCheck,
+        position: int,
+        data: memoryview,
+        offset: int,
+        checked_end: int,
+        end_offset: int,
     ) -> int:
-        """As :meth:`ContiguityCheck.check` up to ``checked_end``, for who reads from ``offset`` on below ``end_offset``."""
+        """As :meth:`ContiguityCheck.check` up to ``checked_end``, for who reads from ``offset`` on below
+        ``end_offset``."""
         try:
             return chain.check(self._segments[index], position, data, offset, checked_end)
         except CorruptLogError as error:
             if error.end > offset:
                 raise
             # It is before what is wanted, and so nobody can say whether that is where it belongs.
-            raise self._damaged(index, offset, end_offset, error.reason, _within(self._segments[index], error)) from None
+            raise self._damaged(
+                index, offset, end_offset, error.reason, _within(self._segments[index], error)
+            ) from None
 
     def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and is damaged, with its place and the offsets to leave out."""
+        """The error for the batch that was read for ``offset`` and is damaged, with its place and the offsets to
+        leave out."""
         read_at = self._read_at
         if read_at is not None and read_at[1] == offset and read_at[0] in self._segments:
             return self._damaged(self._segments.index(read_at[0]), offset, end_offset, reason, read_at[2])
@@ -353,7 +403,8 @@ class Segments:
         raise AssertionError("there is at least one segment")
 
     def _damaged(self, index: int, offset: int, end_offset: int, reason: str, position: int | None) -> CorruptLogError:
-        """The error for damage at ``position`` of segment ``index``, met by who wanted ``offset``: up to where reading can go on."""
+        """The error for damage at ``position`` of segment ``index``, met by who wanted ``offset``: up to where
+        reading can go on."""
         segment = self._segments[index]
         at = segment.size if position is None else position
         end = self._resume(index, at, offset)
@@ -361,12 +412,20 @@ class Segments:
         if end is None:
             end = self._following(index, end_offset)
         end = max(end, offset + 1)
-        return CorruptLogError(reason, start=offset, end=end, file=segment.path, position=segment.file_position(at), ends=ends)
+        return CorruptLogError(
+            reason, start=offset, end=end, file=segment.path, position=segment.file_position(at), ends=ends
+        )
 
     def find_timestamp(
-        self, timestamp: int, start_offset: int, end_offset: int, chain: ContiguityCheck | None = None, size_max: int = MAX_BATCH_BYTES
+        self,
+        timestamp: int,
+        start_offset: int,
+        end_offset: int,
+        chain: ContiguityCheck | None = None,
+        size_max: int = MAX_BATCH_BYTES,
     ) -> tuple[int, int] | None:
-        """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`. Damage is a :class:`CorruptLogError`."""
+        """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`. Damage is a
+        :class:`CorruptLogError`."""
         try:
             return self._find_timestamp(timestamp, start_offset, end_offset, chain, size_max)
         except CorruptLogError:
@@ -387,7 +446,8 @@ class Segments:
             if self._bases[index] >= end_offset:
                 return None
             segment = self._use(self._segments[index])
-            # The index of the last one may not be complete: only a look into the segment itself can say.
+            # The index of the last one may not be complete: only a look into the segment itself can
+            # say.
             if index > first and segment is not self.last and segment.largest_timestamp() < timestamp:
                 continue
             if chain is not None:
@@ -397,7 +457,8 @@ class Segments:
             check = None if chain is None else partial(chain.check_one, segment)
             found = segment.find_timestamp(timestamp, start_offset, end_offset, check, size_max)
             if chain is not None and segment.size:
-                # Every batch that was passed over must be what it says, or what was searched for may be among them.
+                # Every batch that was passed over must be what it says, or what was searched for
+                # may be among them.
                 behind = min(end_offset, self._following(index, end_offset))
                 searched = max(segment.search_start(timestamp, start_offset), segment.base_offset)
                 chain.check_range(segment, searched, behind if found is None else found[0] + 1)
@@ -406,8 +467,8 @@ class Segments:
         return None
 
     def _first_reaching(self, timestamp: int, slot: int, end_offset: int) -> int:
-        """The first of the segments from ``slot`` on, as far as they begin below ``end_offset``, that may hold a record not older than
-        ``timestamp``."""
+        """The first of the segments from ``slot`` on, as far as they begin below ``end_offset``, that may hold a
+        record not older than ``timestamp``."""
         latest = self._latest
         if self._latest_from != slot:
             self._latest_from = slot
@@ -448,8 +509,8 @@ class Segments:
     # -- cutting --
 
     def end_below(self, offset: int) -> int:
-        """Where the log ends once every batch whose last offset is at or above ``offset`` is gone. REQUIRES ``offset`` >= the first
-        base."""
+        """Where the log ends once every batch whose last offset is at or above ``offset`` is gone. REQUIRES
+        ``offset`` >= the first base."""
         segment = self._segments[self._slot(offset)]
         position = segment.position_of(offset)
         if position is None:
@@ -466,7 +527,8 @@ class Segments:
         return scan_segment(segment.file, position, segment.base_offset, position=start, check_crc=False).next_offset
 
     def truncate(self, offset: int, wall_ms: int) -> Segment:
-        """Cut at ``offset`` (see :meth:`end_below`): later segments go, newest first, and durably; the one now being written."""
+        """Cut at ``offset`` (see :meth:`end_below`): later segments go, newest first, and durably; the one now
+        being written."""
         keep = self._slot(offset) + 1
         self._place = self._read_at = None
         self._remove_from(keep)
@@ -522,10 +584,12 @@ class Segments:
         if gone:
             disk = gone[0].disk
             try:
-                # Without this a removed segment could come back after power loss, behind what is written from now on.
+                # Without this a removed segment could come back after power loss, behind what is
+                # written from now on.
                 disk.sync_directory(gone[0].directory)
             except StorageError:
-                # What is not there cannot be removed once more, and another sync would be believed: the next opening is to find something.
+                # What is not there cannot be removed once more, and another sync would be believed:
+                # the next opening is to find something.
                 for segment in gone:
                     with suppress(StorageError):
                         disk.create(segment.path).close()

@@ -16,7 +16,8 @@ _DURABILITY: Final = "durability"
 
 
 def read_config(disk: Disk, directory: str) -> LogConfig | None:
-    """The settings kept in ``directory``; None where there are none, or they are damaged (the mark still knows the durability)."""
+    """The settings kept in ``directory``; None where there are none, or they are damaged (the mark still knows the
+    durability)."""
     try:
         values = read_state(disk, join(directory, CONFIG_NAME))
     except CorruptError:

@@ -15,11 +15,13 @@ _CHUNK_SIZE: Final = 1 << 20
 
 
 def check_skipping(isolation: str) -> None:
-    """Raises :class:`ConfigError` for a reader of committed records: a damaged marker hides whether its transaction was aborted."""
+    """Raises :class:`ConfigError` for a reader of committed records: a damaged marker hides whether its transaction
+    was aborted."""
     if isolation == READ_COMMITTED:
         raise ConfigError(
-            f"isolation {READ_COMMITTED!r} cannot skip damaged batches: if the marker that ends a transaction is damaged, nobody can say "
-            f"whether its records were committed or aborted; read {READ_UNCOMMITTED!r} to skip damaged batches, or do not skip them"
+            f"isolation {READ_COMMITTED!r} cannot skip damaged batches: if the marker that ends a transaction is"
+            f" damaged, nobody can say whether its records were committed or aborted; read {READ_UNCOMMITTED!r} to skip"
+            " damaged batches, or do not skip them"
         )
 
 
@@ -45,7 +47,8 @@ class SkippedSource(StableSource, Protocol):
 
 
 class SkippingSource:
-    """``source`` without its damaged batches. ``tell`` gets the error of each range that a pass leaves out. As thread-safe as ``source``.
+    """``source`` without its damaged batches. ``tell`` gets the error of each range that a pass leaves out. As
+    thread-safe as ``source``.
 
     A batch is read only if all of its records are sound, so a reader never gets a part of a batch.
     """
@@ -97,7 +100,8 @@ class SkippingSource:
         return memoryview(b"")
 
     def _sound_size(self, data: memoryview, offset: int) -> int:
-        """Bytes of the sound batches that ``data`` begins with. Raises :class:`CorruptLogError` if the first one is damaged."""
+        """Bytes of the sound batches that ``data`` begins with. Raises :class:`CorruptLogError` if the first one is
+        damaged."""
         size = 0
         for batch in split(data):
             try:
@@ -114,7 +118,8 @@ class SkippingSource:
         return size
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
-        """The sound batches that hold an offset in the half-open range. The first may begin below ``start``, the last end above ``end``."""
+        """The sound batches that hold an offset in the half-open range. The first may begin below ``start``, the
+        last end above ``end``."""
         end = min(end, self.end_offset)
         while start < end:
             found = split(self.read(start, _CHUNK_SIZE))
@@ -127,8 +132,8 @@ class SkippingSource:
                 return
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """An offset that no sound record of at least ``timestamp`` (ms) lies before, and ``timestamp``: the start of the log if damage
-        keeps the search from an exact answer; None if no record is so late."""
+        """An offset that no sound record of at least ``timestamp`` (ms) lies before, and ``timestamp``: the start
+        of the log if damage keeps the search from an exact answer; None if no record is so late."""
         try:
             return self._source.find_timestamp(timestamp)
         except CorruptError:
@@ -144,7 +149,9 @@ def _check(batch: RecordBatch, size_max: int) -> None:
             batch.check_records(payload)
 
 
-def placed_lists(source: Placed, batch: RecordBatch, topic: str, partition: int, start: int, end: int) -> Iterator[list[Record]]:
+def placed_lists(
+    source: Placed, batch: RecordBatch, topic: str, partition: int, start: int, end: int
+) -> Iterator[list[Record]]:
     """The records of ``batch``, which was read from ``source``, as :func:`record_lists_of` gives them. Damage is a
     :class:`CorruptLogError` with its place."""
     try:

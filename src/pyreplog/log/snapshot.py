@@ -1,8 +1,9 @@
 """Small state files, replaced as a whole: written beside, synced, renamed, and the folder synced.
 
-Two kinds. Kafka's text checkpoints have no checksum, so every reader of one must survive a plausible lie; Kafka reads and writes them, and
-so do we. State files of our own are ``name: value`` lines with a CRC-32C of the lines before it at the end: what does not fit is
-not believed. Formats: docs/internals/format/checkpoints.md, state_files.md.
+Two kinds. Kafka's text checkpoints have no checksum, so every reader of one must survive a plausible lie; Kafka
+reads and writes them, and so do we. State files of our own are ``name: value`` lines with a CRC-32C of the lines
+before it at the end: what does not fit is not believed. Formats: docs/internals/format/checkpoints.md,
+state_files.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _DIGITS_MAX: Final = 20
 
 
 def read_whole(disk: Disk, path: str, size_max: int = STATE_FILE_SIZE_MAX) -> bytes | None:
-    """The content of a small file; None where there is none. :class:`CorruptError` where it is larger than such a file may be."""
+    """The content of a small file; None where there is none. :class:`CorruptError` where it is larger than such a
+    file may be."""
     return None if disk.stat(path) is None else read_there(disk, path, "a state file", size_max)
 
 
@@ -41,8 +43,8 @@ def read_there(disk: Disk, path: str, what: str, size_max: int = STATE_FILE_SIZE
 
 
 def begin_file(disk: Disk, path: str, parts: Iterable[bytes | memoryview]) -> File:
-    """A new file that holds ``parts``, open and not synced; whatever was at ``path`` goes. Where it raises, the file is closed, and may be
-    there in part."""
+    """A new file that holds ``parts``, open and not synced; whatever was at ``path`` goes. Where it raises, the
+    file is closed, and may be there in part."""
     if disk.stat(path) is not None:
         disk.remove(path)
     file = disk.create(path)
@@ -68,8 +70,9 @@ def remove_file(disk: Disk, file: File) -> bool:
 def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True, reserve_in: str = "") -> None:
     """Make ``path`` hold ``content``: after a crash it has the old content or the new one.
 
-    ``durable=False`` does without the syncs: after power loss it may also be empty or torn. Only for what can be had from elsewhere.
-    ``reserve_in``: the folder whose reserve may be used where there is no room; "" for none. Only for who writes there alone.
+    ``durable=False`` does without the syncs: after power loss it may also be empty or torn. Only for what can be
+    had from elsewhere. ``reserve_in``: the folder whose reserve may be used where there is no room; "" for none.
+    Only for who writes there alone.
     """
     temporary = path + TEMPORARY_SUFFIX
 
@@ -100,8 +103,8 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True,
 
 
 def put_files(disk: Disk, contents: Sequence[tuple[str, bytes]]) -> None:
-    """Make each path hold its content, durably as by :func:`replace_file`; all syncs begin together. The caller syncs the folders, in which
-    nobody wrote such a file before."""
+    """Make each path hold its content, durably as by :func:`replace_file`; all syncs begin together. The caller
+    syncs the folders, in which nobody wrote such a file before."""
     files: list[File] = []
     try:
         for path, content in contents:
@@ -116,7 +119,8 @@ def put_files(disk: Disk, contents: Sequence[tuple[str, bytes]]) -> None:
 
 
 def parse_number(text: str, low: int, high: int) -> int:
-    """The decimal number ``text``, from ``low`` to ``high``; ValueError otherwise. Takes nothing but ASCII digits and a minus."""
+    """The decimal number ``text``, from ``low`` to ``high``; ValueError otherwise. Takes nothing but ASCII digits
+    and a minus."""
     digits = text[1:] if text.startswith("-") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MAX:
         raise ValueError(f"{excerpt(text)} is not a number")
@@ -161,7 +165,8 @@ def format_entries(entries: Iterable[Iterable[object]]) -> bytes:
 
 
 def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
-    """An offset checkpoint: ``<topic> <partition> <offset>`` lines. Of two lines for one partition the later counts, as in Kafka."""
+    """An offset checkpoint: ``<topic> <partition> <offset>`` lines. Of two lines for one partition the later
+    counts, as in Kafka."""
     offsets: dict[TopicPartition, int] = {}
     for topic, partition, offset in parse_entries(content, 3, path):
         try:
@@ -173,19 +178,22 @@ def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offset checkpoint at ``path``; empty where there is none, :class:`CorruptError` where it is no checkpoint."""
+    """The offset checkpoint at ``path``; empty where there is none, :class:`CorruptError` where it is no
+    checkpoint."""
     content = read_whole(disk, path)
     return {} if content is None else parse_offsets(content, path)
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace the offset checkpoint at ``path``, durably. REQUIRES every hosted partition in ``offsets``: what is absent counts as 0."""
+    """Replace the offset checkpoint at ``path``, durably. REQUIRES every hosted partition in ``offsets``: what is
+    absent counts as 0."""
     content = format_entries((key.topic, key.partition, offset) for key, offset in sorted(offsets.items()))
     replace_file(disk, path, content, reserve_in=parent_of(path))
 
 
 def format_state(values: Mapping[str, str]) -> bytes:
-    """A state file of ours: sorted ``name: value`` lines and their checksum. REQUIRES no line breaks, and no colon in names."""
+    """A state file of ours: sorted ``name: value`` lines and their checksum. REQUIRES no line breaks, and no colon
+    in names."""
     body = "".join(f"{name}: {value}\n" for name, value in sorted(values.items())).encode()
     return body + f"{_CRC_NAME}: {crc32c(body):08x}\n".encode()
 

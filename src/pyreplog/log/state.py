@@ -1,7 +1,8 @@
-"""What one partition's log is made of, and what holds whatever is done with it: its mark, and what a failed write or sync means.
+"""What one partition's log is made of, and what holds whatever is done with it: its mark, and what a failed write
+or sync means.
 
-The ground of :class:`~pyreplog.log.log.Log` and of what it is divided into: history, rolling, group, cutting, retention. Nobody else has to
-know it.
+The ground of :class:`~pyreplog.log.log.Log` and of what it is divided into: history, rolling, group, cutting,
+retention. Nobody else has to know it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _INTERRUPTED: Final = InternalError("a change of the log was interrupted half-wa
 
 
 class LogState:
-    """The parts of one partition's log, and how far it goes. REQUIRES the caller's lock, as :class:`~pyreplog.log.log.Log` does."""
+    """The parts of one partition's log, and how far it goes. REQUIRES the caller's lock, as
+    :class:`~pyreplog.log.log.Log` does."""
 
     __slots__ = (
         "_active",
@@ -80,7 +82,8 @@ class LogState:
         self.clock = clock
         #: The leader epoch history. Read it; mutate it through the log only.
         self.epochs = parts.epochs
-        #: Who writes here: ids, epochs, last batches, open transactions. Read its ``table``; the log tells it what happens.
+        #: Who writes here: ids, epochs, last batches, open transactions. Read its ``table``; the
+        #: log tells it what happens.
         self.producers = parts.producers
         #: What opening found and did.
         self.recovery = parts.recovery
@@ -148,9 +151,9 @@ class LogState:
                 raise
 
     def poison(self, error: Exception) -> None:
-        """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable
-        before. Of what a signal handler raised meanwhile nothing is noted: it says nothing of the disk. Where there was no descriptor to
-        sync with, the log only ends (:meth:`end`)."""
+        """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of
+        what was durable before. Of what a signal handler raised meanwhile nothing is noted: it says nothing of the
+        disk. Where there was no descriptor to sync with, the log only ends (:meth:`end`)."""
         if self._poisoned or self._closed or is_interruption(error):
             return
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS_ERRNOS:
@@ -167,20 +170,28 @@ class LogState:
             pass  # the same disk: the next start is an unclean one all the same
 
     def give_up(self, error: StorageError) -> None:
-        """A change of several steps ended half-way: no more of them, until the next opening has put right what it left. For lack of room or
-        of leave nothing that was written before is in doubt; after any other refusal of a write it is."""
-        if error.errno not in NO_SPACE_ERRNOS and not isinstance(error, StoragePermissionError) and not is_interruption(error):
+        """A change of several steps ended half-way: no more of them, until the next opening has put right what it
+        left. For lack of room or of leave nothing that was written before is in doubt; after any other refusal of a
+        write it is."""
+        if (
+            error.errno not in NO_SPACE_ERRNOS
+            and not isinstance(error, StoragePermissionError)
+            and not is_interruption(error)
+        ):
             self.poison(error)
         elif self._failure is None:
             self._failure = error
 
     def end(self, error: BaseException) -> None:
-        """As :meth:`give_up`, of a change that ended half-way for lack of memory, or because somebody interrupted it."""
+        """As :meth:`give_up`, of a change that ended half-way for lack of memory, or because somebody interrupted
+        it."""
         if self._failure is None:
             self._failure = error if isinstance(error, Exception) else _INTERRUPTED
 
     def _state(self) -> MarkState:
-        return self._mark.state._replace(synced_end=self.flushed_offset, high_watermark=self.high_watermark, start_offset=self.start_offset)
+        return self._mark.state._replace(
+            synced_end=self.flushed_offset, high_watermark=self.high_watermark, start_offset=self.start_offset
+        )
 
     def _write_mark_synced(self) -> None:
         self.write_mark()
@@ -193,7 +204,8 @@ class LogState:
         self._sync_or_poison(partial(self.disk.sync_directory, self.directory))
 
     def _sync_or_poison(self, sync: Callable[[], None]) -> None:
-        """A sync that failed is data loss, whatever the reason: for lack of room, too, where room is looked for late."""
+        """A sync that failed is data loss, whatever the reason: for lack of room, too, where room is looked for
+        late."""
         try:
             sync()
         except StorageError as error:
@@ -201,27 +213,31 @@ class LogState:
             raise
 
     def _write_failed(self, error: StorageError) -> None:
-        """A disk that is full may have room again. Who has no leave to write stops, and nothing is in doubt; after any other refusal nobody
-        knows what is on the disk."""
+        """A disk that is full may have room again. Who has no leave to write stops, and nothing is in doubt; after
+        any other refusal nobody knows what is on the disk."""
         if isinstance(error, StoragePermissionError) and not is_interruption(error):
             self.end(error)
         elif error.errno not in NO_SPACE_ERRNOS:
             self.poison(error)
 
     def _append_refused(self, error: StorageError) -> None:
-        """Nothing was appended, by a step that can be made again: for lack of descriptors or memory, too, nothing is in doubt."""
+        """Nothing was appended, by a step that can be made again: for lack of descriptors or memory, too, nothing
+        is in doubt."""
         if error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
             self._write_failed(error)
 
     def _append_failed(self, error: BaseException, before: int, after: int = 0) -> None:
-        """Appending to the segment being written, which had ``before`` bytes and may have got some up to ``after``, raised ``error``."""
+        """Appending to the segment being written, which had ``before`` bytes and may have got some up to ``after``,
+        raised ``error``."""
         if self._active.size < after and not isinstance(error, StorageError):
             self._active.mark_torn()
         if self._active.size > before:
-            # There was no memory for what is kept besides. What is written must not be written again, whatever comes now.
+            # There was no memory for what is kept besides. What is written must not be written
+            # again, whatever comes now.
             self.end_offset = self._active.next_offset
             if self._active.unheard and not isinstance(error, StorageError):
-                # Nor what its producer sends again, which nobody would know: the next opening finds who wrote it.
+                # Nor what its producer sends again, which nobody would know: the next opening finds
+                # who wrote it.
                 self.end(error)
         elif isinstance(error, StorageError):
             self._append_refused(error)

@@ -1,9 +1,11 @@
-"""What a root remembers of its partitions over a clean stop, so that the next start need not look into each folder (``replog.db``).
+"""What a root remembers of its partitions over a clean stop, so that the next start need not look into each folder
+(``replog.db``).
 
-A key-value store (:class:`pyreplog.ports.Store`), one entry a partition. It is believed only where the clean shutdown marker names its
-content by length and CRC-32C, which is checked before the store is opened; and each entry is bound to its key and to the life that wrote
-it by a CRC-32C of its own. A store that is missing, foreign, stale or damaged costs the time to read the folders, and nothing else: what
-it says is in them too. Format: docs/internals/format/db.md.
+A key-value store (:class:`pyreplog.ports.Store`), one entry a partition. It is believed only where the clean
+shutdown marker names its content by length and CRC-32C, which is checked before the store is opened; and each entry
+is bound to its key and to the life that wrote it by a CRC-32C of its own. A store that is missing, foreign, stale
+or damaged costs the time to read the folders, and nothing else: what it says is in them too. Format:
+docs/internals/format/db.md.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from pyreplog.values import EpochEntry, TopicPartition
 _VERSION: Final = 1
 _CRC: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">BBq16sqqqqqII")
-"""Version, flags, retention due (ms), topic id, first base offset, start, end, synced end, high watermark, epochs, segments."""
+"""Version, flags, retention due (ms), topic id, first base offset, start, end, synced end, high watermark, epochs,
+segments."""
 _EPOCH: Final = struct.Struct(">iq")
 _SEGMENT: Final = struct.Struct(">qI")
 _PARTITION: Final = struct.Struct(">I")
@@ -42,7 +45,8 @@ ALIKE_MAX: Final = 64
 
 
 class Summary(NamedTuple):
-    """One partition as a clean stop left it. Offsets as in :class:`Log`; ``segments``: (base offset, size in bytes) of each."""
+    """One partition as a clean stop left it. Offsets as in :class:`Log`; ``segments``: (base offset, size in bytes)
+    of each."""
 
     topic_id: str
     durability: str
@@ -100,7 +104,9 @@ def retention_due_ms(log: Log) -> int:
     now = log.clock.wall_ms()
     every = log._segments
     try:
-        if removable(every, log.config, start_offset=log.start_offset, bound=log.high_watermark, wall_ms=now, sure_ms=now):
+        if removable(
+            every, log.config, start_offset=log.start_offset, bound=log.high_watermark, wall_ms=now, sure_ms=now
+        ):
             return 0
         if log.config.retention_ms < 0 or log.end_offset == log.first_base_offset:
             return NEVER_MS
@@ -117,7 +123,11 @@ def encode_key(topic_partition: TopicPartition) -> bytes:
 
 def decode_key(key: bytes) -> TopicPartition:
     """What :func:`encode_key` made; :class:`CorruptError` where it did not."""
-    topic, separator, number = key[: -_PARTITION.size - 1], key[-_PARTITION.size - 1 : -_PARTITION.size], key[-_PARTITION.size :]
+    topic, separator, number = (
+        key[: -_PARTITION.size - 1],
+        key[-_PARTITION.size - 1 : -_PARTITION.size],
+        key[-_PARTITION.size :],
+    )
     if separator != _SEPARATOR or len(number) != _PARTITION.size:
         raise CorruptError("no key of a partition")
     partition = _PARTITION.unpack(number)[0]
@@ -163,16 +173,20 @@ def encode_body(summary: Summary) -> bytes:
 
 def checked(key: bytes, generation: str, value: bytes) -> bool:
     """Whether ``value`` was written for ``key`` in the life ``generation``, to the last bit."""
-    return len(value) >= _CRC.size + _HEAD.size and _CRC.unpack_from(value)[0] == crc32c(generation.encode() + key + value[_CRC.size :])
+    return len(value) >= _CRC.size + _HEAD.size and _CRC.unpack_from(value)[0] == crc32c(
+        generation.encode() + key + value[_CRC.size :]
+    )
 
 
 @lru_cache(maxsize=ALIKE_MAX)
 def decode_body(value: bytes) -> Summary:
-    """What :func:`encode_body` made; :class:`CorruptError` where it did not. Very many partitions may say the same: those said last are
-    kept."""
+    """What :func:`encode_body` made; :class:`CorruptError` where it did not. Very many partitions may say the same:
+    those said last are kept."""
     if len(value) < _HEAD.size:
         raise CorruptError("no summary of a partition")
-    version, flags, due, topic_id, first, start, end, flushed, high_watermark, epochs, segments = _HEAD.unpack_from(value)
+    version, flags, due, topic_id, first, start, end, flushed, high_watermark, epochs, segments = _HEAD.unpack_from(
+        value
+    )
     position = _HEAD.size
     if version != _VERSION or len(value) != position + epochs * _EPOCH.size + segments * _SEGMENT.size:
         raise CorruptError("no summary of a partition")
@@ -209,7 +223,8 @@ def due_ms(body: bytes) -> int:
 
 
 def read_summaries(disk: Disk, root: str, name: StoreName, generation: str) -> dict[TopicPartition, bytes] | None:
-    """The bodies of the checked entries of the store in ``root``; None where it is not what ``name`` says, to the last bit."""
+    """The bodies of the checked entries of the store in ``root``; None where it is not what ``name`` says, to the
+    last bit."""
     path = join(root, SUMMARIES_NAME)
     try:
         content = read_whole(disk, path)

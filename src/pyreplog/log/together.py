@@ -43,8 +43,9 @@ def cluster_id_of(disk: Disk, root: str) -> str:
 class Together:
     """The partitions of several logs, each of which must be read once.
 
-    Two logs that hold the same partition are replicas, copies, or a cluster and one of its nodes. Reading both would give its records
-    twice. A missing id agrees with no other, except that equal topic ids suffice if no folder has a cluster id.
+    Two logs that hold the same partition are replicas, copies, or a cluster and one of its nodes. Reading both
+    would give its records twice. A missing id agrees with no other, except that equal topic ids suffice if no
+    folder has a cluster id.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -65,7 +66,9 @@ class Together:
             keys: list[object] = [self._place(folder) for folder in reader.replicas]
             cluster_id = self.cluster_id(reader)
             # The id that a topic of before topics had ids gets is the same in every cluster.
-            if reader.topic_id and (cluster_id or (proves_topic(reader.topic_id) and reader.topic_id != id_for_name(reader.topic))):
+            if reader.topic_id and (
+                cluster_id or (proves_topic(reader.topic_id) and reader.topic_id != id_for_name(reader.topic))
+            ):
                 keys.append((cluster_id, reader.topic_id, reader.partition))
             for key in keys:
                 owner = self._owners.setdefault(key, log)
@@ -81,6 +84,7 @@ class Together:
 def twice(one: str, other: str, partition: TopicPartition) -> ConfigError:
     """The error for two logs that hold the same ``partition``."""
     return ConfigError(
-        f"{one} and {other} hold the same partition, {partition} of one topic id: they are replicas or copies of one log, or one lies "
-        "in the other, and its records would be read twice. Name one of them; replicas are read together by their cluster's folder"
+        f"{one} and {other} hold the same partition, {partition} of one topic id: they are replicas or copies of one"
+        " log, or one lies in the other, and its records would be read twice. Name one of them; replicas are read"
+        " together by their cluster's folder"
     )

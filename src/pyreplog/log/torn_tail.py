@@ -1,4 +1,5 @@
-"""Keeping what recovery cuts: the bytes behind the last good batch go into a file beside the log before they leave it.
+"""Keeping what recovery cuts: the bytes behind the last good batch go into a file beside the log before they leave
+it.
 
 ``replog.torn-<base offset>-<position>-<number>``: Kafka ignores such names. Nobody reads them but a person.
 """
@@ -15,7 +16,8 @@ from pyreplog.ports import Disk, File
 
 
 def save_torn_tail(disk: Disk, segment: Segment, position: int, size: int) -> str | None:
-    """Copy bytes ``position`` to ``size`` of the segment's log beside it, durably; the copy's path, None where they are all zero."""
+    """Copy bytes ``position`` to ``size`` of the segment's log beside it, durably; the copy's path, None where they
+    are all zero."""
     if _all_zero(segment.file, position, size):
         return None
     prefix = f"{TORN_PREFIX}{segment.base_offset}-{position}-"
@@ -29,7 +31,9 @@ def save_torn_tail(disk: Disk, segment: Segment, position: int, size: int) -> st
     temporary = path + TEMPORARY_SUFFIX
 
     def begin() -> File:
-        chunks = (segment.file.read_at(at, min(SCAN_CHUNK_SIZE, size - at)) for at in range(position, size, SCAN_CHUNK_SIZE))
+        chunks = (
+            segment.file.read_at(at, min(SCAN_CHUNK_SIZE, size - at)) for at in range(position, size, SCAN_CHUNK_SIZE)
+        )
         return begin_file(disk, temporary, chunks)
 
     copy = with_reserve(disk, parent_of(directory), begin, partial(remove_file, disk))

@@ -1,9 +1,10 @@
-"""The transaction index of one segment, ``.txnindex``: the aborted transactions whose marker is in it, in Kafka's bytes.
+"""The transaction index of one segment, ``.txnindex``: the aborted transactions whose marker is in it, in Kafka's
+bytes.
 
-34 bytes an entry (big-endian): int16 version 0, int64 producer id, first offset, last offset (the marker's), last stable offset (where the
-oldest other transaction began that was open then, or one past the marker). Made with its first entry; most segments have none. It has no
-checksum: whoever reads records decides by the markers themselves, and recovery makes it anew from them.
-Format: docs/internals/format/transaction_index.md.
+34 bytes an entry (big-endian): int16 version 0, int64 producer id, first offset, last offset (the marker's), last
+stable offset (where the oldest other transaction began that was open then, or one past the marker). Made with its
+first entry; most segments have none. It has no checksum: whoever reads records decides by the markers themselves,
+and recovery makes it anew from them. Format: docs/internals/format/transaction_index.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _ENTRY: Final = struct.Struct(">hqqqq")
 
 
 class AbortedRange(NamedTuple):
-    """An aborted transaction: its producer's records from ``first_offset`` up to its marker at ``last_offset`` do not count."""
+    """An aborted transaction: its producer's records from ``first_offset`` up to its marker at ``last_offset`` do
+    not count."""
 
     producer_id: int
     first_offset: int
@@ -38,7 +40,8 @@ def format_aborted(entries: Sequence[AbortedRange]) -> bytes:
 def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedRange]:
     """The whole entries of a transaction index, as Kafka checks them.
 
-    Raises :class:`CorruptError` for a newer version, an entry that ends below the segment, or last offsets that do not rise.
+    Raises :class:`CorruptError` for a newer version, an entry that ends below the segment, or last offsets that do
+    not rise.
     """
     entries: list[AbortedRange] = []
     last = base_offset - 1
@@ -46,10 +49,14 @@ def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedRa
         version, *fields = _ENTRY.unpack_from(content, position)
         entry = AbortedRange(*fields)
         if version != _VERSION:
-            raise CorruptError(f"transaction index version is {version}, expected {_VERSION}", file=path, position=position)
+            raise CorruptError(
+                f"transaction index version is {version}, expected {_VERSION}", file=path, position=position
+            )
         if entry.last_offset <= last or not 0 <= entry.first_offset <= entry.last_offset:
             raise CorruptError(
-                f"an aborted transaction from {entry.first_offset} to {entry.last_offset} after {last}", file=path, position=position
+                f"an aborted transaction from {entry.first_offset} to {entry.last_offset} after {last}",
+                file=path,
+                position=position,
             )
         last = entry.last_offset
         entries.append(entry)
@@ -76,7 +83,8 @@ class TransactionIndex:
 
     @property
     def entries(self) -> list[AbortedRange]:
-        """All of them, by rising last offset. Read them only. Raises :class:`CorruptError` where the file cannot be right."""
+        """All of them, by rising last offset. Read them only. Raises :class:`CorruptError` where the file cannot be
+        right."""
         entries = self._entries
         if entries is None:
             entries = self._entries = self._read()
@@ -87,10 +95,13 @@ class TransactionIndex:
         return parse_aborted(read_whole(self._disk, self.path) or b"", self._base_offset, self.path)
 
     def append(self, entry: AbortedRange) -> None:
-        """Add an entry, in memory; :meth:`write` brings it to the file. REQUIRES that its last offset rises (CorruptError)."""
+        """Add an entry, in memory; :meth:`write` brings it to the file. REQUIRES that its last offset rises
+        (CorruptError)."""
         entries = self.entries
         if entries and entry.last_offset <= entries[-1].last_offset:
-            raise CorruptError(f"an aborted transaction ends at {entry.last_offset} after {entries[-1].last_offset}", file=self.path)
+            raise CorruptError(
+                f"an aborted transaction ends at {entry.last_offset} after {entries[-1].last_offset}", file=self.path
+            )
         entries.append(entry)
 
     def write(self) -> None:
@@ -102,7 +113,8 @@ class TransactionIndex:
         self._written = len(entries)
 
     def replace(self, entries: Sequence[AbortedRange]) -> None:
-        """Let the file hold exactly ``entries``, durably where it did not: what recovery found. No file where there are none."""
+        """Let the file hold exactly ``entries``, durably where it did not: what recovery found. No file where there
+        are none."""
         self.close()
         content = format_aborted(entries)
         self._entries = list(entries)

@@ -1,4 +1,5 @@
-"""Cutting a log at its end: what a follower does that had more than its leader. A part of :class:`Log`, and used by it alone."""
+"""Cutting a log at its end: what a follower does that had more than its leader. A part of :class:`Log`, and used by
+it alone."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def _truncate(log: LogState, offset: int) -> None:
     target = log._segments.end_below(offset)
     _lower_mark_first(log, target)
     rolling.write_to(log, log._segments.truncate(offset, log.clock.wall_ms()))
-    # Before anything follows: after power loss what was cut must not lie, whole, between batches that were written in its place.
+    # Before anything follows: after power loss what was cut must not lie, whole, between batches
+    # that were written in its place.
     log._active.file.sync()
     log.end_offset = log._active.next_offset
     _clamp_offsets(log)
@@ -66,7 +68,8 @@ def _remove_all(log: LogState, start_offset: int) -> None:
     first = log._segments.first.base_offset
     log.start_offset = first
     log.high_watermark = first
-    # Where the log is to begin below what it has, a mark that promises what lies between would find nothing there.
+    # Where the log is to begin below what it has, a mark that promises what lies between would find
+    # nothing there.
     _lower_mark_first(log, min(first, start_offset))
     log._segments.remove_all()
     log._pending_deletes.delete_unrenamed()
@@ -77,7 +80,9 @@ def _begin_at(log: LogState, start_offset: int) -> None:
     """A log that has lost its segments gets a new one."""
     try:
         interval = log.config.index_interval_bytes
-        segment = Segment.create(log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms())
+        segment = Segment.create(
+            log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms()
+        )
         log._sync_directory()
     except StorageError as error:
         log.give_up(error)

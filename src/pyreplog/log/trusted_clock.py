@@ -1,4 +1,5 @@
-"""Calendar: how far the wall clock is to be believed. A clock that jumps ahead would make everything old at once."""
+"""Calendar: how far the wall clock is to be believed. A clock that jumps ahead would make everything old at
+once."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ JUMP_MS: Final = 60_000
 
 
 class TrustedClock:
-    """The wall clock, and how far the monotonic one bears it out since the log was opened. Belongs to the log's owner."""
+    """The wall clock, and how far the monotonic one bears it out since the log was opened. Belongs to the log's
+    owner."""
 
     __slots__ = ("_clock", "_offset_ms")
 
@@ -31,7 +33,8 @@ class TrustedClock:
         return copy
 
     def now_and_trusted_ms(self) -> tuple[int, int]:
-        """The wall clock's time in ms, and the latest time that is beyond doubt. They are the same unless it jumped ahead."""
+        """The wall clock's time in ms, and the latest time that is beyond doubt. They are the same unless it jumped
+        ahead."""
         wall = self._clock.wall_ms()
         steady = self._clock.monotonic_ns() // 1_000_000 + self._offset_ms
         if wall > steady + JUMP_MS:

@@ -1,7 +1,7 @@
 """What a backup says of itself: which folder it was copied from, and whether it is whole (``replog.backup``).
 
-One of our state files, in the backup's folder and in each root below it. While it says that the backup is not finished, neither
-readers nor writers open the folder. Format: docs/internals/format/state_files.md.
+One of our state files, in the backup's folder and in each root below it. While it says that the backup is not
+finished, neither readers nor writers open the folder. Format: docs/internals/format/state_files.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class BackupNote(NamedTuple):
 
 
 def read_backup_note(disk: Disk, folder: str) -> BackupNote | None:
-    """What the backup in ``folder`` says of itself; None where it is no backup. A damaged note is that of an unfinished one."""
+    """What the backup in ``folder`` says of itself; None where it is no backup. A damaged note is that of an
+    unfinished one."""
     try:
         values = read_state(disk, join(folder, BACKUP_NAME))
     except CorruptError:

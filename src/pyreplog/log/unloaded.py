@@ -1,10 +1,12 @@
 """A log that is there and not open: what a clean end left of it, in a few hundred bytes and without a file.
 
-It is a :class:`Log` whose parts are missing. What a replica asks an idle log for (ends, epochs, watermark) it has; everything else opens it
-first, and from then on it is an ordinary log, the same object: its class changes, so that an open log pays for none of this.
+It is a :class:`Log` whose parts are missing. What a replica asks an idle log for (ends, epochs, watermark) it has;
+everything else opens it first, and from then on it is an ordinary log, the same object: its class changes, so that
+an open log pays for none of this.
 
-The folder is as after a clean end, and nobody else writes there. The one thing that a sleeping log may know and the disk may not is the
-leader epoch that began at its end last: it is written before the first record in it, and one without records no opening keeps anyhow.
+The folder is as after a clean end, and nobody else writes there. The one thing that a sleeping log may know and the
+disk may not is the leader epoch that began at its end last: it is written before the first record in it, and one
+without records no opening keeps anyhow.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from pyreplog.values import TopicPartition
 
 _PARTS: Final = frozenset(LogState.__slots__)
 _AS_IT_IS: Final = ("give_up", "read", "sync_due", "sync_plan")
-"""What needs no part of an open log, or none before it looks for the first one: the others wake it before they begin."""
+"""What needs no part of an open log, or none before it looks for the first one: the others wake it before they
+begin."""
 
 
 class LogOpener(Protocol):
@@ -54,7 +57,8 @@ else:
 
 
 class UnloadedLog(_Base):
-    """What a log has more, and less, while it sleeps. :func:`sleeping` makes them. Belongs to the owner of its root."""
+    """What a log has more, and less, while it sleeps. :func:`sleeping` makes them. Belongs to the owner of its
+    root."""
 
     __slots__ = ()
     _keeper: LogOpener
@@ -68,26 +72,38 @@ class UnloadedLog(_Base):
         return getattr(self, name)
 
     def wake(self) -> None:
-        """Open it. Raises what the disk or its content says: the log is of no use then, and its root has it among the damaged, unless only
-        room, descriptors or memory were lacking; then it sleeps on."""
+        """Open it. Raises what the disk or its content says: the log is of no use then, and its root has it among
+        the damaged, unless only room, descriptors or memory were lacking; then it sleeps on."""
         if self._closed:
             raise ClosedError(f"the log of {self.topic_partition} is closed")
         if self._failure is not None:
-            raise ClosedError(f"the log of {self.topic_partition} could not be opened ({self._failure})") from self._failure
+            raise ClosedError(
+                f"the log of {self.topic_partition} could not be opened ({self._failure})"
+            ) from self._failure
         self._keeper.wake(self)
 
     def take_parts(self, directory: str, parts: Parts) -> None:
-        """Become an open log of these ``parts``. Raises :class:`CorruptError` where they are not what it went to sleep with, and sleeps
-        on."""
+        """Become an open log of these ``parts``. Raises :class:`CorruptError` where they are not what it went to
+        sleep with, and sleeps on."""
         known, began = decode_body(self._body), self.epochs
         state = parts.mark.state
         end = parts.segments.last.next_offset
         found = (parts.topic_id, state.incomplete, state.reported, state.start_offset, end, state.high_watermark)
-        left = (known.topic_id, known.incomplete, known.reported, known.start_offset, known.end_offset, known.high_watermark)
+        left = (
+            known.topic_id,
+            known.incomplete,
+            known.reported,
+            known.start_offset,
+            known.end_offset,
+            known.high_watermark,
+        )
         if found != left or parts.epochs != _history(known):
-            raise CorruptError(f"{self.topic_partition} is not as its clean end left it: {found} instead of {left}", file=directory)
+            raise CorruptError(
+                f"{self.topic_partition} is not as its clean end left it: {found} instead of {left}", file=directory
+            )
         keeper, on_roll = self._keeper, self.on_roll
-        # What an open log needs more descriptors for, while it can still sleep on where there are none.
+        # What an open log needs more descriptors for, while it can still sleep on where there are
+        # none.
         parts.segments.last.limit_entries(parts.config.segment_index_bytes)
         if began.latest > parts.epochs.latest:
             epochs = EpochCache(parts.epochs.entries)
@@ -199,12 +215,19 @@ def _waking(name: str) -> Callable[..., Any]:
         return getattr(self, name)(*arguments, **named)
 
     change.__name__ = name
-    change.__doc__ = f"See :meth:`Log.{name}`; the log wakes first, so that no change begins on one and ends on the other."
+    change.__doc__ = (
+        f"See :meth:`Log.{name}`; the log wakes first, so that no change begins on one and ends on the other."
+    )
     return change
 
 
 for _name, _value in (vars(LogState) | vars(Log)).items():
-    if isinstance(_value, FunctionType) and not _name.startswith("_") and _name not in _AS_IT_IS and _name not in vars(UnloadedLog):
+    if (
+        isinstance(_value, FunctionType)
+        and not _name.startswith("_")
+        and _name not in _AS_IT_IS
+        and _name not in vars(UnloadedLog)
+    ):
         setattr(UnloadedLog, _name, _waking(_name))
 
 
@@ -227,9 +250,15 @@ def _history(summary: Summary) -> EpochCache:
 
 
 def sleeping(
-    log_class: type[Log], keeper: LogOpener, topic_partition: TopicPartition, topic_id: str, body: bytes, config: LogConfig | None
+    log_class: type[Log],
+    keeper: LogOpener,
+    topic_partition: TopicPartition,
+    topic_id: str,
+    body: bytes,
+    config: LogConfig | None,
 ) -> Log:
-    """The log of a partition as ``body`` (of an entry of the store) says, asleep. ``config``: its settings, where they are known.
+    """The log of a partition as ``body`` (of an entry of the store) says, asleep. ``config``: its settings, where
+    they are known.
 
     ``keeper`` opens it when it has to wake; it is a ``log_class`` then.
     """

@@ -1,6 +1,7 @@
 """What may be appended: the checks of a leader and of a follower, and what a leader rewrites. Touches no file.
 
-A leader takes one batch of a client and makes it the log's; a follower takes its leader's bytes as they are, or none of them.
+A leader takes one batch of a client and makes it the log's; a follower takes its leader's bytes as they are, or
+none of them.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ Fetched = tuple[int, int, int, int, int]
 
 
 class Appended(NamedTuple):
-    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own. ``size`` in bytes.
+    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own.
+    ``size`` in bytes.
 
-    ``duplicate``: its producer had sent it before; nothing was appended (``size`` 0), and the offsets are those of the first time.
+    ``duplicate``: its producer had sent it before; nothing was appended (``size`` 0), and the offsets are those of
+    the first time.
     """
 
     base_offset: int
@@ -56,7 +59,17 @@ class Appended(NamedTuple):
 class LogValidator:
     """The settings of a log as far as they concern what comes in. Immutable; made anew when the settings change."""
 
-    __slots__ = ("_clock", "_codec", "_config", "_topic_partition", "append_time", "bounded", "converts", "rewrites", "size_max")
+    __slots__ = (
+        "_clock",
+        "_codec",
+        "_config",
+        "_topic_partition",
+        "append_time",
+        "bounded",
+        "converts",
+        "rewrites",
+        "size_max",
+    )
 
     def __init__(self, config: LogConfig, topic_partition: TopicPartition, clock: Clock) -> None:
         self._config = config
@@ -69,16 +82,19 @@ class LogValidator:
         self.bounded = not self.append_time and (
             config.message_timestamp_before_max_ms != INT64_MAX or config.message_timestamp_after_max_ms != INT64_MAX
         )
-        #: Whether :meth:`take` has anything to do with a batch that is trusted and may be written into; whether, if its times were checked.
+        #: Whether :meth:`take` has anything to do with a batch that is trusted and may be written
+        #: into; whether, if its times were checked.
         self.converts = self.append_time or self._codec is not None
         self.rewrites = self.converts or self.bounded
         #: Bytes of the largest batch that is taken from a client.
         self.size_max = batch_max(config)
 
     def take(self, batch: Buffer, *, trusted: bool, times_checked: bool = False) -> tuple[memoryview, RecordBatch]:
-        """One batch for a leader's log, as it goes there: checked unless ``trusted``, rewritten where the settings say so.
+        """One batch for a leader's log, as it goes there: checked unless ``trusted``, rewritten where the settings
+        say so.
 
-        Raises as :meth:`Log.append_as_leader`, for whatever keeps it from being looked at, too: nothing has changed then.
+        Raises as :meth:`Log.append_as_leader`, for whatever keeps it from being looked at, too: nothing has changed
+        then.
         """
         try:
             view = memoryview(batch)
@@ -90,7 +106,11 @@ class LogValidator:
             if self.converts or view.readonly:
                 view, header = self.rewrite(view, header)
         except Exception as error:
-            if isinstance(error, PyreplogError) or (trusted and isinstance(error, MemoryError)) or is_interruption(error):
+            if (
+                isinstance(error, PyreplogError)
+                or (trusted and isinstance(error, MemoryError))
+                or is_interruption(error)
+            ):
                 raise
             about = f"{type(error).__name__}: {excerpt(str(error))}"
             raise UnknownServerError(
@@ -99,7 +119,8 @@ class LogValidator:
         return view, header
 
     def check(self, header: RecordBatch) -> None:
-        """Raise what :meth:`Log.append_as_leader` would for the size and the times of this batch, which is appended later, if at all.
+        """Raise what :meth:`Log.append_as_leader` would for the size and the times of this batch, which is appended
+        later, if at all.
 
         :class:`MessageTooLargeError`, :class:`InvalidTimestampError`, :class:`CorruptError`.
         """
@@ -117,11 +138,13 @@ class LogValidator:
             raise MessageTooLargeError(self.too_large(size))
 
     def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
-        """A batch in memory that may be written into, in the topic's codec and with the log's append time where the settings say so."""
+        """A batch in memory that may be written into, in the topic's codec and with the log's append time where the
+        settings say so."""
         if self._codec is not None and header.codec != self._codec:
             view = memoryview(self._recompress(header, self._codec))
         elif view.readonly or self.append_time:
-            # Its sender's bytes stay as they are until it is appended: refused, it may be sent again.
+            # Its sender's bytes stay as they are until it is appended: refused, it may be sent
+            # again.
             view = memoryview(bytearray(view))
         if self.append_time:
             set_append_time(view, self._clock.wall_ms())
@@ -133,12 +156,17 @@ class LogValidator:
         return recompress(header, codec)
 
     def check_times(self, header: RecordBatch, first: int | None = None) -> None:
-        """Raise :class:`InvalidTimestampError` where a record's own timestamp is out of the topic's bounds. REQUIRES that it has any.
+        """Raise :class:`InvalidTimestampError` where a record's own timestamp is out of the topic's bounds.
+        REQUIRES that it has any.
 
         ``first``: of a batch that our own encoder made, which record of its call the batch begins with.
         """
         now, earliest, latest = self._bounds()
-        if first is not None and self._config.message_timestamp_before_max_ms == INT64_MAX and header.max_timestamp <= latest:
+        if (
+            first is not None
+            and self._config.message_timestamp_before_max_ms == INT64_MAX
+            and header.max_timestamp <= latest
+        ):
             return  # our own encoder's header says of the latest record what is true
         for record in header.records(payload_of(header)):
             timestamp = record.timestamp
@@ -154,9 +182,14 @@ class LogValidator:
             raise self._out_of_bounds("a record", timestamp, now)
 
     def _bounds(self) -> tuple[int, int, int]:
-        """The time now, and Kafka's bounds: they are inside themselves, and a record without a timestamp is in order."""
+        """The time now, and Kafka's bounds: they are inside themselves, and a record without a timestamp is in
+        order."""
         now = self._clock.wall_ms()
-        return now, now - self._config.message_timestamp_before_max_ms, now + self._config.message_timestamp_after_max_ms
+        return (
+            now,
+            now - self._config.message_timestamp_before_max_ms,
+            now + self._config.message_timestamp_after_max_ms,
+        )
 
     def _out_of_bounds(self, which: str, timestamp: int, now: int) -> InvalidTimestampError:
         name = "before" if timestamp < now else "after"
@@ -172,29 +205,34 @@ class LogValidator:
             limit = f"max.message.bytes of {self._topic_partition} is {config.max_message_bytes}"
         elif size <= config.segment_bytes:
             return (
-                f"a batch of {size} bytes; compressed, as compression.type of {self._topic_partition} has it, readers take "
-                f"{RECORDS_SIZE_MAX} at most: append less at a time"
+                f"a batch of {size} bytes; compressed, as compression.type of {self._topic_partition} has it, readers"
+                f" take {RECORDS_SIZE_MAX} at most: append less at a time"
             )
         else:
             limit = f"segment.bytes of {self._topic_partition} is {config.segment_bytes}"
-        return f"a batch of {size} bytes; {limit}: append less at a time, or make that larger (`config=` of open_log, create_topic)"
+        return (
+            f"a batch of {size} bytes; {limit}: append less at a time, or make that larger (`config=` of open_log,"
+            " create_topic)"
+        )
 
     def not_cut(self, count: int) -> OutcomeUnknownError:
-        """What becomes of ``count`` records after a write that failed and left something behind which could not be cut off."""
+        """What becomes of ``count`` records after a write that failed and left something behind which could not be
+        cut off."""
         tried = f"append of {count} record{'' if count == 1 else 's'} to {self._topic_partition}"
         return OutcomeUnknownError(tried, "the disk refused, and what was written could not be cut off again")
 
 
 def check_from_client(view: memoryview, header: RecordBatch) -> int:
-    """``header`` is all that ``view`` holds, and a client may write it; the greatest timestamp of its records. Raises
-    :class:`CorruptError`, :class:`InvalidRequestError`, :class:`InvalidTimestampError`."""
+    """``header`` is all that ``view`` holds, and a client may write it; the greatest timestamp of its records.
+    Raises :class:`CorruptError`, :class:`InvalidRequestError`, :class:`InvalidTimestampError`."""
     if header.size != view.nbytes:
         raise CorruptError("bytes behind the batch", position=header.size)
     return validate_from_client(header)
 
 
 def is_valid(batch: Buffer) -> bool:
-    """Whether a client's batch may be appended as it is. What is wrong with another, :func:`admit` tells or mends."""
+    """Whether a client's batch may be appended as it is. What is wrong with another, :func:`admit` tells or
+    mends."""
     try:
         header = RecordBatch(batch)
         return check_from_client(memoryview(batch), header) == header.max_timestamp
@@ -205,8 +243,9 @@ def is_valid(batch: Buffer) -> bool:
 
 
 def admit(view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
-    """A client's batch, checked as by :func:`check_from_client`, in whose header the greatest timestamp is that of its records: searches by
-    time, retention and segments go by the header. As Kafka's leader does, without a word to the client."""
+    """A client's batch, checked as by :func:`check_from_client`, in whose header the greatest timestamp is that of
+    its records: searches by time, retention and segments go by the header. As Kafka's leader does, without a word
+    to the client."""
     max_timestamp = check_from_client(view, header)
     if max_timestamp == header.max_timestamp:
         return view, header
@@ -219,11 +258,12 @@ def admit(view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatc
 def check_fetched(
     parts: Sequence[Buffer], end_offset: int, latest_epoch: int
 ) -> tuple[list[memoryview], list[Fetched], list[RecordBatch], int, bool]:
-    """The batches of a leader, each of ``parts`` whole ones, as they may follow a log that ends at ``end_offset`` in ``latest_epoch``.
+    """The batches of a leader, each of ``parts`` whole ones, as they may follow a log that ends at ``end_offset``
+    in ``latest_epoch``.
 
-    Returns their memory, the batches, those that bear a producer id, their bytes, and whether offsets are left out before or between
-    them. Raises :class:`UnexpectedAppendOffsetError` for an offset that is too low, :class:`CorruptError` for a wrong
-    checksum, a leader epoch that falls, a malformed control record.
+    Returns their memory, the batches, those that bear a producer id, their bytes, and whether offsets are left out
+    before or between them. Raises :class:`UnexpectedAppendOffsetError` for an offset that is too low,
+    :class:`CorruptError` for a wrong checksum, a leader epoch that falls, a malformed control record.
     """
     views: list[memoryview] = []
     batches: list[Fetched] = []
@@ -241,7 +281,9 @@ def check_fetched(
             base, last, epoch, length, timestamp, producer_id, is_control = batch.place()
             if base < expected:
                 reason = "a fetched batch begins below the end of the log"
-                raise UnexpectedAppendOffsetError(reason, first_offset=base, last_offset=last, end_offset=expected, position=position)
+                raise UnexpectedAppendOffsetError(
+                    reason, first_offset=base, last_offset=last, end_offset=expected, position=position
+                )
             if epoch < latest or epoch < 0:
                 raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
             if is_control:

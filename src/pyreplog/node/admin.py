@@ -58,11 +58,15 @@ class AdminService:
 
     def _describe_topics(self, message: Request) -> None:
         assert isinstance(message.body, DescribeTopicPartitionsRequest)
-        self._effects.respond(message.source, message.correlation_id, describe_topics(self._standing.image, message.body))
+        self._effects.respond(
+            message.source, message.correlation_id, describe_topics(self._standing.image, message.body)
+        )
 
     def _describe_configs(self, message: Request) -> None:
         assert isinstance(message.body, DescribeConfigsRequest)
-        self._effects.respond(message.source, message.correlation_id, describe_configs(self._standing.image, message.body))
+        self._effects.respond(
+            message.source, message.correlation_id, describe_configs(self._standing.image, message.body)
+        )
 
     def _describe_cluster(self, message: Request) -> None:
         assert isinstance(message.body, DescribeClusterRequest)
@@ -71,13 +75,19 @@ class AdminService:
 
     def _create_topics(self, message: Request) -> None:
         assert isinstance(message.body, CreateTopicsRequest)
-        results = [CreatableTopicResult(topic.name, error_code=ErrorCode.NOT_CONTROLLER) for topic in message.body.topics]
+        results = [
+            CreatableTopicResult(topic.name, error_code=ErrorCode.NOT_CONTROLLER) for topic in message.body.topics
+        ]
         self._effects.respond(message.source, message.correlation_id, CreateTopicsResponse(results))
 
     def _elect_leaders(self, message: Request) -> None:
-        self._effects.respond(message.source, message.correlation_id, ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER))
+        self._effects.respond(
+            message.source, message.correlation_id, ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        )
 
     def _delete_topics(self, message: Request) -> None:
         assert isinstance(message.body, DeleteTopicsRequest)
-        results = [DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NOT_CONTROLLER) for topic in message.body.topics]
+        results = [
+            DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NOT_CONTROLLER) for topic in message.body.topics
+        ]
         self._effects.respond(message.source, message.correlation_id, DeleteTopicsResponse(results))

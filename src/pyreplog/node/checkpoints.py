@@ -21,7 +21,9 @@ class Checkpoints:
     """Writes the recovery points, high watermarks and start offsets of all hosted partitions, and
     applies retention, each at its own interval."""
 
-    def __init__(self, effects: Effects, root: LogRoot, config: NodeConfig, on_error: Callable[[StorageError], None]) -> None:
+    def __init__(
+        self, effects: Effects, root: LogRoot, config: NodeConfig, on_error: Callable[[StorageError], None]
+    ) -> None:
         self._effects = effects
         self._root = root
         self._retention_interval_ns = config.log_retention_check_interval_ms * _MS

@@ -62,7 +62,9 @@ class DeletionService:
         assert isinstance(body, DeleteRecordsRequest)
         effects, image = self._effects, self._standing.image
         place = (message.source, message.correlation_id)
-        gather = _DeletionGather(sum(len(topic.partitions) for topic in body.topics), lambda done: self._answer(place, body, done))
+        gather = _DeletionGather(
+            sum(len(topic.partitions) for topic in body.topics), lambda done: self._answer(place, body, done)
+        )
         if not gather.missing:
             effects.respond(*place, DeleteRecordsResponse([]))
             return
@@ -77,7 +79,9 @@ class DeletionService:
                     continue
                 known = image.partition((topic_id, one.partition_index)) is not None
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                gather.put((topic.name, one.partition_index), DeleteRecordsPartitionResult(one.partition_index, -1, code))
+                gather.put(
+                    (topic.name, one.partition_index), DeleteRecordsPartitionResult(one.partition_index, -1, code)
+                )
 
     def _answer(self, place: tuple[Address, int], body: DeleteRecordsRequest, gather: _DeletionGather) -> None:
         self._effects.gathers.pop(place, None)

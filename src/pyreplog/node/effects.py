@@ -90,7 +90,9 @@ class ReplyTarget(Protocol):
 class Effects:
     """The executor of one node. ``now_ns`` is the time of the node's current turn."""
 
-    def __init__(self, address: Address, transport: Transport, disk: Disk, timers: Timers, first_correlation_id: int) -> None:
+    def __init__(
+        self, address: Address, transport: Transport, disk: Disk, timers: Timers, first_correlation_id: int
+    ) -> None:
         self.address = address
         self.now_ns = 0
         self.timers = timers
@@ -208,9 +210,13 @@ class Effects:
                 gather.add(hosted, result)
                 return
         if type(result) is PartitionProduceResponse:
-            self.respond(effect.source, correlation_id, ProduceResponse([TopicProduceResponse(hosted.topic_id, [result])]))
+            self.respond(
+                effect.source, correlation_id, ProduceResponse([TopicProduceResponse(hosted.topic_id, [result])])
+            )
         elif type(result) is PartitionData:
-            self.respond(effect.source, correlation_id, FetchResponse([FetchableTopicResponse(hosted.topic_id, [result])]))
+            self.respond(
+                effect.source, correlation_id, FetchResponse([FetchableTopicResponse(hosted.topic_id, [result])])
+            )
 
     def _wake(self, hosted: HostedPartition, at_ns: int) -> None:
         if hosted.wake_ns == 0 or at_ns < hosted.wake_ns:

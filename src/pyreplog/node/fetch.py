@@ -78,7 +78,15 @@ class _FetchGather:
         message = self._message
         effects.ask(
             hosted,
-            ConsumerFetch(message.source, message.correlation_id, request, wait_ms, min_bytes, body.isolation_level, body.rack_id != ""),
+            ConsumerFetch(
+                message.source,
+                message.correlation_id,
+                request,
+                wait_ms,
+                min_bytes,
+                body.isolation_level,
+                body.rack_id != "",
+            ),
         )
 
     def put(self, key: PartitionKey, data: PartitionData) -> None:
@@ -207,7 +215,9 @@ class FetchService:
             parts = []
             topic_id = self._standing.image.topic_ids.get(topic.name, "")
             for request in topic.partitions:
-                event = ListOffsets(message.source, message.correlation_id, request, body.replica_id, body.isolation_level)
+                event = ListOffsets(
+                    message.source, message.correlation_id, request, body.replica_id, body.isolation_level
+                )
                 result = self._ask((topic_id, request.partition_index), message, event)
                 if not isinstance(result, ListOffsetsPartitionResponse):
                     result = ListOffsetsPartitionResponse(
@@ -227,7 +237,9 @@ class FetchService:
                 event = OffsetForLeaderEpoch(message.source, message.correlation_id, request)
                 result = self._ask((topic_id, request.partition), message, event)
                 if not isinstance(result, OffsetForLeaderEpochResult):
-                    result = OffsetForLeaderEpochResult(request.partition, self._refusal((topic_id, request.partition), named=True))
+                    result = OffsetForLeaderEpochResult(
+                        request.partition, self._refusal((topic_id, request.partition), named=True)
+                    )
                 parts.append(result)
             answers.append(OffsetForLeaderTopicResult(topic.topic, parts))
         self._effects.respond(message.source, message.correlation_id, OffsetForLeaderEpochResponse(answers))

@@ -62,7 +62,9 @@ def _remember(unanswered: dict[int, T], correlation_id: int, value: T) -> None:
 
 def _registered_ends(root: LogRoot) -> list[PartitionEnd]:
     return [
-        PartitionEnd(one.topic_id, one.topic_partition.partition, one.latest_epoch, one.end_offset, one.incomplete, one.reported)
+        PartitionEnd(
+            one.topic_id, one.topic_partition.partition, one.latest_epoch, one.end_offset, one.incomplete, one.reported
+        )
         for one in root.known()
     ]
 
@@ -182,7 +184,9 @@ class Lifecycle:
                 partition_ends=_ends(self._standing.leaderless, self._damaged) if self._news > self._told else (),
             )
             _remember(self._heartbeats, effects.request(self._controller, body), (effects.now_ns, self._news))
-            self._plan(effects.now_ns + (min(self._interval_ns, SHUTDOWN_BEAT_NS) if self.want_shutdown else self._interval_ns))
+            self._plan(
+                effects.now_ns + (min(self._interval_ns, SHUTDOWN_BEAT_NS) if self.want_shutdown else self._interval_ns)
+            )
 
     def _registration_request(self) -> BrokerRegistrationRequest:
         root = self._root
@@ -193,8 +197,8 @@ class Lifecycle:
             listeners=[Listener("PEER", self._effects.address)],
             # LOST_DIRECTORY says that a missing copy may be damaged. Without it the copy counts as
             # never created. That is right if only a permission keeps its folder from being opened,
-            # because no data is lost. Such a copy leads only if no other member has one. No new copy
-            # can be created in its place, and it is unchanged once its folder can be opened.
+            # because no data is lost. Such a copy leads only if no other member has one. No new
+            # copy can be created in its place, and it is unchanged once its folder can be opened.
             log_dirs=[root.directory_id, LOST_DIRECTORY] if _is_lost(root) else [root.directory_id],
             previous_broker_epoch=self._previous_epoch,
             partition_ends=_registered_ends(root),

@@ -139,7 +139,7 @@ class MetadataListener:
         self.fetch()
         return True
 
-    # ------------------------------------------------------------------------------------------------------------------------ applying
+    # ------------------------------------------------------------------------------------- applying
 
     def _replace(self, records: Sequence[tuple[int, MetadataRecord]], end_offset: int) -> None:
         """Replace the image by a whole one."""
@@ -208,7 +208,8 @@ class MetadataListener:
 
     def _refresh_brokers(self) -> None:
         self._standing.brokers = {
-            broker.broker_id: BrokerStatus(broker.epoch, broker.active) for broker in self._standing.image.brokers.values()
+            broker.broker_id: BrokerStatus(broker.epoch, broker.active)
+            for broker in self._standing.image.brokers.values()
         }
 
     def _tell_brokers(self) -> None:
@@ -216,7 +217,7 @@ class MetadataListener:
         for hosted in self._hosted.values():
             self._effects.run(hosted, BrokersApplied(brokers))
 
-    # ------------------------------------------------------------------------------------------------------------------------- hosting
+    # -------------------------------------------------------------------------------------- hosting
 
     def _host_all(self) -> None:
         """Host every partition of the image that has a replica here.
@@ -237,7 +238,9 @@ class MetadataListener:
             self._apply_partition(key)
         for key in [key for key in self._hosted if image.partition(key) is None]:
             self._stop_hosting(key)
-        for topic_partition in [known.topic_partition for known in self._root.known() if known.topic_id not in image.topics]:
+        for topic_partition in [
+            known.topic_partition for known in self._root.known() if known.topic_id not in image.topics
+        ]:
             self._set_aside(topic_partition)
 
     def _apply_partition(self, key: PartitionKey) -> None:
@@ -288,7 +291,9 @@ class MetadataListener:
             return False
         if partition.leader_epoch <= hosted.replica.leader_epoch:
             return False
-        return partition.leader != NO_LEADER and self._node_id not in partition.isr and self._node_id not in partition.elr
+        return (
+            partition.leader != NO_LEADER and self._node_id not in partition.isr and self._node_id not in partition.elr
+        )
 
     def _host(self, key: PartitionKey, partition: PartitionImage) -> HostedPartition | None:
         """Begin to host a partition, with its existing copy (which is opened only if needed) or a
@@ -376,10 +381,14 @@ class MetadataListener:
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:
         stray = self._root.move_to_stray(topic_partition, "is unknown to the controller")
-        _log.warning("node %d: the controller does not know %s: its folder is kept as %s", self._node_id, topic_partition, stray)
+        _log.warning(
+            "node %d: the controller does not know %s: its folder is kept as %s", self._node_id, topic_partition, stray
+        )
 
 
-def _run_of_partitions(records: Sequence[tuple[int, MetadataRecord]], first: int) -> list[tuple[PartitionKey, PartitionRecord]]:
+def _run_of_partitions(
+    records: Sequence[tuple[int, MetadataRecord]], first: int
+) -> list[tuple[PartitionKey, PartitionRecord]]:
     """Return the new partitions in ``records``, without a gap, from index ``first`` on."""
     run: list[tuple[PartitionKey, PartitionRecord]] = []
     for index in range(first, len(records)):

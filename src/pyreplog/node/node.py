@@ -4,7 +4,8 @@ other nodes and the controller.
 How to run one::
 
     node = Node(1, root, disk, transport, clock, config, controller_address="controller", random=random)
-    node.poll()              # one turn: handle messages, timers and finished syncs, then send the results. False: no work
+    node.poll()              # one turn: handle messages, timers and finished syncs, then
+                             # send the results. False: no work
     node.next_wake_ns        # call poll at this time at the latest (monotonic; None: only when a message arrives)
     node.begin_shutdown()    # optional: ask the controller to move the leaderships away; then poll until node.may_stop
     node.close()             # clean: logs, checkpoints and the marker are durable when it returns
@@ -170,7 +171,7 @@ class Node:
         self._lifecycle.start()
         self._checkpoints.start()
 
-    # ---------------------------------------------------------------------------------------------------------------------- properties
+    # ----------------------------------------------------------------------------------- properties
 
     @property
     def image(self) -> MetadataImage:
@@ -228,7 +229,7 @@ class Node:
         """The time at which :meth:`poll` must run even if no message arrives."""
         return self._timers.next_ns
 
-    # ----------------------------------------------------------------------------------------------------------------------- the turn
+    # ------------------------------------------------------------------------------------- the turn
 
     def poll(self, timeout_ns: int = 0) -> bool:
         """Run one turn; return whether there was work.
@@ -322,7 +323,7 @@ class Node:
         assert isinstance(message.body, OffsetForLeaderEpochRequest)
         self._fetch.offset_for_leader_epoch(message, message.body)
 
-    # ----------------------------------------------------------------------------------------------------------------------- troubles
+    # ------------------------------------------------------------------------------------- troubles
 
     def _registered(self) -> None:
         self._metadata.registered()
@@ -419,7 +420,9 @@ class Node:
             return
         if isinstance(error, CorruptError) and hosted.replica.leader_id not in (NO_LEADER, self.node_id):
             # A follower could not truncate its log. Its leader just answered and has all records.
-            self._timers.call_at(self._effects.now_ns, lambda: self._spoil(hosted, error))  # the current step is half-way
+            self._timers.call_at(
+                self._effects.now_ns, lambda: self._spoil(hosted, error)
+            )  # the current step is half-way
             return
         self.offline = error
         _log.error("node %d: %s failed; the node goes offline: %s", self.node_id, hosted.topic_partition, error)
@@ -431,7 +434,7 @@ class Node:
             if other is not hosted:
                 self._effects.run(other, event)
 
-    # ------------------------------------------------------------------------------------------------------------------------ the end
+    # -------------------------------------------------------------------------------------- the end
 
     def begin_shutdown(self) -> None:
         """Ask the controller to move everything away; then :attr:`may_stop` becomes true."""

@@ -10,7 +10,14 @@ from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.ports import Address
 from pyreplog.replica import Produce, ProduceMany, Result
-from pyreplog.wire import ErrorCode, PartitionProduceResponse, ProduceRequest, ProduceResponse, Request, TopicProduceResponse
+from pyreplog.wire import (
+    ErrorCode,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    Request,
+    TopicProduceResponse,
+)
 
 __all__ = ["ProduceService"]
 
@@ -130,7 +137,14 @@ class ProduceService:
             for data in topic.partition_data:
                 hosted = self._hosted.get((topic.topic_id, data.index))
                 if hosted is not None and leased:
-                    event = Produce(message.source, message.correlation_id, body.acks, data.records, body.timeout_ms, trusted=trusted)
+                    event = Produce(
+                        message.source,
+                        message.correlation_id,
+                        body.acks,
+                        data.records,
+                        body.timeout_ms,
+                        trusted=trusted,
+                    )
                     self.gathered.append((hosted, event))
                 elif gather is not None:
                     gather.put(topic.topic_id, self._refusal(topic.topic_id, data.index))

@@ -96,7 +96,9 @@ class _LeaderSession:
 class ReplicaFetcher:
     """All sessions of this node as a follower."""
 
-    def __init__(self, effects: Effects, standing: ClusterView, node_id: int, wait_max_ms: int, backoff_ms: int) -> None:
+    def __init__(
+        self, effects: Effects, standing: ClusterView, node_id: int, wait_max_ms: int, backoff_ms: int
+    ) -> None:
         self._effects = effects
         self._standing = standing
         self._node_id = node_id
@@ -108,7 +110,7 @@ class ReplicaFetcher:
         self.dirty: list[_LeaderSession] = []
         """The sessions with unsent requests; :meth:`flush` sends them."""
 
-    # --------------------------------------------------------------------------------------------------------------- from the replicas
+    # ---------------------------------------------------------------------------- from the replicas
 
     def want(self, hosted: HostedPartition, effect: Fetch) -> None:
         """Replace the wish of ``hosted`` by a new one."""
@@ -147,7 +149,7 @@ class ReplicaFetcher:
             del self._sessions[session.leader_id]
             self._drop_unanswered(session)
 
-    # ------------------------------------------------------------------------------------------------------------------------ messages
+    # ------------------------------------------------------------------------------------- messages
 
     def answered(self, message: Response, body: FetchResponse) -> bool:
         """Handle a leader's answer. Return False if it belongs to none of the current sessions."""
@@ -195,7 +197,7 @@ class ReplicaFetcher:
             if session.members:
                 self._send(session)
 
-    # ------------------------------------------------------------------------------------------------------------------------ sessions
+    # ------------------------------------------------------------------------------------- sessions
 
     def _send(self, session: _LeaderSession) -> None:
         effects = self._effects
@@ -222,7 +224,9 @@ class ReplicaFetcher:
         replica = session.replica
         if replica.replica_epoch != self._standing.broker_epoch:
             replica = session.replica = ReplicaState(self._node_id, self._standing.broker_epoch)
-        body = FetchRequest(self._wait_max_ms, 1, topics, replica, _MAX_BYTES, READ_UNCOMMITTED, session.session_id, epoch)
+        body = FetchRequest(
+            self._wait_max_ms, 1, topics, replica, _MAX_BYTES, READ_UNCOMMITTED, session.session_id, epoch
+        )
         session.changed = {}
         if session.forgotten:
             body.forgotten_topics_data = [ForgottenTopic(topic_id, [number]) for topic_id, number in session.forgotten]

@@ -155,7 +155,7 @@ class LeaderFetchSessions:
             if session.open != _NONE and session.ready:
                 self._answer(session)
 
-    # --------------------------------------------------------------------------------------------------------------------------- parts
+    # ---------------------------------------------------------------------------------------- parts
 
     def _ask(self, session: _FollowerSession, key: PartitionKey, request: FetchPartition) -> None:
         seat = session.seats.get(key)
@@ -170,7 +170,9 @@ class LeaderFetchSessions:
             seat.answer(PartitionData(key[1], ErrorCode.UNKNOWN_TOPIC_ID))
             return
         seat.request = request
-        self._effects.run(hosted, FollowerFetch(session.peer, seat.token, request, session.replica_id, session.broker_epoch))
+        self._effects.run(
+            hosted, FollowerFetch(session.peer, seat.token, request, session.replica_id, session.broker_epoch)
+        )
 
     def _leave(self, session: _FollowerSession, key: PartitionKey) -> None:
         seat = session.seats.pop(key, None)

@@ -11,7 +11,13 @@ from typing import Final
 
 from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, SegmentScanner, crc32c
 from pyreplog.config import MAX_BATCH_BYTES
-from pyreplog.errors import BatchTooLargeError, CorruptError, InvalidRequestError, InvalidTimestampError, MessageTooLargeError
+from pyreplog.errors import (
+    BatchTooLargeError,
+    CorruptError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+)
 from pyreplog.ports import Buffer
 from pyreplog.record.compression import CODEC_NAMES, SIZE_MAX, compress, decompress
 from pyreplog.record.unpacking import parts_of
@@ -48,11 +54,14 @@ def payload_of(batch: RecordBatch) -> Buffer | None:
         return decompress(batch)
     except BatchTooLargeError:
         raise MessageTooLargeError(
-            f"the records of a compressed batch have more than {RECORDS_SIZE_MAX} bytes uncompressed: append less at a time"
+            f"the records of a compressed batch have more than {RECORDS_SIZE_MAX} bytes uncompressed: append less at a"
+            " time"
         ) from None
 
 
-def records_of(batch: RecordBatch, topic: str = "", partition: int = -1, start: int = 0, end: int = 0x7FFFFFFFFFFFFFFF) -> list[Record]:
+def records_of(
+    batch: RecordBatch, topic: str = "", partition: int = -1, start: int = 0, end: int = 0x7FFFFFFFFFFFFFFF
+) -> list[Record]:
     """Return the records with ``start`` <= offset < ``end``.
 
     A control batch gives none, because its records are not for readers.
@@ -84,10 +93,14 @@ def record_lists_of(
     return (found,) if found else ()
 
 
-def _unpacked_lists(batch: RecordBatch, topic: str, partition: int, start: int, end: int, size_max: int) -> Iterator[list[Record]]:
+def _unpacked_lists(
+    batch: RecordBatch, topic: str, partition: int, start: int, end: int, size_max: int
+) -> Iterator[list[Record]]:
     for payload, count, last_offset in parts_of(batch, size_max, partition=f"{topic}-{partition}" if topic else None):
         if last_offset >= start:
-            found = batch.records(payload, topic=topic, partition=partition, start_offset=start, end_offset=end, record_count=count)
+            found = batch.records(
+                payload, topic=topic, partition=partition, start_offset=start, end_offset=end, record_count=count
+            )
             if found:
                 yield found
         if last_offset >= end - 1:

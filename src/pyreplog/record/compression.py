@@ -52,7 +52,14 @@ SNAPPY: Final = 2
 LZ4: Final = 3
 ZSTD: Final = 4
 
-CODEC_NUMBERS: Final[dict[str, int]] = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+CODEC_NUMBERS: Final[dict[str, int]] = {
+    "none": NONE,
+    "uncompressed": NONE,
+    "gzip": GZIP,
+    "snappy": SNAPPY,
+    "lz4": LZ4,
+    "zstd": ZSTD,
+}
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 SIZE_MAX: Final = RECORDS_SIZE_MAX
@@ -69,7 +76,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_SIZE: Final = 32 << 10
 _SNAPPY_RATIO_MAX: Final = 22  # three bytes copy 64 at most
-# LZ4: magic; FLG version 01, independent blocks, no checksums, no size; BD 64 KiB; the header's checksum. On disk: never change.
+# LZ4: magic; FLG version 01, independent blocks, no checksums, no size; BD 64 KiB; the header's
+# checksum. On disk: never change.
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_SIZE: Final = 64 << 10
 _LZ4_STORED: Final = 1 << 31
@@ -217,7 +225,9 @@ def _snappy_blocks(data: memoryview, size_max: int) -> Iterator[memoryview]:
         (size,) = cast("tuple[int]", _INT32.unpack_from(data, position))
         position += _INT32.size
         if not 0 < size <= len(data) - position:
-            raise CorruptError(f"snappy stream is broken: a block has {size} bytes, but {len(data) - position} are left")
+            raise CorruptError(
+                f"snappy stream is broken: a block has {size} bytes, but {len(data) - position} are left"
+            )
         block = _snappy_block(data[position : position + size], size_max - total)
         total += len(block)
         position += size

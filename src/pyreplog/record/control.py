@@ -18,7 +18,15 @@ from pyreplog.record.batch import payload_of
 ABORT: Final = 0
 COMMIT: Final = 1
 LEADER_CHANGE: Final = 2
-CONTROL_NAMES: Final = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS")
+CONTROL_NAMES: Final = (
+    "ABORT",
+    "COMMIT",
+    "LEADER_CHANGE",
+    "SNAPSHOT_HEADER",
+    "SNAPSHOT_FOOTER",
+    "KRAFT_VERSION",
+    "KRAFT_VOTERS",
+)
 UNKNOWN: Final = "UNKNOWN"
 """The name of a type that newer software wrote; ignore such records."""
 

@@ -136,7 +136,9 @@ def _inner(around: LegacyMessage, data: memoryview, position: int) -> list[_Item
     """Return the records in a compressed message."""
     codec = around.codec
     if codec >= ZSTD:
-        raise CorruptError(f"message of magic {around.magic} has codec {codec}, which that format does not have", position=position)
+        raise CorruptError(
+            f"message of magic {around.magic} has codec {codec}, which that format does not have", position=position
+        )
     if around.value_start < 0:
         raise CorruptError("compressed message has no value", position=position)
     stored = data[around.value_start : around.value_start + around.value_size]
@@ -145,10 +147,15 @@ def _inner(around: LegacyMessage, data: memoryview, position: int) -> list[_Item
     inner = decompress_payload(codec, stored, SIZE_MAX)
     messages, size = shallow_messages(inner)
     if size != inner.nbytes or not messages:
-        raise CorruptError(f"the {CODEC_NAMES[codec]} set in message {around.offset} has bytes after its last message", position=position)
+        raise CorruptError(
+            f"the {CODEC_NAMES[codec]} set in message {around.offset} has bytes after its last message",
+            position=position,
+        )
     for message in messages:
         if message.magic != around.magic:
-            raise CorruptError(f"message of magic {message.magic} inside one of magic {around.magic}", position=position)
+            raise CorruptError(
+                f"message of magic {message.magic} inside one of magic {around.magic}", position=position
+            )
         if message.codec:
             raise CorruptError("compressed message inside a compressed message", position=position)
     # Some early clients left the offset of the outer message 0.
@@ -156,7 +163,9 @@ def _inner(around: LegacyMessage, data: memoryview, position: int) -> list[_Item
     items = [_item(message, inner, first + message.offset, around) for message in messages]
     for before, after in pairwise(items):
         if after.offset <= before.offset:
-            raise CorruptError(f"offset {after.offset} follows {before.offset} in a compressed message", position=position)
+            raise CorruptError(
+                f"offset {after.offset} follows {before.offset} in a compressed message", position=position
+            )
     if items[0].offset < 0:
         raise CorruptError(f"offset {items[0].offset} in a compressed message", position=position)
     return items
@@ -213,7 +222,9 @@ def _xxh32(data: bytes) -> int:
     value = (0x165667B1 + len(data)) & _MASK
     whole = len(data) & ~3
     for at in range(0, whole, 4):
-        value = _rotate((value + int.from_bytes(data[at : at + 4], "little") * 0xC2B2AE3D) & _MASK, 17) * 0x27D4EB2F & _MASK
+        value = (
+            _rotate((value + int.from_bytes(data[at : at + 4], "little") * 0xC2B2AE3D) & _MASK, 17) * 0x27D4EB2F & _MASK
+        )
     for byte in data[whole:]:
         value = _rotate((value + byte * 0x165667B1) & _MASK, 11) * 0x9E3779B1 & _MASK
     value = (value ^ value >> 15) * 0x85EBCA77 & _MASK

@@ -50,7 +50,9 @@ class _Unpacked(Protocol):
         ...
 
 
-def parts_of(batch: RecordBatch, size_max: int = MAX_BATCH_BYTES, *, partition: str | None = None) -> Generator[Part, None, None]:
+def parts_of(
+    batch: RecordBatch, size_max: int = MAX_BATCH_BYTES, *, partition: str | None = None
+) -> Generator[Part, None, None]:
     """Yield the records of ``batch`` in order, in parts.
 
     All parts together have at most ``size_max`` decompressed bytes; one part is alive at a time.

@@ -1,6 +1,7 @@
 """What can be saved of a damaged folder, shown first and then written into a new one. Never in place.
 
-:func:`plan_repair` reads with the independent decoders of ``pyreplog.verify``, :func:`apply_repair` writes with the ordinary writer.
+:func:`plan_repair` reads with the independent decoders of ``pyreplog.verify``, :func:`apply_repair` writes with the
+ordinary writer.
 """
 
 from __future__ import annotations

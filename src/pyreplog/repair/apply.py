@@ -1,7 +1,8 @@
-"""Carrying a plan out: what can be saved is written into a new root, by the ordinary writer, and nothing else is touched.
+"""Carrying a plan out: what can be saved is written into a new root, by the ordinary writer, and nothing else is
+touched.
 
-That writer has never heard of the formats before 0.11. Messages in them lie in front of all other batches, so they are put into the new
-folder as they are, and it takes them over as it does a broker's.
+That writer has never heard of the formats before 0.11. Messages in them lie in front of all other batches, so they
+are put into the new folder as they are, and it takes them over as it does a broker's.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ _UNFINISHED: Final = ".tmp"
 
 
 def check_target(disk: Disk, source: str, target: str) -> None:
-    """Raises :class:`ConfigError` unless ``target`` is a new or empty folder apart from ``source``. REQUIRES absolute paths."""
+    """Raises :class:`ConfigError` unless ``target`` is a new or empty folder apart from ``source``. REQUIRES
+    absolute paths."""
     inside, outside = target.rstrip("/") + "/", source.rstrip("/") + "/"
     if inside.startswith(outside) or outside.startswith(inside):
-        raise ConfigError(f"{target} and {source} lie within one another: name a new folder elsewhere, for repair never works in place")
+        raise ConfigError(
+            f"{target} and {source} lie within one another: name a new folder elsewhere, for repair never works in"
+            " place"
+        )
     found = disk.stat(target)
     if found is not None and (not found.is_directory or disk.list(target)):
         raise ConfigError(f"{target} is there already: name a new folder, for repair overwrites nothing")
@@ -43,10 +48,12 @@ def apply_repair(
     random: Random,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Write what ``plans`` (of ``source``) keep into the new root ``target``, and close it in order. ``progress``: bytes written.
+    """Write what ``plans`` (of ``source``) keep into the new root ``target``, and close it in order. ``progress``:
+    bytes written.
 
     A log that lost something counts as incomplete: it neither leads nor counts in a cluster until it has caught up.
-    Raises :class:`ConfigError` where ``target`` is not new, :class:`StorageError` where the disk fails; then ``target`` is not to be used.
+    Raises :class:`ConfigError` where ``target`` is not new, :class:`StorageError` where the disk fails; then
+    ``target`` is not to be used.
     """
     check_target(disk, source, target)
     node_id, cluster_id = read_identity(disk, find_partitions(disk, source))
@@ -58,7 +65,9 @@ def apply_repair(
         directory = join(target, directory_name(*key))
         disk.rename(directory + _UNFINISHED, directory)
         durability[key] = kept
-    root = LogRoot.open(disk, target, clock=clock, random=random, node_id=node_id, cluster_id=cluster_id, durability=durability)
+    root = LogRoot.open(
+        disk, target, clock=clock, random=random, node_id=node_id, cluster_id=cluster_id, durability=durability
+    )
     clean = False
     try:
         for plan in plans:
@@ -73,8 +82,11 @@ def _config_of(plan: PartitionPlan) -> LogConfig:
     return LogConfig.from_mapping(plan.state.settings or {"durability": plan.state.durability or "sync"})
 
 
-def _put_old(disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[int], None] | None) -> tuple[TopicPartition, Durability]:
-    """Make the folder of a partition with its old messages alone, under a name for what is not finished. Which one, and its durability."""
+def _put_old(
+    disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[int], None] | None
+) -> tuple[TopicPartition, Durability]:
+    """Make the folder of a partition with its old messages alone, under a name for what is not finished. Which one,
+    and its durability."""
     key = TopicPartition(plan.topic, plan.partition)
     directory = join(target, directory_name(*key)) + _UNFINISHED
     disk.make_directory(directory)
@@ -87,7 +99,11 @@ def _put_old(disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[i
                 if made is not None:
                     made.sync()
                     made.close()
-                source, made, size = piece.path, disk.create(join(directory, segment_name(piece.base_offset, LOG_SUFFIX))), 0
+                source, made, size = (
+                    piece.path,
+                    disk.create(join(directory, segment_name(piece.base_offset, LOG_SUFFIX))),
+                    0,
+                )
             made.write_at(size, [data])
             size += len(data)
         if made is not None:
@@ -130,7 +146,9 @@ def _write(disk: Disk, root: LogRoot, plan: PartitionPlan, progress: Callable[[i
         log.update_config(config)
         log.set_incomplete(bool(plan.lost))
     else:
-        log = root.create_log(plan.topic, plan.partition, plan.state.topic_id or root.new_topic_id(), config, incomplete=bool(plan.lost))
+        log = root.create_log(
+            plan.topic, plan.partition, plan.state.topic_id or root.new_topic_id(), config, incomplete=bool(plan.lost)
+        )
         first = plan.pieces[0].base_offset if plan.pieces else plan.start_offset
         if first:
             log.truncate_fully(first)

@@ -1,8 +1,9 @@
-"""What can be saved of a damaged folder: which batches are whole, which of the others can be mended beyond doubt, and what is lost.
+"""What can be saved of a damaged folder: which batches are whole, which of the others can be mended beyond doubt,
+and what is lost.
 
-Reads with the independent decoders of ``pyreplog.verify`` and changes nothing. What is not covered by a batch's checksum (base offset,
-length, leader epoch, format) is mended where only one value fits; so is one flipped bit of the checksum itself. Ranges that one copy lost
-are taken from another replica that has exactly them.
+Reads with the independent decoders of ``pyreplog.verify`` and changes nothing. What is not covered by a batch's
+checksum (base offset, length, leader epoch, format) is mended where only one value fits; so is one flipped bit of
+the checksum itself. Ranges that one copy lost are taken from another replica that has exactly them.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ _HEAD: Final = struct.Struct(">qiibI")
 
 
 class RecoveredBatch(NamedTuple):
-    """One batch that can be saved: ``size`` bytes at ``position`` of the file ``path``. ``patch``: what to write over its header first.
-    ``old``: it is a message in one of the formats before 0.11."""
+    """One batch that can be saved: ``size`` bytes at ``position`` of the file ``path``. ``patch``: what to write
+    over its header first. ``old``: it is a message in one of the formats before 0.11."""
 
     base_offset: int
     next_offset: int
@@ -113,7 +114,9 @@ def plan_repair(disk: Disk, path: str, progress: Callable[[int], None] | None = 
     for (topic, partition), folders in sorted(found.items()):
         copies = [_read_copy(disk, folder, topic, partition, progress) for folder in folders]
         # The copy of the latest epoch that reaches furthest, as an election would have it.
-        copies.sort(key=lambda plan: (plan.pieces[-1].leader_epoch if plan.pieces else -1, plan.end_offset), reverse=True)
+        copies.sort(
+            key=lambda plan: (plan.pieces[-1].leader_epoch if plan.pieces else -1, plan.end_offset), reverse=True
+        )
         best = copies[0]
         for other in copies[1:]:
             if other.state.topic_id == best.state.topic_id:
@@ -122,7 +125,9 @@ def plan_repair(disk: Disk, path: str, progress: Callable[[int], None] | None = 
     return plans
 
 
-def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Callable[[int], None] | None) -> PartitionPlan:
+def _read_copy(
+    disk: Disk, folder: str, topic: str, partition: int, progress: Callable[[int], None] | None
+) -> PartitionPlan:
     """What one copy holds."""
     state = read_partition_state(disk, folder)
     plan = PartitionPlan(topic, partition, folder, state)
@@ -142,7 +147,9 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
         try:
             file = disk.open(path)
         except StorageError as error:
-            _lose(plan, expected, following or max(state.promised or 0, expected + 1), f"{name} cannot be read: {error}")
+            _lose(
+                plan, expected, following or max(state.promised or 0, expected + 1), f"{name} cannot be read: {error}"
+            )
             continue
         try:
             later = [] if following is None else _first_epochs(disk, f"{folder}/{bases[following]}")
@@ -152,7 +159,9 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
     if plan.pieces and plan.pieces[-1].next_offset <= state.start_offset:
         plan.pieces.clear()  # all of them are deleted, and would be seen again in a log that ends below its start
     if state.promised is not None and (expected or 0) < state.promised:
-        _lose(plan, max(expected or 0, state.start_offset), state.promised, "the log ends before what was synced or shown")
+        _lose(
+            plan, max(expected or 0, state.start_offset), state.promised, "the log ends before what was synced or shown"
+        )
     _lose_moved(disk, plan)
     _cut_behind_gaps(plan)
     return plan
@@ -182,8 +191,11 @@ def _first_epochs(disk: Disk, path: str) -> list[int]:
         file.close()
 
 
-def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int, following: int | None, later: Sequence[int]) -> int:
-    """The batches of one segment; the offset that comes next. ``later``: the leader epochs of those that the next segment begins with."""
+def _read_segment(
+    plan: PartitionPlan, window: Window, path: str, expected: int, following: int | None, later: Sequence[int]
+) -> int:
+    """The batches of one segment; the offset that comes next. ``later``: the leader epochs of those that the next
+    segment begins with."""
     state, position = plan.state, 0
     while True:
         try:
@@ -193,15 +205,24 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
             if batch.checksum() != batch.crc:
                 raise Broken(position, "checksum mismatch", batch.size)
             if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
-                raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
+                raise Broken(
+                    position,
+                    f"it says that it begins at offset {batch.base_offset}, and {expected} is next",
+                    batch.size,
+                )
             if batch.base_offset > expected and not leads_on(window, batch, following):
-                raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and those behind it do not", batch.size)
+                raise Broken(
+                    position,
+                    f"it says that it begins at offset {batch.base_offset}, and those behind it do not",
+                    batch.size,
+                )
             if not _epoch_fits(plan, window, batch, later):
                 raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
         except Broken as broken:
             after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
             end = after.base_offset if after is not None else following
-            # Where nothing follows, what is above the mark may be anything: only its own header says where it ends.
+            # Where nothing follows, what is above the mark may be anything: only its own header
+            # says where it ends.
             mended = _mend(plan, window, path, position, after, expected, end, later)
             if mended is not None:
                 plan.pieces.append(mended)
@@ -216,14 +237,20 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
                     _lose(plan, expected, max(stop, expected + 1), broken.reason)
                     return max(stop, expected)
                 plan.dropped.append(
-                    Range(expected, expected, f"{window.size - position} bytes behind the last whole batch: {broken.reason}")
+                    Range(
+                        expected,
+                        expected,
+                        f"{window.size - position} bytes behind the last whole batch: {broken.reason}",
+                    )
                 )
                 return expected
             _lose(plan, expected, after.base_offset, broken.reason)
             expected, position = after.base_offset, after.position
             continue
         next_offset = batch.last_offset + 1
-        piece = RecoveredBatch(batch.base_offset, next_offset, batch.leader_epoch, path, position, batch.size, old=batch.magic < 2)
+        piece = RecoveredBatch(
+            batch.base_offset, next_offset, batch.leader_epoch, path, position, batch.size, old=batch.magic < 2
+        )
         if batch.leader_epoch == NO_EPOCH and not piece.old:
             # A log takes none without: that of the one before it will do.
             epoch = max(_epoch_before(plan), 0)
@@ -234,8 +261,8 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
 
 
 def _epoch_fits(plan: PartitionPlan, window: Window, batch: CheckedBatch, later: Sequence[int]) -> bool:
-    """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that of the batch before:
-    one that rises is not believed where those behind it all have an older one."""
+    """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that
+    of the batch before: one that rises is not believed where those behind it all have an older one."""
     epoch, before = batch.leader_epoch, _epoch_before(plan)
     known = plan.state.epoch_at(batch.base_offset)
     if epoch == NO_EPOCH and batch.magic == 2:
@@ -271,7 +298,8 @@ def _mend(
     end: int | None,
     later: Sequence[int],
 ) -> RecoveredBatch | None:
-    """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its neighbours agree."""
+    """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its
+    neighbours agree."""
     reach = (window.size if after is None else after.position) - position
     head = bytes(window.take(position, HEADER_SIZE))
     if len(head) < HEADER_SIZE:
@@ -294,11 +322,14 @@ def _mend(
     mended = _mended_epoch(plan, expected, epoch, behind)
     if mended is None:
         return None
-    return RecoveredBatch(expected, next_offset, mended, path, position, size, _HEAD.pack(expected, size - OVERHEAD, mended, 2, crc))
+    return RecoveredBatch(
+        expected, next_offset, mended, path, position, size, _HEAD.pack(expected, size - OVERHEAD, mended, 2, crc)
+    )
 
 
 def _extent(window: Window, position: int, head: bytes, reach: int) -> tuple[int, int] | None:
-    """Size and checksum of the batch at ``position``, of ``reach`` bytes at the most; None where its checksum says that it is none."""
+    """Size and checksum of the batch at ``position``, of ``reach`` bytes at the most; None where its checksum says
+    that it is none."""
     (length,) = struct.unpack_from(">i", head, 8)
     (stored,) = struct.unpack_from(">I", head, _CRC_POSITION)
     # Up to what comes next, or as its own header says, where what comes next is damaged, too.
@@ -310,8 +341,9 @@ def _extent(window: Window, position: int, head: bytes, reach: int) -> tuple[int
 
 
 def _mended_epoch(plan: PartitionPlan, offset: int, said: int, behind: Sequence[int]) -> int | None:
-    """The leader epoch of the batch of ``offset``, which says ``said``: the history's, that of its neighbours where they agree, else its
-    own, where it may stand between them (0 for the first of all, where its own is negative)."""
+    """The leader epoch of the batch of ``offset``, which says ``said``: the history's, that of its neighbours where
+    they agree, else its own, where it may stand between them (0 for the first of all, where its own is
+    negative)."""
     known = plan.state.epoch_at(offset)
     if known is not None:
         return known
@@ -325,10 +357,12 @@ def _mended_epoch(plan: PartitionPlan, offset: int, said: int, behind: Sequence[
 
 
 def _lose_moved(disk: Disk, plan: PartitionPlan) -> None:
-    """A batch of elsewhere in the log may say an offset that is one flipped bit from the one in whose place it lies. What was mended so is
-    lost, unless the batch of the offset that it says is there, and is another one."""
+    """A batch of elsewhere in the log may say an offset that is one flipped bit from the one in whose place it
+    lies. What was mended so is lost, unless the batch of the offset that it says is there, and is another one."""
     heads = {piece.base_offset: _head(disk, piece) for piece in plan.pieces if piece.patch}
-    moved = {base: said for base, head in heads.items() if (said := int.from_bytes(head[:8], "big", signed=True)) != base}
+    moved = {
+        base: said for base, head in heads.items() if (said := int.from_bytes(head[:8], "big", signed=True)) != base
+    }
     unsure = set()
     for base, said in moved.items():
         slot = bisect_right(plan.pieces, said, key=lambda piece: piece.base_offset) - 1
@@ -341,7 +375,12 @@ def _lose_moved(disk: Disk, plan: PartitionPlan) -> None:
             unsure.add(base)
     for piece in plan.pieces:
         if piece.base_offset in unsure:
-            _lose(plan, piece.base_offset, piece.next_offset, f"the batch in its place says offset {moved[piece.base_offset]}")
+            _lose(
+                plan,
+                piece.base_offset,
+                piece.next_offset,
+                f"the batch in its place says offset {moved[piece.base_offset]}",
+            )
     plan.lost.sort()
     plan.pieces = [piece for piece in plan.pieces if piece.base_offset not in unsure]
     plan.mended = [one for one in plan.mended if one.start not in unsure]
@@ -357,8 +396,8 @@ def _head(disk: Disk, piece: RecoveredBatch) -> bytes:
 
 
 def _checksum(window: Window, position: int, size: int) -> int | None:
-    """Of the batch of ``size`` bytes at ``position``, piece by piece, for damage may be as large as a segment; None where the file ends
-    before."""
+    """Of the batch of ``size`` bytes at ``position``, piece by piece, for damage may be as large as a segment; None
+    where the file ends before."""
     computed, at, end = 0, position + _CRC_FROM, position + size
     while at < end:
         piece = window.take(at, min(CHUNK_SIZE, end - at))
@@ -379,7 +418,9 @@ def _cut_behind_gaps(plan: PartitionPlan) -> None:
     end = gaps[0].start
     behind = [piece for piece in plan.pieces if piece.base_offset >= end]
     if behind:
-        plan.dropped.append(Range(behind[0].base_offset, behind[-1].next_offset, "behind a gap above what was synced or shown"))
+        plan.dropped.append(
+            Range(behind[0].base_offset, behind[-1].next_offset, "behind a gap above what was synced or shown")
+        )
     plan.pieces = [piece for piece in plan.pieces if piece.base_offset < end]
     plan.dropped += gaps
     plan.lost = [lost for lost in plan.lost if lost.start < promised]
@@ -397,7 +438,8 @@ def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
         for piece in other.pieces:
             if piece.base_offset < at or piece.next_offset > lost.end or piece.base_offset >= lost.end:
                 continue
-            # Of one offset and leader epoch there is one record. Another epoch's may never have been committed.
+            # Of one offset and leader epoch there is one record. Another epoch's may never have
+            # been committed.
             known = plan.state.epoch_at(piece.base_offset)
             if piece.leader_epoch != known if known is not None else not around.issubset({piece.leader_epoch}):
                 continue
@@ -421,7 +463,8 @@ def _epochs_around(plan: PartitionPlan, lost: Range) -> set[int]:
 
 
 def check_plan(plan: PartitionPlan) -> None:
-    """Raises :class:`CorruptError` where the pieces do not follow one another: a mistake here must not become a log."""
+    """Raises :class:`CorruptError` where the pieces do not follow one another: a mistake here must not become a
+    log."""
     expected = -1
     for piece in plan.pieces:
         if piece.base_offset < expected:

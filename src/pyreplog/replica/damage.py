@@ -44,7 +44,10 @@ class DamagedRanges:
         Many readers find the same damaged batch, from many offsets.
         """
         start, end = (error.start, error.end) if isinstance(error, CorruptLogError) else (-1, 0)
-        if any(start < known_end and known_start < end and known_last == is_last for known_start, known_end, known_last in self._places):
+        if any(
+            start < known_end and known_start < end and known_last == is_last
+            for known_start, known_end, known_last in self._places
+        ):
             return False
         if len(self._places) < KNOWN_MAX:
             self._places.append((start, end, is_last))

@@ -92,7 +92,7 @@ class BrokerStatus(NamedTuple):
     eligible: bool
 
 
-# -------------------------------------------------------------------------------------------------------- events: the cluster's state
+# ---------------------------------------------------------------------- events: the cluster's state
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class Stop:
     """
 
 
-# ---------------------------------------------------------------------------------------------------------- events: what clients ask
+# ------------------------------------------------------------------------- events: what clients ask
 
 
 @mypyc_attr(acyclic=True)
@@ -290,7 +290,7 @@ class OffsetForLeaderEpoch:
     request: OffsetForLeaderPartition
 
 
-# ------------------------------------------------------------------------------------------------------ events: between the replicas
+# --------------------------------------------------------------------- events: between the replicas
 
 
 @mypyc_attr(acyclic=True)
@@ -313,7 +313,9 @@ class FollowerFetch:
     replica_id: int
     replica_epoch: int
 
-    def __init__(self, source: Address, correlation_id: int, request: FetchPartition, replica_id: int, replica_epoch: int) -> None:
+    def __init__(
+        self, source: Address, correlation_id: int, request: FetchPartition, replica_id: int, replica_epoch: int
+    ) -> None:
         self.source = source
         self.correlation_id = correlation_id
         self.request = request
@@ -352,7 +354,7 @@ class AlterPartitionAnswered:
     result: AlterPartitionResult | None = None
 
 
-# ---------------------------------------------------------------------------------------------------------- events: this machine
+# ----------------------------------------------------------------------------- events: this machine
 
 
 @mypyc_attr(acyclic=True)
@@ -420,9 +422,15 @@ Event = (
     | Stop
 )
 
-# -------------------------------------------------------------------------------------------------------------------------- effects
+# ------------------------------------------------------------------------------------------ effects
 
-Result = PartitionProduceResponse | PartitionData | ListOffsetsPartitionResponse | OffsetForLeaderEpochResult | DeleteRecordsPartitionResult
+Result = (
+    PartitionProduceResponse
+    | PartitionData
+    | ListOffsetsPartitionResponse
+    | OffsetForLeaderEpochResult
+    | DeleteRecordsPartitionResult
+)
 
 
 @mypyc_attr(acyclic=True)
@@ -588,4 +596,17 @@ class Damaged:
     is_news: bool
 
 
-Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost | Stalled | Unexpected | Damaged
+Effect = (
+    Reply
+    | Fetch
+    | Sync
+    | Wake
+    | StopFetching
+    | AlterPartition
+    | Offline
+    | BrokenRule
+    | Lost
+    | Stalled
+    | Unexpected
+    | Damaged
+)

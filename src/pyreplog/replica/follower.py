@@ -15,7 +15,17 @@ from pyreplog.interruptions import is_interruption
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.record import RecordBatch
-from pyreplog.replica.events import CancelFetch, ConsumerFetch, Fetch, FetchAnswered, Lost, Stalled, StopFetching, Synced, Tick
+from pyreplog.replica.events import (
+    CancelFetch,
+    ConsumerFetch,
+    Fetch,
+    FetchAnswered,
+    Lost,
+    Stalled,
+    StopFetching,
+    Synced,
+    Tick,
+)
 from pyreplog.replica.readers import Readers
 from pyreplog.replica.role import FAR_FUTURE_NS, ReplicaRole
 from pyreplog.wire import NO_ID, ErrorCode, FetchPartition, PartitionData
@@ -90,7 +100,7 @@ class Follower(ReplicaRole):
         if self.asked is not None:
             self.machine.out.append(StopFetching())
 
-    # ---------------------------------------------------------------------------------------------------------------- asking
+    # --------------------------------------------------------------------------------------- asking
 
     def ask(self) -> None:
         """Fetch from the log end, unless a fetch is outstanding or the end is not durable yet.
@@ -155,7 +165,7 @@ class Follower(ReplicaRole):
         self.retry_at = now_ns + self.backoff_ns
         self.machine.wake_by(self.retry_at)
 
-    # ---------------------------------------------------------------------------------------------------------------- answers
+    # -------------------------------------------------------------------------------------- answers
 
     def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
         """Handle the leader's answer to the outstanding fetch.
@@ -200,7 +210,9 @@ class Follower(ReplicaRole):
         try:
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
-                if (end <= data.log_start_offset or end == log.start_offset) and (begin := RecordBatch(parts[0]).base_offset) < end:
+                if (end <= data.log_start_offset or end == log.start_offset) and (
+                    begin := RecordBatch(parts[0]).base_offset
+                ) < end:
                     # The leader's log starts inside this batch. Either all records of this log are
                     # deleted at the leader (and may be of another branch, because the leader's
                     # history begins at its log start), or this log is empty and starts at a former
@@ -342,7 +354,7 @@ class Follower(ReplicaRole):
             return
         self.ask()
 
-    # ---------------------------------------------------------------------------------------------------------------- readers
+    # -------------------------------------------------------------------------------------- readers
 
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
         """Serve records below this replica's own high watermark (KIP-392).

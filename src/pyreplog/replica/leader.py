@@ -159,7 +159,7 @@ class Leader(ReplicaRole):
         self.join_at = FAR_FUTURE_NS
         self.record_at = FAR_FUTURE_NS
 
-    # ------------------------------------------------------------------------------------------------------------- the reign
+    # ------------------------------------------------------------------------------------ the reign
 
     def enter(self, now_ns: int) -> None:
         """Record the leader epoch, and start with no progress of any follower (R0). The epoch is
@@ -228,7 +228,7 @@ class Leader(ReplicaRole):
                 self.refuse_fetch(follower.parked, code)
                 follower.parked = None
 
-    # ---------------------------------------------------------------------------------------------------------------- append
+    # --------------------------------------------------------------------------------------- append
 
     def produce(self, event: Produce, now_ns: int) -> None:
         """Append one batch (2.3), and answer as ``acks`` demands (2.4)."""
@@ -269,14 +269,18 @@ class Leader(ReplicaRole):
         while at < len(events):
             one = events[at]
             try:
-                places = self.log.append_many_as_leader([(e.records, e.trusted) for e in events[at:]], self.machine.leader_epoch)
+                places = self.log.append_many_as_leader(
+                    [(e.records, e.trusted) for e in events[at:]], self.machine.leader_epoch
+                )
             except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
                 if is_interruption(error):
                     raise
                 if isinstance(error, OutcomeUnknownError):
                     # Later batches have an unknown outcome too, unless they are in the log already.
                     unknown = error
-                self._not_appended(one, unknown if isinstance(error, StorageError) and unknown is not None else error, now_ns)
+                self._not_appended(
+                    one, unknown if isinstance(error, StorageError) and unknown is not None else error, now_ns
+                )
                 at += 1
                 if self.machine.seat is not self:
                     # The disk failed and all waiters were answered. The offline role refuses the
@@ -319,7 +323,9 @@ class Leader(ReplicaRole):
         if isinstance(error, DuplicateSequenceError):
             # The batch's offset is forgotten, but it is below the log end. So it is committed at
             # the latest when the log end is.
-            self._on_duplicate(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
+            self._on_duplicate(
+                event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns
+            )
         elif isinstance(error, StorageError):
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
             if (error.errno not in _PASSING or log.failure is not None) and not machine.still_unloaded():
@@ -341,7 +347,9 @@ class Leader(ReplicaRole):
 
     def _appended_before(self, event: Produce, appended: Appended, now_ns: int) -> None:
         """Answer a batch that was already in the log."""
-        waiter = Waiter(appended.last_offset + 1, event.source, event.correlation_id, 0, appended.base_offset, appended.timestamp)
+        waiter = Waiter(
+            appended.last_offset + 1, event.source, event.correlation_id, 0, appended.base_offset, appended.timestamp
+        )
         self._on_duplicate(event, waiter, now_ns)
 
     def _await(self, event: Produce, appended: Appended, now_ns: int) -> None:
@@ -351,7 +359,9 @@ class Leader(ReplicaRole):
             self._appended(event, appended.base_offset, appended.timestamp)
             return
         deadline = now_ns + event.timeout_ms * 1_000_000
-        waiter = Waiter(required, event.source, event.correlation_id, deadline, appended.base_offset, appended.timestamp)
+        waiter = Waiter(
+            required, event.source, event.correlation_id, deadline, appended.base_offset, appended.timestamp
+        )
         (self.waiters if event.acks == -1 else self.flush_waiters).append(waiter)
         if deadline < self.expiry_at:
             self.expiry_at = deadline
@@ -362,7 +372,11 @@ class Leader(ReplicaRole):
         has the offsets of the first append, and comes as soon as ``acks`` is satisfied for them. If
         the offsets are forgotten the answer is DUPLICATE_SEQUENCE_NUMBER."""
         required = waiter.required
-        end, waiters = (self.log.high_watermark, self.waiters) if event.acks == -1 else (self.local_ack_offset(), self.flush_waiters)
+        end, waiters = (
+            (self.log.high_watermark, self.waiters)
+            if event.acks == -1
+            else (self.local_ack_offset(), self.flush_waiters)
+        )
         if event.acks == 0:
             return
         if end >= required and (event.acks == 1 or len(self.maximal) >= self.min_isr):
@@ -400,7 +414,7 @@ class Leader(ReplicaRole):
         while waiters and waiters[0].required <= end:
             self._answer(waiters.pop(0), 0)
 
-    # -------------------------------------------------------------------------------------------------------- the high watermark
+    # --------------------------------------------------------------------------- the high watermark
 
     def high_watermark_candidate(self, now_ns: int) -> int:
         """Return the offset below which every replica that counts, or may come to count, has all
@@ -409,7 +423,9 @@ class Leader(ReplicaRole):
             return -1
         candidate = self.local_ack_offset()
         for follower in self.remotes:
-            if follower.leo < candidate and (follower.in_maximal_isr or (self.eligible(follower) and self.caught_up(follower, now_ns))):
+            if follower.leo < candidate and (
+                follower.in_maximal_isr or (self.eligible(follower) and self.caught_up(follower, now_ns))
+            ):
                 candidate = follower.leo
         return candidate
 
@@ -456,7 +472,7 @@ class Leader(ReplicaRole):
         status = self.machine.brokers.get(follower.broker_id)
         return status is not None and status.eligible and follower.broker_epoch == status.epoch
 
-    # ------------------------------------------------------------------------------------------------------------------ followers
+    # ------------------------------------------------------------------------------------ followers
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """Check the fetch (2.8), read, record progress (2.6); an error or divergence records none."""
@@ -502,7 +518,9 @@ class Leader(ReplicaRole):
             return
         follower.parked = event
         follower.parked_ns = now_ns
-        if (request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset) and self.push_at == FAR_FUTURE_NS:
+        if (
+            request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset
+        ) and self.push_at == FAR_FUTURE_NS:
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
             machine.wake_by(self.push_at)
 
@@ -536,7 +554,9 @@ class Leader(ReplicaRole):
         high_watermark, start = self.log.high_watermark, self.log.start_offset
         for follower in self.remotes:
             parked = follower.parked
-            if parked is None or (parked.request.high_watermark >= high_watermark and parked.request.log_start_offset >= start):
+            if parked is None or (
+                parked.request.high_watermark >= high_watermark and parked.request.log_start_offset >= start
+            ):
                 continue
             due = follower.parked_ns + HIGH_WATERMARK_PUSH_NS
             if due <= now_ns:
@@ -545,7 +565,7 @@ class Leader(ReplicaRole):
             else:
                 self.push_at = min(self.push_at, due)
 
-    # -------------------------------------------------------------------------------------------------------------- in-sync set
+    # ---------------------------------------------------------------------------------- in-sync set
 
     @property
     def is_only_member(self) -> bool:
@@ -616,7 +636,13 @@ class Leader(ReplicaRole):
         machine, states = self.machine, []
         for broker_id in members:
             follower, status = self.followers.get(broker_id), machine.brokers.get(broker_id)
-            epoch = follower.broker_epoch if follower is not None and follower.broker_epoch >= 0 else status.epoch if status else -1
+            epoch = (
+                follower.broker_epoch
+                if follower is not None and follower.broker_epoch >= 0
+                else status.epoch
+                if status
+                else -1
+            )
             if epoch < 0:
                 return
             states.append(BrokerState(broker_id, epoch))
@@ -667,7 +693,7 @@ class Leader(ReplicaRole):
                 self.machine.wake_by(self.shrink_at)
                 return
 
-    # ----------------------------------------------------------------------------------------------------------------- readers
+    # -------------------------------------------------------------------------------------- readers
 
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
         """Serve records below the high watermark."""
@@ -715,7 +741,9 @@ class Leader(ReplicaRole):
         elif request.timestamp == MAX_TIMESTAMP and not unknown:
             self._find_greatest(answer, end)
         elif request.timestamp < 0:
-            answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE if request.timestamp == MAX_TIMESTAMP else ErrorCode.INVALID_REQUEST
+            answer.error_code = (
+                ErrorCode.OFFSET_NOT_AVAILABLE if request.timestamp == MAX_TIMESTAMP else ErrorCode.INVALID_REQUEST
+            )
         else:
             self._find_timestamp(answer, request.timestamp, end, unknown=unknown)
         self.reply(event, answer)
@@ -763,7 +791,7 @@ class Leader(ReplicaRole):
         epoch, end = (-1, -1) if code else self.end_of_epoch(request.leader_epoch)
         self.reply(event, OffsetForLeaderEpochResult(request.partition, code, epoch, end))
 
-    # ---------------------------------------------------------------------------------------------------------------- deletion
+    # ------------------------------------------------------------------------------------- deletion
 
     def delete_records(self, event: DeleteRecords, now_ns: int) -> None:
         """Move the log start up to at most the high watermark; notify the followers (2.12)."""
@@ -819,7 +847,7 @@ class Leader(ReplicaRole):
         result = DeleteRecordsPartitionResult(self.machine.partition, -1 if code else self.low_watermark(), code)
         self.machine.out.append(Reply(deletion.source, deletion.correlation_id, result))
 
-    # -------------------------------------------------------------------------------------------------------------------- time
+    # ----------------------------------------------------------------------------------------- time
 
     def tick(self, event: Tick, now_ns: int) -> None:
         """Do all work that is due, then ask for the next tick."""
@@ -842,7 +870,15 @@ class Leader(ReplicaRole):
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
             self.advance(now_ns)
-        soonest = min(self.expiry_at, self.readers.expiry_ns, self.push_at, self.shrink_at, self.join_at, self.record_at, resend_at)
+        soonest = min(
+            self.expiry_at,
+            self.readers.expiry_ns,
+            self.push_at,
+            self.shrink_at,
+            self.join_at,
+            self.record_at,
+            resend_at,
+        )
         if soonest < FAR_FUTURE_NS:
             self.machine.wake_by(soonest)
 
@@ -873,10 +909,12 @@ class Leader(ReplicaRole):
                 kept.append(waiter)
         return kept
 
-    # -------------------------------------------------------------------------------------------------------------------- help
+    # ----------------------------------------------------------------------------------------- help
 
     def _appended(self, event: Produce, base_offset: int, append_time: int) -> None:
-        self.reply(event, PartitionProduceResponse(self.machine.partition, 0, base_offset, append_time, self.log.start_offset))
+        self.reply(
+            event, PartitionProduceResponse(self.machine.partition, 0, base_offset, append_time, self.log.start_offset)
+        )
 
     def _answer(self, waiter: Waiter, code: int) -> None:
         machine = self.machine
@@ -885,7 +923,9 @@ class Leader(ReplicaRole):
         elif waiter.code:
             result = PartitionProduceResponse(machine.partition, waiter.code)
         else:
-            result = PartitionProduceResponse(machine.partition, 0, waiter.base_offset, waiter.append_time, self.log.start_offset)
+            result = PartitionProduceResponse(
+                machine.partition, 0, waiter.base_offset, waiter.append_time, self.log.start_offset
+            )
         machine.out.append(Reply(waiter.source, waiter.correlation_id, result))
 
 

@@ -85,7 +85,14 @@ class Waiter:
     __slots__ = ("append_time", "base_offset", "code", "correlation_id", "deadline_ns", "required", "source")
 
     def __init__(
-        self, required: int, source: Address, correlation_id: int, deadline_ns: int, base_offset: int, append_time: int, code: int = 0
+        self,
+        required: int,
+        source: Address,
+        correlation_id: int,
+        deadline_ns: int,
+        base_offset: int,
+        append_time: int,
+        code: int = 0,
     ) -> None:
         self.required = required
         self.source = source

@@ -76,7 +76,9 @@ class Readers:
         records: LogSlice | None = None
         if request.fetch_offset < high_watermark:
             try:
-                records = seat.log.read(request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark, checked=True)
+                records = seat.log.read(
+                    request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark, checked=True
+                )
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
                 if is_interruption(error):
                     raise
@@ -86,7 +88,9 @@ class Readers:
                 records = None
         if patient and event.min_bytes > 0:
             size = 0 if records is None else records.size
-            if size < min(event.min_bytes, request.partition_max_bytes) and (records is None or _end(records) >= high_watermark):
+            if size < min(event.min_bytes, request.partition_max_bytes) and (
+                records is None or _end(records) >= high_watermark
+            ):
                 return False
         seat.reply(event, seat.data(records))
         return True
@@ -95,7 +99,9 @@ class Readers:
         """Answer the waiting fetches that the new high watermark satisfies."""
         high_watermark = self._seat.log.high_watermark
         for key, reader in list(self.waiting.items()):
-            if reader.event.request.fetch_offset < high_watermark and self._serve(reader.event, high_watermark, patient=True):
+            if reader.event.request.fetch_offset < high_watermark and self._serve(
+                reader.event, high_watermark, patient=True
+            ):
                 del self.waiting[key]
 
     def cancel(self, source: str, correlation_id: int) -> None:

@@ -186,7 +186,11 @@ class Replica:
         self.wake_at = FAR_FUTURE_NS
         self.syncing = False
         self._flush_at = FAR_FUTURE_NS
-        self._flush_ns = log.config.flush_ms * 1_000_000 if not self.needs_sync and log.config.flush_ms < FAR_FUTURE_NS // 1_000_000 else 0
+        self._flush_ns = (
+            log.config.flush_ms * 1_000_000
+            if not self.needs_sync and log.config.flush_ms < FAR_FUTURE_NS // 1_000_000
+            else 0
+        )
         self._sync_after = 1 if self.needs_sync or log.config.flush_ms == 0 else log.config.flush_messages
         self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
         # A full segment is synced whatever the flush settings say. Asking the log at every event
@@ -384,7 +388,9 @@ class Replica:
             elif not self.log.reported:
                 self.log.set_reported()
         except StorageError as error:
-            if not self.still_unloaded() and (in_sync or error.errno not in NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS):
+            if not self.still_unloaded() and (
+                in_sync or error.errno not in NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS
+            ):
                 raise
             self.wake_by(now_ns + WAKE_RETRY_NS)
 

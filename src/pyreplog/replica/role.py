@@ -173,7 +173,9 @@ class ReplicaRole:
         """Return an answer with these records and the current high watermark and log start."""
         log = self.log
         high_watermark = log.high_watermark
-        return PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records)
+        return PartitionData(
+            self.machine.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records
+        )
 
     def refusal(self, epoch: int) -> int:
         """Return why a request made under leader ``epoch`` (-1: not given) is refused."""
@@ -195,7 +197,9 @@ class ReplicaRole:
         if event.acks != 0:
             machine = self.machine
             hint = self.current_leader_hint() if code in _ABOUT_LEADER else None
-            self.reply(event, PartitionProduceResponse(machine.partition, code, error_message=message, current_leader=hint))
+            self.reply(
+                event, PartitionProduceResponse(machine.partition, code, error_message=message, current_leader=hint)
+            )
 
     def refuse_fetch(self, event: FollowerFetch | ConsumerFetch, code: int, damage_end: int = -1) -> None:
         """Answer with an error and no records.
@@ -258,4 +262,8 @@ class OfflineRole(ReplicaRole):
         return ErrorCode.KAFKA_STORAGE_ERROR
 
 
-_ABOUT_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+_ABOUT_LEADER: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)

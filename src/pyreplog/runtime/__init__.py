@@ -1,4 +1,5 @@
-"""Joins disks, threads, nodes and clients into what users hold in their hands. The only home of threads and asyncio."""
+"""Joins disks, threads, nodes and clients into what users hold in their hands. The only home of threads and
+asyncio."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ _LATER: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """What a cluster or a spool needs is loaded when somebody asks for it: it takes longer to load than a log to open."""
+    """What a cluster or a spool needs is loaded when somebody asks for it: it takes longer to load than a log to
+    open."""
     room = _LATER.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

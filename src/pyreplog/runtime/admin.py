@@ -8,7 +8,16 @@ from typing import Any, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
-from pyreplog.config import FOREVER_S, INT32_MAX, INT64_MAX, LogConfig, check_flag, check_seconds, small_retention, whole
+from pyreplog.config import (
+    FOREVER_S,
+    INT32_MAX,
+    INT64_MAX,
+    LogConfig,
+    check_flag,
+    check_seconds,
+    small_retention,
+    whole,
+)
 from pyreplog.controller import PARTITIONS_MAX
 from pyreplog.errors import (
     BrokerNotAvailableError,
@@ -59,7 +68,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic: its partitions, and by Kafka's keys ``durability``, ``min.insync.replicas`` and what else differs from the defaults."""
+    """One topic: its partitions, and by Kafka's keys ``durability``, ``min.insync.replicas`` and what else differs
+    from the defaults."""
 
     name: str
     topic_id: str
@@ -79,8 +89,8 @@ class Admin(ClientFace[Machine]):
         counts: Callable[[], bool],
         node_count: int,
     ) -> None:
-        """Made by the cluster. ``settle`` waits until every node serves a new topic of so many partitions, for so long. ``counts``: whether
-        the controller knows on which nodes to count; asked while no machine moves."""
+        """Made by the cluster. ``settle`` waits until every node serves a new topic of so many partitions, for so
+        long. ``counts``: whether the controller knows on which nodes to count; asked while no machine moves."""
         self._driver = driver
         self._advice = advice
         self._make = make
@@ -104,13 +114,13 @@ class Admin(ClientFace[Machine]):
     ) -> TopicDescription:
         """Make a topic and return when it can be used.
 
-        ``partitions``: default 1, at most 10,000. ``replication_factor``: default 3, or as many as there are nodes. ``config``:
-        Kafka's keys, or a LogConfig, of which counts what differs from the defaults; ``min.insync.replicas`` is a majority of the
-        replicas unless given.
-        ``exist_ok``: a topic that is there is taken, if it has what is given here. ``timeout``: seconds to wait until
-        every node that is up serves all of it; None: as long as it makes progress, which very many partitions take a while for.
-        Raises TopicExistsError, InvalidTopicError, ConfigError, BrokerNotAvailableError where no node is up; TimeoutError, which says how
-        far it is: the topic is made then, and the nodes go on.
+        ``partitions``: default 1, at most 10,000. ``replication_factor``: default 3, or as many as there are nodes.
+        ``config``: Kafka's keys, or a LogConfig, of which counts what differs from the defaults;
+        ``min.insync.replicas`` is a majority of the replicas unless given. ``exist_ok``: a topic that is there is
+        taken, if it has what is given here. ``timeout``: seconds to wait until every node that is up serves all of
+        it; None: as long as it makes progress, which very many partitions take a while for. Raises
+        TopicExistsError, InvalidTopicError, ConfigError, BrokerNotAvailableError where no node is up; TimeoutError,
+        which says how far it is: the topic is made then, and the nodes go on.
         """
         check_name(name)
         check_topic(name)
@@ -169,16 +179,19 @@ class Admin(ClientFace[Machine]):
         return description_of(topic, configs)
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-        """Delete what lies below these offsets, by partition (-1: all that is committed), on every live node; the log start offsets now.
+        """Delete what lies below these offsets, by partition (-1: all that is committed), on every live node; the
+        log start offsets now.
 
-        Raises OffsetOutOfRangeError for an offset above the high watermark, UnknownTopicError, BrokerNotAvailableError where nobody leads,
-        RequestTimedOutError where a node is slow: it goes on then.
+        Raises OffsetOutOfRangeError for an offset above the high watermark, UnknownTopicError,
+        BrokerNotAvailableError where nobody leads, RequestTimedOutError where a node is slow: it goes on then.
         """
         if not hasattr(offsets, "items"):
             raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")
         check_name(topic)
         limits = {
-            whole("a partition of offsets", number, 0, INT32_MAX): whole(f"the offset of partition {number}", offset, -INT64_MAX, INT64_MAX)
+            whole("a partition of offsets", number, 0, INT32_MAX): whole(
+                f"the offset of partition {number}", offset, -INT64_MAX, INT64_MAX
+            )
             for number, offset in offsets.items()
         }
         if not limits:
@@ -192,13 +205,15 @@ class Admin(ClientFace[Machine]):
             raise self._unknown(topic, limits) from None
         return found
 
-    def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
-        """Have the preferred leaders (the first replicas) lead again. ``unclean``: where nobody leads because nobody who is up is known to
-        have everything, let whoever reaches furthest lead all the same: **acknowledged records may be lost**, and the text says from
-        which offset on.
+    def elect_leaders(
+        self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False
+    ) -> dict[int, str | None]:
+        """Have the preferred leaders (the first replicas) lead again. ``unclean``: where nobody leads because
+        nobody who is up is known to have everything, let whoever reaches furthest lead all the same: **acknowledged
+        records may be lost**, and the text says from which offset on.
 
-        Returns what an election cost, by partition (None: nothing); partitions that needed none are left out. Raises
-        PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError, UnknownTopicError.
+        Returns what an election cost, by partition (None: nothing); partitions that needed none are left out.
+        Raises PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError, UnknownTopicError.
         """
         check_name(topic)
         check_flag("unclean", unclean)
@@ -206,7 +221,9 @@ class Admin(ClientFace[Machine]):
             raise ConfigError(f"partitions is {partitions!r}; it must be a list of numbers, such as [0]")
         numbers = [whole("a partition", number, 0, INT32_MAX) for number in partitions]
         self._await_nodes(None)
-        answer: ElectLeadersResponse = self._answer(lambda machine: machine.elect_leaders(topic, numbers, unclean=unclean))
+        answer: ElectLeadersResponse = self._answer(
+            lambda machine: machine.elect_leaders(topic, numbers, unclean=unclean)
+        )
         elected: dict[int, str | None] = {}
         for result in answer.replica_election_results:
             for part in result.partition_result:
@@ -227,11 +244,14 @@ class Admin(ClientFace[Machine]):
                 raise
             return error
         number = next((number for number in numbers if number >= count), None)
-        return UnknownTopicError(f"{topic!r} has partitions 0 to {count - 1}{'' if number is None else f', not {number}'}")
+        return UnknownTopicError(
+            f"{topic!r} has partitions 0 to {count - 1}{'' if number is None else f', not {number}'}"
+        )
 
     def _await_nodes(self, patience: float | None) -> float | None:
-        """What is left of ``patience`` once the controller counts on somebody: one that was cut short and begins again has to hear from the
-        nodes before it can decide anything. Who waits in vain asks all the same, and is told why not."""
+        """What is left of ``patience`` once the controller counts on somebody: one that was cut short and begins
+        again has to hear from the nodes before it can decide anything. Who waits in vain asks all the same, and is
+        told why not."""
         begun_ns = self._driver.monotonic_ns()
         self._driver.wait_until(self._counts, NODES_TIMEOUT_S if patience is None else min(patience, NODES_TIMEOUT_S))
         return None if patience is None else max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
@@ -250,11 +270,16 @@ class Admin(ClientFace[Machine]):
             if answer.error is None:
                 return answer.value
             with seat.free():  # who gives up what was asked has another in its place by then
-                if place is self._place or not answer.may_be_put_again or not isinstance(answer.error, BrokerNotAvailableError):
+                if (
+                    place is self._place
+                    or not answer.may_be_put_again
+                    or not isinstance(answer.error, BrokerNotAvailableError)
+                ):
                     raise answer.error
 
     def _interrupted(self, error: Exception | None) -> None:
-        """The machine was cut short by a signal handler (or failed): a new one goes on. Called by whoever drives."""
+        """The machine was cut short by a signal handler (or failed): a new one goes on. Called by whoever
+        drives."""
         failure: PyreplogError = BrokerNotAvailableError("the question was interrupted")
         if error is not None:
             failure = InternalError(f"the admin client failed: {type(error).__name__}: {error}")
@@ -268,8 +293,11 @@ class Admin(ClientFace[Machine]):
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
 
 
-def _check_alike(topic: TopicDescription, partitions: int | None, replication_factor: int | None, config: Mapping[str, str]) -> None:
-    """Raises TopicExistsError where a topic differs from what is asked for. What is not asked for may be as it is."""
+def _check_alike(
+    topic: TopicDescription, partitions: int | None, replication_factor: int | None, config: Mapping[str, str]
+) -> None:
+    """Raises TopicExistsError where a topic differs from what is asked for. What is not asked for may be as it
+    is."""
     there, factor = len(topic.partitions), len(topic.partitions[0].replicas)
     defaults = LogConfig().to_mapping(whole=True)
     differences = [

@@ -30,9 +30,9 @@ class Advice:
         awaited: Callable[[TopicPartition], Awaited | None],
         refused: Callable[[str], Mapping[int, PyreplogError]],
     ) -> None:
-        """``nodes``: of the cluster, all of them by the time somebody asks. ``topics``: the names it has. ``awaited``: who may lead a
-        partition that nobody leads; None where somebody does. ``refused``: which nodes' disks do not let them make a copy of a topic, and
-        why."""
+        """``nodes``: of the cluster, all of them by the time somebody asks. ``topics``: the names it has.
+        ``awaited``: who may lead a partition that nobody leads; None where somebody does. ``refused``: which nodes'
+        disks do not let them make a copy of a topic, and why."""
         self._nodes = nodes
         self._topics = topics
         self._awaited = awaited
@@ -49,12 +49,18 @@ class Advice:
         elif down:
             numbers = ", ".join(map(str, down))
             which = f"node {numbers} is" if len(down) == 1 else f"nodes {numbers} are"
-            why = f"{which} down, and without a leader nobody answers. cluster.nodes[{down[0] - 1}].restart() starts node {down[0]}"
+            why = (
+                f"{which} down, and without a leader nobody answers. cluster.nodes[{down[0] - 1}].restart() starts node"
+                f" {down[0]}"
+            )
         elif of is not None and (refused := self._refused(of.topic)):
             why = "; ".join(f"node {number}: {error}" for number, error in refused.items())
         elif failures := [(node.node_id, node.failure) for node in self._nodes if node.failure is not None]:
             # The controller did not fence them: perhaps its disk is theirs.
-            why = f"{'; '.join(f'node {number}: {error}' for number, error in failures)}. restart() has a node try its disk again"
+            why = (
+                f"{'; '.join(f'node {number}: {error}' for number, error in failures)}. restart() has a node try its"
+                " disk again"
+            )
         else:
             why = "every node is up. Try again, or give it more time"
         return RequestTimedOutError(f"{what} not known{'' if seconds is None else f' after {seconds:g} s'}: {why}")
@@ -67,7 +73,10 @@ class Advice:
 
 def _leaderless(of: TopicPartition, awaited: Awaited, down: Sequence[int]) -> str:
     """Why nobody leads, and what to do."""
-    lose = f"cluster.admin.elect_leaders({of.topic!r}, [{of.partition}], unclean=True) has another lead, and says what that loses"
+    lose = (
+        f"cluster.admin.elect_leaders({of.topic!r}, [{of.partition}], unclean=True) has another lead, and says what"
+        " that loses"
+    )
     if not awaited.eligible:
         return f"it has no leader, and no node is known to have all that was acknowledged: {lose}"
     others = set(awaited.replicas) - set(awaited.eligible)

@@ -26,7 +26,8 @@ class ExitClosable(Protocol):
         ...
 
     def _unclosed(self) -> str | None:
-        """What to call it in the warning of its not being closed before the exit; None where there is none to give."""
+        """What to call it in the warning of its not being closed before the exit; None where there is none to
+        give."""
         ...
 
 
@@ -39,7 +40,8 @@ def remember(item: ExitClosable) -> None:
     global _next
     _next += 1
     _open[_next] = item
-    # What was registered last is called first: before the end of whatever was loaded for this item, such as the threads that sync.
+    # What was registered last is called first: before the end of whatever was loaded for this item,
+    # such as the threads that sync.
     try:
         atexit.unregister(_at_exit)
     finally:  # whatever a signal handler raises in between
@@ -48,7 +50,8 @@ def remember(item: ExitClosable) -> None:
 
 def forget(item: ExitClosable) -> None:
     """``item`` is closed. Unknown ones are fine, and so are other threads that remember and forget meanwhile."""
-    # A copy is made at one stroke. A list of pairs is not: for each of them a collection may begin, and other threads run within it.
+    # A copy is made at one stroke. A list of pairs is not: for each of them a collection may begin,
+    # and other threads run within it.
     for number, known in _open.copy().items():
         if known is item:
             _open.pop(number, None)
@@ -60,8 +63,8 @@ def remembered() -> list[ExitClosable]:
 
 
 def end_on_sigterm() -> None:
-    """Have SIGTERM end this process as Ctrl-C does: by an exception in the main thread, so that everything open is closed in order. Nothing
-    happens outside of the main thread, or where the program sees to the signal itself."""
+    """Have SIGTERM end this process as Ctrl-C does: by an exception in the main thread, so that everything open is
+    closed in order. Nothing happens outside of the main thread, or where the program sees to the signal itself."""
     import signal  # noqa: PLC0415  (a log needs it no sooner)
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -81,7 +84,9 @@ def _at_exit() -> None:
         try:
             about = item._unclosed()
             if about is not None:
-                warnings.warn(f"unclosed {about}; it is closed as the process ends", ResourceWarning, source=item, stacklevel=2)
+                warnings.warn(
+                    f"unclosed {about}; it is closed as the process ends", ResourceWarning, source=item, stacklevel=2
+                )
         except ResourceWarning as error:  # somebody wants warnings as errors: everything is closed all the same
             refused = refused or error
         try:

@@ -16,7 +16,8 @@ from pyreplog.runtime.logger import LOGGER
 __all__ = ["LINGER_S", "Background", "release"]
 
 LINGER_S: Final = 0.001
-"""How long ``arm`` lets a caller go on before the thread takes part: a caller that waits by itself then pays no thread switch."""
+"""How long ``arm`` lets a caller go on before the thread takes part: a caller that waits by itself then pays no
+thread switch."""
 
 
 class Background:
@@ -30,7 +31,8 @@ class Background:
     def __init__(self, name: str, work: Callable[[], float | None]) -> None:
         self._name = name
         self._work = work
-        # Two binary semaphores: a raw lock costs 40 ns where an Event costs 600. Held = nothing to do.
+        # Two binary semaphores: a raw lock costs 40 ns where an Event costs 600. Held = nothing to
+        # do.
         self._signal = threading.Lock()
         self._signal.acquire()
         self._urgent = threading.Lock()
@@ -42,8 +44,8 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def start(self, after_s: float = 0.0) -> None:
-        """Start the thread unless it runs; :class:`NoThreadError` where none is to be had. Unless armed, it calls ``work`` first after
-        ``after_s``. REQUIRES that calls do not overlap (the owner's lock)."""
+        """Start the thread unless it runs; :class:`NoThreadError` where none is to be had. Unless armed, it calls
+        ``work`` first after ``after_s``. REQUIRES that calls do not overlap (the owner's lock)."""
         if self._thread is None and not self._stopping:
             thread = self._thread = threading.Thread(target=self._run, args=(after_s,), name=self._name, daemon=True)
             try:
@@ -67,8 +69,8 @@ class Background:
             release(self._signal)
 
     def linger(self, pause_s: float) -> None:
-        """Called by ``work``: have it called again after ``pause_s``, as if armed. Whoever arms it meanwhile wakes no thread, which would
-        cost that caller more than all that it does."""
+        """Called by ``work``: have it called again after ``pause_s``, as if armed. Whoever arms it meanwhile wakes
+        no thread, which would cost that caller more than all that it does."""
         self._lingers_s = pause_s
         self.is_armed = True
 

@@ -1,4 +1,5 @@
-"""EarlySyncs: the disk is at work while more is being written, so that whoever is done writing waits for the rest alone."""
+"""EarlySyncs: the disk is at work while more is being written, so that whoever is done writing waits for the rest
+alone."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ __all__ = ["UnsyncedBudget"]
 
 
 class UnsyncedBudget:
-    """The bytes of one log's batches that are written and wait for a sync. Changed under the log's lock; who waits does not hold it."""
+    """The bytes of one log's batches that are written and wait for a sync. Changed under the log's lock; who waits
+    does not hold it."""
 
     def __init__(self, size_max: int, block_ms: float) -> None:
         """At most ``size_max`` bytes are to wait, and nobody longer than ``block_ms`` for some of them to go."""
@@ -54,9 +55,9 @@ class UnsyncedBudget:
         ask: Callable[[], None],
         since: float | None = None,
     ) -> None:
-        """Return once ``is_there``. ``check`` raises where that can no longer be; ``ask`` has somebody else sync, because a sync that the
-        caller carried out itself could not be cut short. BufferExhaustedError, with the ``waiting_size``, where it takes too long, counted
-        from ``since`` (None: now)."""
+        """Return once ``is_there``. ``check`` raises where that can no longer be; ``ask`` has somebody else sync,
+        because a sync that the caller carried out itself could not be cut short. BufferExhaustedError, with the
+        ``waiting_size``, where it takes too long, counted from ``since`` (None: now)."""
         deadline = (time.monotonic() if since is None else since) + self._block_ms / 1000
         while not is_there():
             check()

@@ -12,24 +12,41 @@ from pyreplog.config import suggestion
 from pyreplog.controller import STATE_FILE, ControllerState, describe_configs, describe_topics, load
 from pyreplog.errors import StorageError, UnknownTopicError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import METADATA_TOPIC, Finder, LogReader, deeper_logs, list_topics, parent_of, read_properties, untrusted
+from pyreplog.log import (
+    METADATA_TOPIC,
+    Finder,
+    LogReader,
+    deeper_logs,
+    list_topics,
+    parent_of,
+    read_properties,
+    untrusted,
+)
 from pyreplog.ports import Disk, Stat
 from pyreplog.runtime.admin import PartitionDescription, TopicDescription, description_of
 from pyreplog.values import TopicPartition
-from pyreplog.wire import NO_LEADER, RESOURCE_TOPIC, DescribeConfigsRequest, DescribeConfigsResource, DescribeTopicPartitionsRequest
+from pyreplog.wire import (
+    NO_LEADER,
+    RESOURCE_TOPIC,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeTopicPartitionsRequest,
+)
 
 __all__ = ["Catalog"]
 
 CREATION_TIMEOUT_S: Final = 5.0
-"""How long a reader waits for the folder of a partition that the controller already knows: the nodes make it a moment later."""
+"""How long a reader waits for the folder of a partition that the controller already knows: the nodes make it a
+moment later."""
 LOOK_PAUSE_S: Final = 0.01
 
 
 class Catalog:
     """Topics and partitions under ``path``, looked up again with every call. Any thread.
 
-    A cluster of ours has a controller, whose file says which topics there are; then a partition without a folder is an error, because a
-    topic without it would not be whole. Without that file (a broker's folder, a log root, one node) the folders say it.
+    A cluster of ours has a controller, whose file says which topics there are; then a partition without a folder is
+    an error, because a topic without it would not be whole. Without that file (a broker's folder, a log root, one
+    node) the folders say it.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -54,7 +71,9 @@ class Catalog:
             return state.cluster_id
         found = Finder(self._disk, self._path).claimed()
         roots = dict.fromkeys(parent_of(folder) for folders in found.values() for folder in folders)
-        ids = {values.get("cluster.id", "") for root in roots if (values := read_properties(self._disk, root)) is not None}
+        ids = {
+            values.get("cluster.id", "") for root in roots if (values := read_properties(self._disk, root)) is not None
+        }
         return ids.pop() if len(ids) == 1 else ""
 
     def topics(self) -> list[str]:
@@ -73,11 +92,14 @@ class Catalog:
             numbers = list_topics(self._disk, self._path).get(topic, [])
         if not numbers:
             known = tuple(self.topics())
-            raise UnknownTopicError(f"{self._path} has no topic {topic!r}{suggestion(topic, known) if known else ': it holds none'}")
+            raise UnknownTopicError(
+                f"{self._path} has no topic {topic!r}{suggestion(topic, known) if known else ': it holds none'}"
+            )
         return numbers
 
     def describe(self, topic: str) -> TopicDescription:
-        """What the controller wrote last; without a controller, what the folders say. Raises :class:`UnknownTopicError`."""
+        """What the controller wrote last; without a controller, what the folders say. Raises
+        :class:`UnknownTopicError`."""
         numbers = self.numbers(topic)
         state = self._controller()
         if state is not None and state.image.topic(topic) is not None:
@@ -95,7 +117,8 @@ class Catalog:
         return TopicDescription(topic, topic_id, tuple(parts), settings)
 
     def open(self, partitions: Sequence[TopicPartition]) -> list[LogReader]:
-        """A reader of each of these. Raises :class:`StorageError` if one of them has no folder: the others are not the whole then."""
+        """A reader of each of these. Raises :class:`StorageError` if one of them has no folder: the others are not
+        the whole then."""
         readers: list[LogReader] = []
         try:
             finder = Finder(self._disk, self._path)
@@ -123,7 +146,9 @@ class Catalog:
             if reader is not None:
                 return reader
             if self._controller() is None or time.monotonic() >= deadline:
-                raise StorageError(errno.ENOENT, f"no folder holds {partition}{self._replicas_of(partition)}", self._path)
+                raise StorageError(
+                    errno.ENOENT, f"no folder holds {partition}{self._replicas_of(partition)}", self._path
+                )
             pause.wait(LOOK_PAUSE_S)
 
     def _replicas_of(self, partition: TopicPartition) -> str:
@@ -134,7 +159,10 @@ class Catalog:
         if entry is None:
             return ""
         numbers = ", ".join(map(str, entry.replicas))
-        return f": its copies are on node {numbers}, whose folder is missing or not mounted, or the writer has not made them yet"
+        return (
+            f": its copies are on node {numbers}, whose folder is missing or not mounted, or the writer has not made"
+            " them yet"
+        )
 
     def _node_of(self, folder: str) -> int | None:
         """The node id in the root that the folder of a partition lies in."""

@@ -1,4 +1,5 @@
-"""Face: what the blocking faces of the client machines share. A machine that a signal handler cut short is replaced by another."""
+"""Face: what the blocking faces of the client machines share. A machine that a signal handler cut short is replaced
+by another."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class ClientFace(Generic[M]):
                     return act(machine)
 
     def _await(self, ask: Callable[[M], None], is_known: Callable[[M], bool], timeout: float | None) -> bool:
-        """Whether the answer to ``ask`` comes in time. ``is_known`` looks for it while no machine moves, so none is replaced in between."""
+        """Whether the answer to ``ask`` comes in time. ``is_known`` looks for it while no machine moves, so none is
+        replaced in between."""
         asked: M | None = None
 
         def known() -> bool:

@@ -1,7 +1,7 @@
 """Cluster: three nodes (or any number), a controller and their clients in this process, on real files.
 
-Everything is under one folder: ``node-1``, ``node-2``, ... are Kafka log roots, ``replog.controller`` is the controller's state. Opening
-the same folder again goes on from what is there, however the last process ended.
+Everything is under one folder: ``node-1``, ``node-2``, ... are Kafka log roots, ``replog.controller`` is the
+controller's state. Opening the same folder again goes on from what is there, however the last process ended.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ START_TIMEOUT_S: Final = 30.0
 ENDS_TIMEOUT_S: Final = 10.0
 """How long a scan waits for leaders to know where their partitions end."""
 FINAL_FETCH_S: Final = 0.5
-"""How long a closing cluster waits for its followers to know the final high watermarks: about a millisecond, unless a disk is slow."""
+"""How long a closing cluster waits for its followers to know the final high watermarks: about a millisecond, unless
+a disk is slow."""
 LOCK_NAME: Final = "replog.controller.lock"
 _PRODUCER: Final = ProducerConfig()
 _CONSUMER: Final = ConsumerConfig()
@@ -95,16 +96,18 @@ _log.addHandler(logging.NullHandler())  # silent unless the application configur
 class Cluster:
     """A replicated log in this process. Use it in ``with``, or call ``close``. Thread-safe.
 
-    ``mode="r"``: read it beside the process that runs it; that is a :class:`ClusterReader`, which takes no lock and starts no node.
-    ``nodes``: how many, up to 100; None: as many as the folder has, 3 in a new one. More than before adds nodes, fewer are a
-    ConfigError. A list such as ``["/disk1/n1", "/disk2/n2"]`` says where each node keeps its log, so that they are on different disks; the
-    cluster's folder keeps the list, and the next opening needs none. ``config``: every node's settings, a NodeConfig or a dict of them.
-    ``own_process``: the process is there for this cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the main thread.
-    ``progress`` is called while logs are recovered that were not closed cleanly, as by ``open_log``. ``permissions`` and ``lock_timeout``
-    mean the same as for ``open_log``. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
+    ``mode="r"``: read it beside the process that runs it; that is a :class:`ClusterReader`, which takes no lock and
+    starts no node. ``nodes``: how many, up to 100; None: as many as the folder has, 3 in a new one. More than
+    before adds nodes, fewer are a ConfigError. A list such as ``["/disk1/n1", "/disk2/n2"]`` says where each node
+    keeps its log, so that they are on different disks; the cluster's folder keeps the list, and the next opening
+    needs none. ``config``: every node's settings, a NodeConfig or a dict of them. ``own_process``: the process is
+    there for this cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the main thread.
+    ``progress`` is called while logs are recovered that were not closed cleanly, as by ``open_log``.
+    ``permissions`` and ``lock_timeout`` mean the same as for ``open_log``. ``disk`` (by name: "node-1", ...,
+    "controller") and ``clock`` replace the machine's own, for tests.
 
-    Raises LockedError (with the holder) when another opening still has it after ``lock_timeout``, ConfigError for a folder that is
-    something else, StorageError where the disk refuses.
+    Raises LockedError (with the holder) when another opening still has it after ``lock_timeout``, ConfigError for a
+    folder that is something else, StorageError where the disk refuses.
     """
 
     _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
@@ -159,10 +162,14 @@ class Cluster:
     ) -> None:
         """Start, or go on from what is there; every node that can serve does when this returns."""
         if mode != "a":
-            raise ConfigError(f"mode is {mode!r}; it must be 'a' (run the cluster) or 'r' (read it beside the process that runs it)")
+            raise ConfigError(
+                f"mode is {mode!r}; it must be 'a' (run the cluster) or 'r' (read it beside the process that runs it)"
+            )
         folder = folder_of(path)
         settings = NodeConfig.from_mapping({} if config is None else config)
-        check_callable("disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own")
+        check_callable(
+            "disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own"
+        )
         check_clock(clock)
         check_progress(progress)
         check_flag("own_process", own_process)
@@ -193,7 +200,10 @@ class Cluster:
         self._own_process = own_process
         self._nodes: list[ClusterNode] = []
         self._advice = Advice(
-            self._nodes, self._topic_names, self._awaited_leaders, lambda topic: self._driver.alone(lambda: self._refused(topic))
+            self._nodes,
+            self._topic_names,
+            self._awaited_leaders,
+            lambda topic: self._driver.alone(lambda: self._refused(topic)),
         )
         self._refusal: PyreplogError | None = None
         self._controller_disk = self._make_disk("controller")
@@ -219,13 +229,15 @@ class Cluster:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Cluster cannot be copied or pickled: one process opens it, and any number may read it with Cluster(path, mode='r')"
+            "a Cluster cannot be copied or pickled: one process opens it, and any number may read it with Cluster(path,"
+            " mode='r')"
         )
 
-    # ----------------------------------------------------------------------------------------------------------------------- start
+    # ---------------------------------------------------------------------------------------- start
 
     def _start(self, progress: Callable[[RecoveryProgress], None] | None, wait: LockWait, *, is_asked: bool) -> None:
-        """Take the folder, and run the controller and its nodes, or as many more as it knows. ``is_asked``: the caller said how many."""
+        """Take the folder, and run the controller and its nodes, or as many more as it knows. ``is_asked``: the
+        caller said how many."""
         disk, path, folders = self._controller_disk, self._path, self._folders
         self._lock = wait.call(lambda: with_reserve(disk, path, lambda: disk.lock(f"{path}/{LOCK_NAME}", "a cluster")))
         refuse_unfinished(disk, [path])
@@ -244,10 +256,12 @@ class Cluster:
         self._driver.start()
 
     def _start_controller(self, after: LocalController | None = None) -> None:
-        """Begin with what is in its file, which has to have what ``after`` decided. Nothing of it is left where a signal handler cuts this
-        short."""
+        """Begin with what is in its file, which has to have what ``after`` decided. Nothing of it is left where a
+        signal handler cuts this short."""
         now_ns = self._clock.monotonic_ns()
-        authority = LocalController.open(self._controller_disk, self._path, self._config, self._random, now_ns=now_ns, after=after)
+        authority = LocalController.open(
+            self._controller_disk, self._path, self._config, self._random, now_ns=now_ns, after=after
+        )
         transport = self._driver.network.endpoint()
         seat: DrivenMachine | None = None
         try:
@@ -277,7 +291,9 @@ class Cluster:
             )
             self._nodes.append(node)
             try:
-                wait.call(partial(node._start, recovery))  # a process that is killed gives its locks up one after another
+                wait.call(
+                    partial(node._start, recovery)
+                )  # a process that is killed gives its locks up one after another
                 self._folders.tell(number)
             except (LockedError, ConfigError):
                 raise
@@ -298,7 +314,9 @@ class Cluster:
             raise self._nodes[0].failure or ClosedError("no node started")
         if not self._driver.wait_until(lambda: all(node._settled() for node in self._nodes), START_TIMEOUT_S):
             slow = ", ".join(str(node.node_id) for node in self._nodes if not node._settled())
-            raise RequestTimedOutError(f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s")
+            raise RequestTimedOutError(
+                f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s"
+            )
         if not any(node.ready for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
 
@@ -312,7 +330,9 @@ class Cluster:
         seat = self._authority_seat
         if not self._is_controlled or seat.busy:
             return  # one that begins takes nobody for alive
-        seat.busy = True  # as in a turn of its own: where a signal handler cuts this short, it begins again with what is in its file
+        # as in a turn of its own: where a signal handler cuts this short, it begins again with what
+        # is in its file
+        seat.busy = True
         try:
             self._authority.fence(node_id, f"node-{node_id}")
         except PyreplogError as error:
@@ -322,8 +342,8 @@ class Cluster:
         seat.busy = False
 
     def _controller_interrupted(self, error: Exception | None) -> None:
-        """Its turn was cut short, or its disk failed: what is in its file is true. Where there is no room or no descriptor to begin with
-        that, it is tried again. Called by whoever drives."""
+        """Its turn was cut short, or its disk failed: what is in its file is true. Where there is no room or no
+        descriptor to begin with that, it is tried again. Called by whoever drives."""
         self._driver.remove(self._authority_seat)
         self._authority.close()
         if self._restart_controller():
@@ -346,14 +366,16 @@ class Cluster:
             if is_interruption(error):
                 raise
             if self._is_controlled:
-                _log.exception("the controller cannot go on; no topic can be made and no leader elected until it can: %s", error)
+                _log.exception(
+                    "the controller cannot go on; no topic can be made and no leader elected until it can: %s", error
+                )
             self._is_controlled = False
             return False
         self._is_controlled = True
         self._controlled_again_ns = self._clock.monotonic_ns()
         return True
 
-    # --------------------------------------------------------------------------------------------------------------------- clients
+    # -------------------------------------------------------------------------------------- clients
 
     def _address(self, kind: str) -> Address:
         return f"{kind}-{next(self._client_numbers)}"
@@ -364,7 +386,12 @@ class Cluster:
     def _make_admin(self) -> tuple[AdminMachine, DrivenMachine]:
         transport = self._driver.network.endpoint()
         machine = AdminMachine(
-            transport, self._clock, self._random, address=self._address("admin"), controller=CONTROLLER_ADDRESS, owner=self._driver
+            transport,
+            self._clock,
+            self._random,
+            address=self._address("admin"),
+            controller=CONTROLLER_ADDRESS,
+            owner=self._driver,
         )
         return machine, self._driver.add(machine, transport, lambda error: self._admin._interrupted(error))
 
@@ -375,7 +402,12 @@ class Cluster:
             def begin() -> tuple[BatchForwarder, DrivenMachine]:
                 transport = self._driver.network.endpoint()
                 machine = BatchForwarder(
-                    transport, self._clock, self._random, self._bootstrap(), address=self._address("relay"), owner=self._driver
+                    transport,
+                    self._clock,
+                    self._random,
+                    self._bootstrap(),
+                    address=self._address("relay"),
+                    owner=self._driver,
                 )
                 return machine, self._driver.add(machine, transport, broken)
 
@@ -397,15 +429,15 @@ class Cluster:
         self._driver.alone(keep)
 
     def _settle(self, topic: str, partition_count: int, timeout: float | None) -> None:
-        """Until every node that serves, as far as it and the controller know, knows the topic, with leaders. None: as long as it comes
-        closer."""
+        """Until every node that serves, as far as it and the controller know, knows the topic, with leaders. None:
+        as long as it comes closer."""
         done = wanted = 0
         refused: dict[int, PyreplogError] = {}
 
         def everywhere() -> bool:
             nonlocal done, wanted, refused
-            # Also by what the controller knows: one that is cut off hears of no topic, and not that it is taken for dead. A controller that
-            # has just begun again counts on nobody yet.
+            # Also by what the controller knows: one that is cut off hears of no topic, and not that
+            # it is taken for dead. A controller that has just begun again counts on nobody yet.
             active = {broker.broker_id for broker in self._authority.authority.image.brokers.values() if broker.active}
             ready = [node for node in self._nodes if node.ready and (node.node_id in active or not active)]
             refused = self._refused(topic)
@@ -420,18 +452,22 @@ class Cluster:
             if timeout is not None or done <= before:
                 why = "".join(f"; node {number}: {error}" for number, error in refused.items())
                 raise TimeoutError(
-                    f"topic {topic!r} is made, but after {patience_s:g} s{' without progress' if timeout is None else ''} the nodes serve "
-                    f"only {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the background: wait, and "
-                    f"do not make it again{why}"
+                    f"topic {topic!r} is made, but after {patience_s:g}"
+                    f" s{' without progress' if timeout is None else ''} the nodes serve only"
+                    f" {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the"
+                    f" background: wait, and do not make it again{why}"
                 )
 
     def _refused(self, topic: str) -> dict[int, PyreplogError]:
-        """The nodes whose disks do not let them make a copy of some partition, and why. REQUIRES that no machine moves."""
-        return {node.node_id: error for node in self._nodes if node.ready and (error := node._refused(topic)) is not None}
+        """The nodes whose disks do not let them make a copy of some partition, and why. REQUIRES that no machine
+        moves."""
+        return {
+            node.node_id: error for node in self._nodes if node.ready and (error := node._refused(topic)) is not None
+        }
 
     def _counts(self) -> bool:
-        """Whether the controller knows on which nodes to count: not where it was cut short, nor when it has just begun again and heard from
-        none yet. REQUIRES that no machine moves."""
+        """Whether the controller knows on which nodes to count: not where it was cut short, nor when it has just
+        begun again and heard from none yet. REQUIRES that no machine moves."""
         if not self._is_controlled or not any(node.alive for node in self._nodes):
             return True  # there is nothing to wait for
         if self._authority_seat.busy:
@@ -459,14 +495,16 @@ class Cluster:
         max_block_ms: int = _PRODUCER.max_block_ms,
         enable_idempotence: bool | None = None,
     ) -> Producer:
-        """Something that sends. ``acks``: "all" (default): every in-sync replica has it; 1: the leader has it; 0: nobody says.
+        """Something that sends. ``acks``: "all" (default): every in-sync replica has it; 1: the leader has it; 0:
+        nobody says.
 
-        ``delivery_timeout_ms``: how long a record that nobody takes is tried again; ``request_timeout_ms``: how long an answer may take
-        before the outcome counts as unknown (a request on its way is waited for so long, also when the former is over); ``max_block_ms``:
-        how long ``send`` waits for the first news of a topic, where ``delivery_timeout_ms`` is not shorter; ``max_in_flight``: requests on
-        their way per node; ``batch_size_max``: bytes after which a batch is closed, sooner where the topic takes no such batch;
-        ``enable_idempotence``: every record once and in order, whatever has to be sent again (None: with acks="all" and ``max_in_flight``
-        up to 5, which it needs). Raises ConfigError.
+        ``delivery_timeout_ms``: how long a record that nobody takes is tried again; ``request_timeout_ms``: how
+        long an answer may take before the outcome counts as unknown (a request on its way is waited for so long,
+        also when the former is over); ``max_block_ms``: how long ``send`` waits for the first news of a topic,
+        where ``delivery_timeout_ms`` is not shorter; ``max_in_flight``: requests on their way per node;
+        ``batch_size_max``: bytes after which a batch is closed, sooner where the topic takes no such batch;
+        ``enable_idempotence``: every record once and in order, whatever has to be sent again (None: with acks="all"
+        and ``max_in_flight`` up to 5, which it needs). Raises ConfigError.
         """
         self._check()
         if isinstance(acks, bool) or acks not in list(ACKS):
@@ -507,8 +545,8 @@ class Cluster:
         return producer
 
     def _batch_limit(self, topic: str) -> tuple[int, int]:
-        """Bytes of the largest batches that the topic's settings let a producer make: of several records, of one. REQUIRES the driver's
-        turn."""
+        """Bytes of the largest batches that the topic's settings let a producer make: of several records, of one.
+        REQUIRES the driver's turn."""
         found = self._found(topic)
         if found is None:
             return INT32_MAX, 0
@@ -542,11 +580,12 @@ class Cluster:
     ) -> Consumer:
         """Something that reads: a topic (all its partitions), a (topic, partition) pair, or several of these.
 
-        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there; ``"none"``: begin at the first, and
-        raise OffsetOutOfRangeError instead of going on elsewhere. ``max_poll_records``: the most of one poll. ``fetch_max_bytes``: of each
-        partition in one answer (one batch at least); ``fetch_min_bytes``: a node waits for so many (from 1), half a second at most.
-        ``read_from``: whom to ask, where a follower is in sync; it is about a millisecond behind. ``timeout``: how many seconds to wait for
-        the first news of the topics. Raises ConfigError, UnknownTopicError, RequestTimedOutError.
+        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there; ``"none"``:
+        begin at the first, and raise OffsetOutOfRangeError instead of going on elsewhere. ``max_poll_records``: the
+        most of one poll. ``fetch_max_bytes``: of each partition in one answer (one batch at least);
+        ``fetch_min_bytes``: a node waits for so many (from 1), half a second at most. ``read_from``: whom to ask,
+        where a follower is in sync; it is about a millisecond behind. ``timeout``: how many seconds to wait for the
+        first news of the topics. Raises ConfigError, UnknownTopicError, RequestTimedOutError.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
@@ -598,13 +637,15 @@ class Cluster:
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
     ) -> Scan:
-        """A topic as Arrow columns, partition after partition, below the high watermark: give it to pyarrow, Polars, DuckDB or pandas.
+        """A topic as Arrow columns, partition after partition, below the high watermark: give it to pyarrow,
+        Polars, DuckDB or pandas.
 
-        ``start`` and ``end`` are offsets of each partition: one that has not so many records has no rows; timestamps are ms since 1970 or
-        aware datetimes, the end exclusive. OffsetOutOfRangeError where a partition begins behind ``start``: records were deleted there.
-        It reads the nodes' files beside the cluster, and disturbs nobody. Where a leader has just taken over, the call waits until it knows
-        which of the records it began with are committed (10 s at most; then it reads what was known before): what a sender finds missing
-        in a scan does not turn up later.
+        ``start`` and ``end`` are offsets of each partition: one that has not so many records has no rows;
+        timestamps are ms since 1970 or aware datetimes, the end exclusive. OffsetOutOfRangeError where a partition
+        begins behind ``start``: records were deleted there. It reads the nodes' files beside the cluster, and
+        disturbs nobody. Where a leader has just taken over, the call waits until it knows which of the records it
+        began with are committed (10 s at most; then it reads what was known before): what a sender finds missing in
+        a scan does not turn up later.
         """
         self._check()
         self._settle_ends(topic)
@@ -612,7 +653,9 @@ class Cluster:
         if not readers:
             raise self._advice.unknown_topic(topic)
         # A scan may be read by several threads at once, and several times.
-        sources = [(key.partition, ReaderView(reader, self._controller_disk)) for key, reader in sorted(readers.items())]
+        sources = [
+            (key.partition, ReaderView(reader, self._controller_disk)) for key, reader in sorted(readers.items())
+        ]
         return Scan(
             sources,
             name=f"topic {topic!r}",
@@ -627,8 +670,9 @@ class Cluster:
         )
 
     def _settle_ends(self, topic: str) -> None:
-        """Wait until the leaders of ``topic`` can say where it ends: a new one cannot until its high watermark has reached its first own
-        offset (KIP-207). Without a leader, or with fewer in-sync replicas than it takes, nothing is committed that could be waited for."""
+        """Wait until the leaders of ``topic`` can say where it ends: a new one cannot until its high watermark has
+        reached its first own offset (KIP-207). Without a leader, or with fewer in-sync replicas than it takes,
+        nothing is committed that could be waited for."""
         description = self.admin.describe(topic)
         minimum = description.config.get("min.insync.replicas")
         left_s = self._countdown(ENDS_TIMEOUT_S)
@@ -643,10 +687,13 @@ class Cluster:
                     if is_interruption(error):
                         raise
                     _log.warning(
-                        "scan of %s-%d: its end is not known yet (%s); reading what was committed before", topic, part.partition, error
+                        "scan of %s-%d: its end is not known yet (%s); reading what was committed before",
+                        topic,
+                        part.partition,
+                        error,
                     )
 
-    # ----------------------------------------------------------------------------------------------------------------------- nodes
+    # ---------------------------------------------------------------------------------------- nodes
 
     @property
     def path(self) -> str:
@@ -665,7 +712,8 @@ class Cluster:
 
     @property
     def nodes(self) -> Sequence[ClusterNode]:
-        """The nodes, in the order of their numbers: ``nodes[0]`` is node 1. IndexError for one that is not there."""
+        """The nodes, in the order of their numbers: ``nodes[0]`` is node 1. IndexError for one that is not
+        there."""
         return Nodes(self._nodes)
 
     @property
@@ -674,7 +722,8 @@ class Cluster:
         return self._authority.authority.cluster_id
 
     def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
-        """The node that leads the partition now, as the controller has it; None while nobody does. Raises UnknownTopicError."""
+        """The node that leads the partition now, as the controller has it; None while nobody does. Raises
+        UnknownTopicError."""
         self._check()
         check_name(topic)
         partition = whole("partition", partition)
@@ -699,7 +748,11 @@ class Cluster:
         def look() -> Awaited | None:
             found = self._found(of.topic)
             entry = None if found is None else found.partitions.get(of.partition)
-            return None if entry is None or entry.leader != NO_LEADER else Awaited((*entry.isr, *entry.elr), entry.replicas)
+            return (
+                None
+                if entry is None or entry.leader != NO_LEADER
+                else Awaited((*entry.isr, *entry.elr), entry.replicas)
+            )
 
         return self._driver.alone(look)
 
@@ -707,11 +760,12 @@ class Cluster:
         """The topic as the controller has it. REQUIRES that no machine moves."""
         return self._authority.authority.image.topic(topic)
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def close(self, timeout: float | None = 10.0) -> None:
-        """Send what producers still hold (up to ``timeout`` seconds; None: as long as it takes), end every node in order, release the
-        folder. Twice is harmless: who comes second waits for the first, and finishes what that one was interrupted in."""
+        """Send what producers still hold (up to ``timeout`` seconds; None: as long as it takes), end every node in
+        order, release the folder. Twice is harmless: who comes second waits for the first, and finishes what that
+        one was interrupted in."""
         timeout = check_seconds("timeout", timeout)
         if self._is_released or self._closing.is_mine():  # a signal handler that closes what its thread is closing
             return
@@ -747,13 +801,15 @@ class Cluster:
             consumer.close()
 
     def _await_followers(self, timeout: float | None) -> None:
-        """Wait until the followers know the final high watermarks, so that the copy of each shows all acknowledged records by itself."""
+        """Wait until the followers know the final high watermarks, so that the copy of each shows all acknowledged
+        records by itself."""
         patience = FINAL_FETCH_S if timeout is None else min(timeout, FINAL_FETCH_S)
         deadline = time.monotonic() + patience  # of the machine's clock: the caller's may stand still
         self._driver.wait_until(lambda: time.monotonic() >= deadline or self._followers_know(), patience)
 
     def _followers_know(self) -> bool:
-        """Whether every in-sync follower that serves has its leader's high watermark. REQUIRES that no machine moves."""
+        """Whether every in-sync follower that serves has its leader's high watermark. REQUIRES that no machine
+        moves."""
         image = self._authority.authority.image
         serving = {node.node_id: node._node for node in self._nodes if node.state == "ready" and node._node is not None}
         for node_id, leader in serving.items():
@@ -769,7 +825,8 @@ class Cluster:
         return True
 
     def _end(self) -> None:
-        """End what is there, and release the folder. None of it is taken for done before it is, so it may be called again."""
+        """End what is there, and release the folder. None of it is taken for done before it is, so it may be called
+        again."""
         if self._is_released:
             return
         if self._owner is not None:
@@ -801,8 +858,8 @@ class Cluster:
         """In the child of a fork: this object is the parent's."""
         self._closed = self._is_released = True
         self._refusal = ForkedError(
-            f"the cluster {self._path!r} belongs to the parent process, of which this one is a fork: leave it to that one, or open another "
-            "one here, in a folder of its own"
+            f"the cluster {self._path!r} belongs to the parent process, of which this one is a fork: leave it to that"
+            " one, or open another one here, in a folder of its own"
         )
         self._driver.forked(self._refusal)
 
@@ -816,19 +873,24 @@ class Cluster:
         self._check()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
         if getattr(self, "_lock", None) is None:  # its __init__ was left half-way
             return "<pyreplog.Cluster, not opened>"
         count = len(self._nodes)
-        return f"<pyreplog.Cluster {self._path!r}, {count} node{'' if count == 1 else 's'}{', closed' if self._closed else ''}>"
+        return (
+            f"<pyreplog.Cluster {self._path!r}, {count}"
+            f" node{'' if count == 1 else 's'}{', closed' if self._closed else ''}>"
+        )
 
 
 def _check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
-    """Refuse nodes beside which the state of their controller is missing, or that of another cluster lies: a new cluster is never
-    begun over them."""
+    """Refuse nodes beside which the state of their controller is missing, or that of another cluster lies: a new
+    cluster is never begun over them."""
     state = load_state(disk, path)
     inside = [name for name in disk.list(path) if name.startswith("node-")]
     clusters = _clusters_of_nodes(disk, path, inside + (folders.outside() if state is None else []))
@@ -840,15 +902,16 @@ def _check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
     nodes = " and ".join(f"{', '.join(names)} of cluster {cluster[:64]}" for cluster, names in clusters.items())
     what = "is missing" if state is None else f"is that of cluster {state.cluster_id}"
     raise CorruptError(
-        f"the controller's state {STATE_FILE} {what}, and this folder holds {nodes}: put the nodes of one cluster and its own {STATE_FILE} "
-        f"into {path}, from the backup or the folder that they were copied out of. The records are in the nodes' folders, each of which "
-        "can be read as it is",
+        f"the controller's state {STATE_FILE} {what}, and this folder holds {nodes}: put the nodes of one cluster and"
+        f" its own {STATE_FILE} into {path}, from the backup or the folder that they were copied out of. The records"
+        " are in the nodes' folders, each of which can be read as it is",
         file=f"{path}/{STATE_FILE}",
     )
 
 
 def _clusters_of_nodes(disk: Disk, path: str, names: Iterable[str]) -> dict[str, list[str]]:
-    """The nodes among the folders ``names``, in ``path`` or absolute, that say which cluster they are of, by the id of that cluster."""
+    """The nodes among the folders ``names``, in ``path`` or absolute, that say which cluster they are of, by the id
+    of that cluster."""
     found: dict[str, list[str]] = {}
     for name in names:
         values = read_properties(disk, name if name.startswith("/") else f"{path}/{name}")

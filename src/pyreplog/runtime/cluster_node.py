@@ -26,8 +26,8 @@ _node_log = logging.getLogger("pyreplog.node")
 
 
 class ClusterNode:
-    """One node. ``kill`` is as a process dies: nothing is flushed, nobody is answered; ``stop`` ends it in order, when others lead in its
-    place; ``restart`` starts it from its folder."""
+    """One node. ``kill`` is as a process dies: nothing is flushed, nobody is answered; ``stop`` ends it in order,
+    when others lead in its place; ``restart`` starts it from its folder."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class ClusterNode:
         fence: Callable[[int], None],
         is_fenced: Callable[[int], bool],
     ) -> None:
-        """Made by the cluster. ``check`` raises if the folder is not the node's now. ``fence`` tells the controller that the node died,
-        ``is_fenced`` asks whether the controller lets it serve no more."""
+        """Made by the cluster. ``check`` raises if the folder is not the node's now. ``fence`` tells the controller
+        that the node died, ``is_fenced`` asks whether the controller lets it serve no more."""
         self._check_folder = check
         self._node_id = node_id
         self._path = path
@@ -66,7 +66,7 @@ class ClusterNode:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a ClusterNode cannot be copied or pickled: it belongs to its cluster, in this process")
 
-    # ---------------------------------------------------------------------------------------------------------------------- facts
+    # ---------------------------------------------------------------------------------------- facts
 
     @property
     def node_id(self) -> int:
@@ -91,14 +91,16 @@ class ClusterNode:
 
     @property
     def ready(self) -> bool:
-        """Whether the controller lets it serve, as far as it has heard: one that is cut off has heard nothing else yet."""
+        """Whether the controller lets it serve, as far as it has heard: one that is cut off has heard nothing else
+        yet."""
         node = self._node
         return node is not None and not node.fenced and node.broker_epoch >= 0
 
     @property
     def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready"]:
-        """How it is: ``"down"`` (killed, stopped, or it could not start), ``"offline"`` (its disk failed), ``"paused"``, ``"fenced"`` (the
-        controller has not heard from it in time, and lets it serve no more), ``"starting"`` or ``"ready"``."""
+        """How it is: ``"down"`` (killed, stopped, or it could not start), ``"offline"`` (its disk failed),
+        ``"paused"``, ``"fenced"`` (the controller has not heard from it in time, and lets it serve no more),
+        ``"starting"`` or ``"ready"``."""
         node = self._node
         if node is None:
             return "down"
@@ -112,8 +114,8 @@ class ClusterNode:
 
     @property
     def losses(self) -> list[tuple[TopicPartition, int, int]]:
-        """What unclean elections that somebody asked for cost this node's copies since it started, of what readers may have seen: the
-        partition, the first offset that is gone, and the one behind the last."""
+        """What unclean elections that somebody asked for cost this node's copies since it started, of what readers
+        may have seen: the partition, the first offset that is gone, and the one behind the last."""
         node = self._node
         return [] if node is None else [(name, loss.start, loss.end) for name, loss in list(node.losses)]
 
@@ -131,36 +133,42 @@ class ClusterNode:
         found = image.topic(topic)
         if found is None:
             return False
-        return any(entry.leader == self._node_id for number, entry in found.partitions.items() if partition in (None, number))
+        return any(
+            entry.leader == self._node_id for number, entry in found.partitions.items() if partition in (None, number)
+        )
 
     def _serves(self, topic: str) -> tuple[int, int]:
-        """Of how many partitions of ``topic``, of those that it has heard of, it has its copy, if any, and knows a leader; and how many
-        those are. REQUIRES that no machine moves."""
+        """Of how many partitions of ``topic``, of those that it has heard of, it has its copy, if any, and knows a
+        leader; and how many those are. REQUIRES that no machine moves."""
         node = self._node
         image = None if node is None else node.image
         found = None if image is None else image.topic(topic)
         if node is None or found is None:
             return 0, 0
         return sum(
-            entry.leader >= 0 and (self._node_id not in entry.replicas or node.find(TopicPartition(topic, number)) is not None)
+            entry.leader >= 0
+            and (self._node_id not in entry.replicas or node.find(TopicPartition(topic, number)) is not None)
             for number, entry in found.partitions.items()
         ), len(found.partitions)
 
     def _refused(self, topic: str) -> PyreplogError | None:
-        """Why it has no copy of some partition of ``topic``, where its disk does not let it make one. REQUIRES that no machine moves."""
+        """Why it has no copy of some partition of ``topic``, where its disk does not let it make one. REQUIRES that
+        no machine moves."""
         node = self._node
         image = None if node is None else node.image
         topic_id = "" if image is None else image.topic_ids.get(topic, "")
-        return None if node is None else next((error for key, error in node.refused.items() if key[0] == topic_id), None)
+        return (
+            None if node is None else next((error for key, error in node.refused.items() if key[0] == topic_id), None)
+        )
 
     def __repr__(self) -> str:
         return f"<pyreplog.ClusterNode {self._node_id} at {self._path!r}, {self.state}>"
 
-    # ----------------------------------------------------------------------------------------------------------------------- life
+    # ----------------------------------------------------------------------------------------- life
 
     def _start(self, onlooker: RecoveryListener | None = None) -> None:
-        """Open the folder and take part; ``onlooker`` is told how far a recovery is. REQUIRES that no machine moves. Raises what the disk,
-        the lock or damaged files say."""
+        """Open the folder and take part; ``onlooker`` is told how far a recovery is. REQUIRES that no machine
+        moves. Raises what the disk, the lock or damaged files say."""
         assert self._node is None, "started once at a time"
         if onlooker is None:
             with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
@@ -213,7 +221,8 @@ class ClusterNode:
             raise
 
     def kill(self) -> None:
-        """End it as a process dies. The controller hears of it at once, as of a broken connection. Dead already is fine."""
+        """End it as a process dies. The controller hears of it at once, as of a broken connection. Dead already is
+        fine."""
         self._driver.alone(self._kill_and_fence)
 
     def _kill_and_fence(self) -> None:
@@ -223,9 +232,9 @@ class ClusterNode:
             self._fence(self._node_id)
 
     def stop(self, timeout: float | None = 10.0) -> None:
-        """A controlled shutdown: the controller moves its leaderships away (``timeout`` seconds at most), then it ends as with ``close`` of
-        the cluster. Producers notice nothing but a pause. One that is down is fine. Raises what the disk says, ended all the same; it ends
-        too where Ctrl-C cuts the waiting short."""
+        """A controlled shutdown: the controller moves its leaderships away (``timeout`` seconds at most), then it
+        ends as with ``close`` of the cluster. Producers notice nothing but a pause. One that is down is fine.
+        Raises what the disk says, ended all the same; it ends too where Ctrl-C cuts the waiting short."""
         patience = check_seconds("timeout", timeout)
         begun: list[tuple[Node, DrivenMachine]] = []
         try:
@@ -259,8 +268,8 @@ class ClusterNode:
             self._fence(self._node_id)
 
     def pause(self) -> None:
-        """Give it no turn until :meth:`resume`, as a process that was stopped: it answers nothing, and the controller soon takes it for
-        dead. Dead or paused already is fine."""
+        """Give it no turn until :meth:`resume`, as a process that was stopped: it answers nothing, and the
+        controller soon takes it for dead. Dead or paused already is fine."""
 
         def pause() -> None:
             if self._seat is not None and not self._paused:
@@ -280,8 +289,8 @@ class ClusterNode:
         self._driver.alone(resume)
 
     def restart(self, timeout: float | None = 30.0) -> None:
-        """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching up).
-        RequestTimedOutError after ``timeout`` seconds: it goes on starting."""
+        """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching
+        up). RequestTimedOutError after ``timeout`` seconds: it goes on starting."""
         patience = check_seconds("timeout", timeout)
 
         def begin() -> None:
@@ -292,7 +301,8 @@ class ClusterNode:
         self._driver.alone(begin)
         if not self._driver.wait_until(self._settled, patience):
             raise RequestTimedOutError(
-                f"node {self._node_id} does not serve after {patience:g} s; it goes on starting: `ready` says when it does"
+                f"node {self._node_id} does not serve after {patience:g} s; it goes on starting: `ready` says when it"
+                " does"
             )
         if not self.ready:
             raise self.failure or ClosedError(f"node {self._node_id} did not start")
@@ -313,7 +323,8 @@ class ClusterNode:
         self._end(None if self._node is None else self._node.kill)
 
     def _end(self, end: Callable[[], None] | None) -> None:
-        """``end`` the node, and only then forget it: where a signal handler cuts this short, whoever comes next does all of it again."""
+        """``end`` the node, and only then forget it: where a signal handler cuts this short, whoever comes next
+        does all of it again."""
         try:
             if end is not None:
                 end()
@@ -332,8 +343,8 @@ class ClusterNode:
         self._paused = False
 
     def _interrupted(self, error: Exception | None) -> None:
-        """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing, its files are. Called by
-        whoever drives."""
+        """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing,
+        its files are. Called by whoever drives."""
         self._kill()
         self._failure = error
         self._fence(self._node_id)
@@ -345,8 +356,8 @@ class ClusterNode:
                 self._failure = failure
 
     def _close(self) -> None:
-        """End it in order; one that was cut short half-way, as a kill does. REQUIRES that nobody drives. Raises what the disk says, closed
-        all the same. Again is harmless, and finishes what was cut short."""
+        """End it in order; one that was cut short half-way, as a kill does. REQUIRES that nobody drives. Raises
+        what the disk says, closed all the same. Again is harmless, and finishes what was cut short."""
         if self._seat is not None and self._seat.busy:
             self._kill()
         self._end(None if self._node is None else self._node.close)

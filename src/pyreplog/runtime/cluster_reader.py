@@ -1,4 +1,5 @@
-"""ClusterReader: a cluster's topics, read from its files beside the process that runs it. It takes no lock and starts no node."""
+"""ClusterReader: a cluster's topics, read from its files beside the process that runs it. It takes no lock and
+starts no node."""
 
 from __future__ import annotations
 
@@ -31,11 +32,13 @@ __all__ = ["ClusterReader", "ReaderAdmin"]
 
 
 class ClusterReader(Cluster):
-    """A cluster that another process writes, opened by ``Cluster(path, mode="r")``. Use it in ``with``, or call ``close``. Thread-safe.
+    """A cluster that another process writes, opened by ``Cluster(path, mode="r")``. Use it in ``with``, or call
+    ``close``. Thread-safe.
 
-    It reads topics as a whole: ``topics``, ``describe``, ``consumer``, ``scan``, ``follow``. Any number of processes may do so. ``path`` is
-    a cluster's folder, or any other that holds logs: a Kafka broker's, the folder above several of its ``log.dirs``, one node's. Topics
-    and partitions that are made later are found by the next call. Calls that write, and those about nodes, are a ReadOnlyError.
+    It reads topics as a whole: ``topics``, ``describe``, ``consumer``, ``scan``, ``follow``. Any number of
+    processes may do so. ``path`` is a cluster's folder, or any other that holds logs: a Kafka broker's, the folder
+    above several of its ``log.dirs``, one node's. Topics and partitions that are made later are found by the next
+    call. Calls that write, and those about nodes, are a ReadOnlyError.
 
     Raises StorageNotFoundError if there is no cluster and no log, ConfigError for settings that only a writer has.
     """
@@ -55,14 +58,21 @@ class ClusterReader(Cluster):
         lock_timeout: float | None = 0,
     ) -> None:
         """Look at the folder. Nothing is locked, written or recovered."""
-        given: dict[str, object] = {"nodes": nodes, "config": config, "own_process": own_process or None, "progress": progress}
+        given: dict[str, object] = {
+            "nodes": nodes,
+            "config": config,
+            "own_process": own_process or None,
+            "progress": progress,
+        }
         given["lock_timeout"] = lock_timeout != 0 or None
         for name, value in given.items():
             if value is not None:
                 raise ConfigError(f"{name} belongs to mode='a': a reader takes the cluster as it is")
         folder = folder_of(path)
         check_clock(clock)
-        check_callable("disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own")
+        check_callable(
+            "disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own"
+        )
         check_together(permissions, disk)
         self._path = anchored(folder) if disk is None else folder
         self._disk: Disk = SystemDisk(permissions=permissions) if disk is None else disk("controller")
@@ -74,9 +84,11 @@ class ClusterReader(Cluster):
             LOGGER.warning("%s; it is read all the same", refusal)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a ClusterReader cannot be copied or pickled: open the cluster with mode='r' where it is needed")
+        raise TypeError(
+            "a ClusterReader cannot be copied or pickled: open the cluster with mode='r' where it is needed"
+        )
 
-    # ---------------------------------------------------------------------------------------------------------------------- facts
+    # ---------------------------------------------------------------------------------------- facts
 
     @property
     def path(self) -> str:
@@ -107,8 +119,8 @@ class ClusterReader(Cluster):
     def describe(self, name: str) -> TopicDescription:
         """One topic's partitions and settings, as its controller wrote them last: a leader may have died since.
 
-        Without a controller's file (a broker's folder) the folders say what they can: partitions, the nodes that have a copy, the newest
-        leader epoch; the leader is -1 then. Raises UnknownTopicError.
+        Without a controller's file (a broker's folder) the folders say what they can: partitions, the nodes that
+        have a copy, the newest leader epoch; the leader is -1 then. Raises UnknownTopicError.
         """
         self._check()
         check_name(name)
@@ -120,7 +132,7 @@ class ClusterReader(Cluster):
         self._check()
         return ReaderAdmin(self)
 
-    # -------------------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     def consumer(  # type: ignore[override]  # the same calls, without those settings that are about nodes
         self,
@@ -131,9 +143,9 @@ class ClusterReader(Cluster):
     ) -> ReaderConsumer:
         """Something that reads: a topic (all its partitions), a (topic, partition) pair, or several of these.
 
-        ``auto_offset_reset``: where to begin, and where to go on if the records at a position were deleted; ``"none"``: begin at the
-        first, and raise OffsetOutOfRangeError then. ``max_poll_records``: the most of one poll. Raises ConfigError, UnknownTopicError,
-        StorageError if a partition has no folder.
+        ``auto_offset_reset``: where to begin, and where to go on if the records at a position were deleted;
+        ``"none"``: begin at the first, and raise OffsetOutOfRangeError then. ``max_poll_records``: the most of one
+        poll. Raises ConfigError, UnknownTopicError, StorageError if a partition has no folder.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
@@ -146,8 +158,8 @@ class ClusterReader(Cluster):
     def follow(self, topics: Subject, *, timeout: float | None = None) -> Iterator[Record]:
         """The records of all these partitions from the first on, and then each new one as soon as it may be read.
 
-        Ends when none came for ``timeout`` seconds (None: never), and when the cluster is closed. Each partition's records come in order.
-        A ``consumer`` does the same from any position. Raises UnknownTopicError at once.
+        Ends when none came for ``timeout`` seconds (None: never), and when the cluster is closed. Each partition's
+        records come in order. A ``consumer`` does the same from any position. Raises UnknownTopicError at once.
         """
         patience = check_seconds("timeout", timeout)
         return self.consumer(topics)._follow(patience)
@@ -162,7 +174,8 @@ class ClusterReader(Cluster):
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
     ) -> Scan:
-        """A topic as Arrow columns, partition after partition, below the high watermark. Arguments are those of :meth:`Cluster.scan`.
+        """A topic as Arrow columns, partition after partition, below the high watermark. Arguments are those of
+        :meth:`Cluster.scan`.
 
         Raises UnknownTopicError, StorageError if a partition has no folder, OffsetOutOfRangeError.
         """
@@ -182,7 +195,7 @@ class ClusterReader(Cluster):
             spread=True,
         )
 
-    # -------------------------------------------------------------------------------------------------------------- what a writer has
+    # ---------------------------------------------------------------------------- what a writer has
 
     def producer(self, *args: object, **settings: object) -> Producer:
         """ReadOnlyError: only the process that runs the cluster writes."""
@@ -200,13 +213,15 @@ class ClusterReader(Cluster):
     def _refuse(self, why: str) -> ReadOnlyError:
         self._check()
         return ReadOnlyError(
-            f"the cluster {self._path!r} was opened with mode='r', so {why}: do that in the process that has it open with Cluster(path)"
+            f"the cluster {self._path!r} was opened with mode='r', so {why}: do that in the process that has it open"
+            " with Cluster(path)"
         )
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def close(self, timeout: float | None = None) -> None:
-        """Close the consumers and release the files. Twice is harmless. ``timeout`` is for symmetry: a reader waits for nothing."""
+        """Close the consumers and release the files. Twice is harmless. ``timeout`` is for symmetry: a reader waits
+        for nothing."""
         check_seconds("timeout", timeout)
         self._closed = True
         for consumer in list(self._readers):
@@ -222,7 +237,9 @@ class ClusterReader(Cluster):
         self._check()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -1,4 +1,5 @@
-"""Consumer: the blocking face of :class:`pyreplog.client.Consumer`. Thread-safe, though positions make most sense in one thread."""
+"""Consumer: the blocking face of :class:`pyreplog.client.Consumer`. Thread-safe, though positions make most sense
+in one thread."""
 
 from __future__ import annotations
 
@@ -30,11 +31,12 @@ _LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "
 
 
 class Consumer(ClientFace[Machine]):
-    """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``; use it in ``with``, or call ``close``.
+    """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``; use it in ``with``, or call
+    ``close``.
 
-    Records come in order within each partition, and only once they are below the high watermark. Iterating over the consumer
-    never ends (it waits for more); ``until_end()`` stops at the end as it is now. Whoever leaves such a loop has read what it gave and
-    nothing else: the next loop, ``poll`` or ``position`` goes on behind it.
+    Records come in order within each partition, and only once they are below the high watermark. Iterating over the
+    consumer never ends (it waits for more); ``until_end()`` stops at the end as it is now. Whoever leaves such a
+    loop has read what it gave and nothing else: the next loop, ``poll`` or ``position`` goes on behind it.
     """
 
     _noun = "consumer"
@@ -48,8 +50,8 @@ class Consumer(ClientFace[Machine]):
         subject: Subject,
         timeout: float | None,
     ) -> None:
-        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way, told whom to tell of
-        that."""
+        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way,
+        told whom to tell of that."""
         self._driver = driver
         self._advice = advice
         self._make = make
@@ -58,7 +60,8 @@ class Consumer(ClientFace[Machine]):
         self._ended = False
         self._failure: Exception | None = None
         self._left: deque[Record] = deque()
-        """Taken for who iterates, and not given out yet: the next that anybody gets. Filled under the machine's lock."""
+        """Taken for who iterates, and not given out yet: the next that anybody gets. Filled under the machine's
+        lock."""
         self._place = driver.alone(lambda: make(self._interrupted))
         try:
             self.assign(subject, timeout=timeout)
@@ -68,16 +71,18 @@ class Consumer(ClientFace[Machine]):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Consumer cannot be copied or pickled: it belongs to its cluster, in this process; make another with cluster.consumer()"
+            "a Consumer cannot be copied or pickled: it belongs to its cluster, in this process; make another with"
+            " cluster.consumer()"
         )
 
-    # ------------------------------------------------------------------------------------------------------------------ assignment
+    # ----------------------------------------------------------------------------------- assignment
 
     def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
-        """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these. Positions kept before stay.
+        """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these.
+        Positions kept before stay.
 
-        Raises UnknownTopicError for a topic or a partition that is not there, RequestTimedOutError where nobody tells of one within
-        ``timeout`` seconds (None: for ever); neither changes anything.
+        Raises UnknownTopicError for a topic or a partition that is not there, RequestTimedOutError where nobody
+        tells of one within ``timeout`` seconds (None: for ever); neither changes anything.
         """
         self._take_up(self._partitions_of(subject, timeout))
 
@@ -124,7 +129,8 @@ class Consumer(ClientFace[Machine]):
         what: str,
         of: TopicPartition | None = None,
     ) -> int:
-        """The ``answer`` of the machine once it is there, after :func:`ask`: then ``what`` is known, of the partition ``of`` or of none."""
+        """The ``answer`` of the machine once it is there, after :func:`ask`: then ``what`` is known, of the
+        partition ``of`` or of none."""
         found = -1
 
         def is_known(machine: Machine) -> bool:
@@ -142,15 +148,18 @@ class Consumer(ClientFace[Machine]):
         """What is read."""
         return self._machine.assignment
 
-    # --------------------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
-        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came.
+        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when
+        none came.
 
         At most ``count_max`` (from 1; default 500). Moves the positions behind what it returns.
         """
         patience = check_seconds("timeout", timeout)
-        count_max = None if count_max is None else whole("count_max", count_max, 1)  # of none there is always one more to wait for
+        count_max = (
+            None if count_max is None else whole("count_max", count_max, 1)
+        )  # of none there is always one more to wait for
         left = patience
         begun_ns = self._driver.monotonic_ns()
         while True:
@@ -173,8 +182,8 @@ class Consumer(ClientFace[Machine]):
             # What came may be another thread's by now: then there is a next first record.
 
     def _take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Completion | None]:
-        """The records that are there (below ``ends``), and where there are none what is settled as soon as there are; then :meth:`_forget`
-        it."""
+        """The records that are there (below ``ends``), and where there are none what is settled as soon as there
+        are; then :meth:`_forget` it."""
         self._check()
         records: list[Record] = []
         if self._left:
@@ -190,7 +199,8 @@ class Consumer(ClientFace[Machine]):
         return records, self._arrived(records, count_max, ends)
 
     def _arrived(self, records: list[Record] | None, count_max: int | None, ends: Ends | None) -> Completion | None:
-        """Add what has arrived to ``records`` (None: to what is left); where nothing has, what is settled as soon as something does."""
+        """Add what has arrived to ``records`` (None: to what is left); where nothing has, what is settled as soon
+        as something does."""
         while True:
             place = self._place
             machine, seat = place
@@ -218,7 +228,8 @@ class Consumer(ClientFace[Machine]):
             yield from self._one_by_one(None)
 
     def until_end(self) -> Iterator[Record]:
-        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
+        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is
+        asked."""
         ends = {entry: self.end_offset(*entry) for entry in self.assignment}
         while self._has_more(ends):
             yield from self._one_by_one(ends)
@@ -228,8 +239,8 @@ class Consumer(ClientFace[Machine]):
         return bool(self._left) or self._use(lambda machine: machine.has_more(ends))
 
     def _one_by_one(self, ends: Ends | None) -> Iterator[Record]:
-        """What is there below ``ends``, waiting for it. A record is read when it is given: what is left then is the next that anybody
-        gets."""
+        """What is there below ``ends``, waiting for it. A record is read when it is given: what is left then is the
+        next that anybody gets."""
         if not self._left:
             self._check()
             if ends is None:
@@ -247,7 +258,7 @@ class Consumer(ClientFace[Machine]):
                 return
             yield record
 
-    # ------------------------------------------------------------------------------------------------------------------- positions
+    # ------------------------------------------------------------------------------------ positions
 
     @overload
     def seek(
@@ -280,10 +291,12 @@ class Consumer(ClientFace[Machine]):
         timestamp: int | datetime | None = None,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> int:
-        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset.
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns
+        the offset.
 
-        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Only a ``timestamp`` has to be asked for:
-        RequestTimedOutError after ``timeout`` seconds without an answer. UnknownTopicError for a partition that it does not read.
+        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Only a ``timestamp`` has to be
+        asked for: RequestTimedOutError after ``timeout`` seconds without an answer. UnknownTopicError for a
+        partition that it does not read.
         """
         self._check()
         check_seconds("timeout", timeout)
@@ -324,8 +337,11 @@ class Consumer(ClientFace[Machine]):
     def position(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
     def position(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
-    def position(self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
-        """The offset of the next record that is given out. Waits until it is known; RequestTimedOutError after ``timeout`` seconds.
+    def position(
+        self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
+    ) -> int:
+        """The offset of the next record that is given out. Waits until it is known; RequestTimedOutError after
+        ``timeout`` seconds.
 
         Raises UnknownTopicError for a partition that this consumer does not read.
         """
@@ -341,7 +357,9 @@ class Consumer(ClientFace[Machine]):
             found = machine.position(name, number)
             return None if found < 0 else found
 
-        return self._answer(lambda machine: None, settled, patience, f"the position in {name}-{number}", TopicPartition(name, number))
+        return self._answer(
+            lambda machine: None, settled, patience, f"the position in {name}-{number}", TopicPartition(name, number)
+        )
 
     def _known_position(self, topic: str, partition: int) -> int:
         """As :meth:`position`, which waits where this says -1."""
@@ -356,17 +374,22 @@ class Consumer(ClientFace[Machine]):
     def start_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
     def start_offset(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
-    def start_offset(self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
-        """The first offset that is there, of any partition. RequestTimedOutError after ``timeout`` seconds without an answer."""
+    def start_offset(
+        self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
+    ) -> int:
+        """The first offset that is there, of any partition. RequestTimedOutError after ``timeout`` seconds without
+        an answer."""
         return self._look_up(*place_of("start_offset", topic, partition), EARLIEST_TIMESTAMP, timeout)
 
     @overload
     def end_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
     def end_offset(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
-    def end_offset(self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
-        """The high watermark: the offset behind the last record that may be read. RequestTimedOutError after ``timeout`` seconds without
-        an answer."""
+    def end_offset(
+        self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
+    ) -> int:
+        """The high watermark: the offset behind the last record that may be read. RequestTimedOutError after
+        ``timeout`` seconds without an answer."""
         return self._look_up(*place_of("end_offset", topic, partition), LATEST_TIMESTAMP, timeout)
 
     def _look_up(self, topic: str, partition: int, timestamp: int, timeout: float | None) -> int:
@@ -392,11 +415,11 @@ class Consumer(ClientFace[Machine]):
             raise answer.error
         return answer.offset
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def _interrupted(self, error: Exception | None) -> None:
-        """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions. Whoever waits for records
-        looks again, and hears of a failure; look-ups fail. Called by whoever drives."""
+        """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions.
+        Whoever waits for records looks again, and hears of a failure; look-ups fail. Called by whoever drives."""
         old, seat = self._place
         with seat.lock:  # who takes records has moved the positions, or finds the next one
             if error is not None:
@@ -431,14 +454,20 @@ class Consumer(ClientFace[Machine]):
         self._check_open()
         failure, self._failure = self._failure, None
         if failure is not None:
-            raise InternalError(f"the consumer failed, and goes on where it was: {type(failure).__name__}: {failure}") from failure
+            raise InternalError(
+                f"the consumer failed, and goes on where it was: {type(failure).__name__}: {failure}"
+            ) from failure
 
     def __enter__(self) -> Consumer:
         self._check()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<pyreplog.Consumer of {len(self._machine.assignment)} partition(s){', closed' if self._closed else ''}>"
+        return (
+            f"<pyreplog.Consumer of {len(self._machine.assignment)} partition(s){', closed' if self._closed else ''}>"
+        )

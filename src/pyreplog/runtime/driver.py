@@ -1,16 +1,19 @@
 """Driver: who runs the loop, and who waits. One per cluster in this process.
 
-The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the drive and polls whichever
-machine has news, until its own answer is there; every other waiter is released the moment its answer comes; then the drive goes to the
-next one that still waits. When nobody waits, one parked background thread drives for timers, heartbeats and whatever was sent without
-waiting; it stands back for some milliseconds where callers wait, and so drive, again and again. So a replicated append in one process
-costs no thread switch, and nothing depends on somebody calling ``poll``.
+The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the
+drive and polls whichever machine has news, until its own answer is there; every other waiter is released the moment
+its answer comes; then the drive goes to the next one that still waits. When nobody waits, one parked background
+thread drives for timers, heartbeats and whatever was sent without waiting; it stands back for some milliseconds
+where callers wait, and so drive, again and again. So a replicated append in one process costs no thread switch, and
+nothing depends on somebody calling ``poll``.
 
-What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else drives). A machine never
-waits, so neither lock is held long, except by a driver that sleeps because there is nothing to do: it holds no machine's lock then.
+What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else
+drives). A machine never waits, so neither lock is held long, except by a driver that sleeps because there is
+nothing to do: it holds no machine's lock then.
 
-A signal handler, a ``__del__`` or a weak reference's callback may run in the middle of all this, and use the same cluster: what its own
-thread would have to leave first it can not wait for, and hears so (:meth:`Driver.check_free`).
+A signal handler, a ``__del__`` or a weak reference's callback may run in the middle of all this, and use the same
+cluster: what its own thread would have to leave first it can not wait for, and hears so
+(:meth:`Driver.check_free`).
 """
 
 from __future__ import annotations
@@ -42,8 +45,9 @@ CONDITION_CHECK_S: Final = 0.0005
 IDLE_S: Final = 1.0
 """The background thread looks after this long although somebody else drives."""
 PATIENCE_S: Final = 0.003
-"""For so long, and up to as long again, the background thread leaves the drive to callers after one of them waited: who fills many batches
-between two waits is back by then. Each of its looks takes the interpreter from who drives, just when that one comes back from the disk."""
+"""For so long, and up to as long again, the background thread leaves the drive to callers after one of them waited:
+who fills many batches between two waits is back by then. Each of its looks takes the interpreter from who drives,
+just when that one comes back from the disk."""
 WAIT_MAX_S: Final = 3e9
 """As good as for ever, and still a number of nanoseconds that fits 64 bits."""
 _AT_ONCE: Final = (False,)
@@ -67,13 +71,20 @@ class Pollable(Protocol):
 
 
 class DrivenMachine:
-    """One machine with its endpoint. ``failed`` is told of an exception that should not be, and of a poll that a signal handler cut short
-    (error None): the machine's state is then worth nothing. ``busy``: it is being polled, or was when that happened."""
+    """One machine with its endpoint. ``failed`` is told of an exception that should not be, and of a poll that a
+    signal handler cut short (error None): the machine's state is then worth nothing. ``busy``: it is being polled,
+    or was when that happened."""
 
     __slots__ = ("_guard", "busy", "failed", "is_mine", "is_shared", "lock", "machine", "transport", "wake_ns")
 
     def __init__(
-        self, machine: Pollable, transport: LocalTransport, failed: Callable[[Exception | None], None], name: str, *, shared: bool
+        self,
+        machine: Pollable,
+        transport: LocalTransport,
+        failed: Callable[[Exception | None], None],
+        name: str,
+        *,
+        shared: bool,
     ) -> None:
         self.machine = machine
         self.transport = transport
@@ -119,20 +130,25 @@ class Driver:
         self._waited_count = 0
         self._waited_before = 0
         self.held_syncs = HeldSyncs()
-        """The syncs of the machines' disks: begun when there is nothing else to do, because by then a leader's followers have the same
-        records, and want theirs."""
+        """The syncs of the machines' disks: begun when there is nothing else to do, because by then a leader's
+        followers have the same records, and want theirs."""
         self._refusal: PyreplogError | None = None
         self._broken: deque[tuple[DrivenMachine, Exception | None]] = deque()
         self._is_cut_short = False
         """The loop was left half-way, and nobody has looked at everything since."""
 
-    # -------------------------------------------------------------------------------------------------------------------- machines
+    # ------------------------------------------------------------------------------------- machines
 
     def add(
-        self, machine: Pollable, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool = True
+        self,
+        machine: Pollable,
+        transport: LocalTransport,
+        failed: Callable[[Exception | None], None],
+        *,
+        shared: bool = True,
     ) -> DrivenMachine:
-        """Drive ``machine`` from now on. REQUIRES :meth:`alone`, or that nobody drives yet. ``shared``: others may use it under its
-        seat's lock; not: nobody touches it but who drives, or is :meth:`alone`."""
+        """Drive ``machine`` from now on. REQUIRES :meth:`alone`, or that nobody drives yet. ``shared``: others may
+        use it under its seat's lock; not: nobody touches it but who drives, or is :meth:`alone`."""
         seat = self._seats[transport] = DrivenMachine(machine, transport, failed, self._name, shared=shared)
         self.network.enter(transport)
         return seat
@@ -157,11 +173,11 @@ class Driver:
         return isinstance(self._refusal, ForkedError)
 
     def alone(self, act: Callable[[], T]) -> T:
-        """What ``act`` says, called while no machine moves: for taking one away, adding one, or looking at several at once. Raises
-        ForkedError in the child of a fork, and as :meth:`check_free`.
+        """What ``act`` says, called while no machine moves: for taking one away, adding one, or looking at several
+        at once. Raises ForkedError in the child of a fork, and as :meth:`check_free`.
 
-        A call, and no context manager of our own: the two locks are given back wherever a signal handler raises on the way in or out of
-        it, whoever keeps that exception.
+        A call, and no context manager of our own: the two locks are given back wherever a signal handler raises on
+        the way in or out of it, whoever keeps that exception.
         """
         refusal = self._refusal
         if isinstance(refusal, ForkedError):
@@ -187,8 +203,8 @@ class Driver:
                 self._hand_over()
 
     def check_free(self, advice: str = "") -> None:
-        """Raise ReentrantCallError, with ``advice``, where this thread is in the middle of something for which who waits may have to wait:
-        it would wait for itself. Asked before anything is begun that ends with waiting."""
+        """Raise ReentrantCallError, with ``advice``, where this thread is in the middle of something for which who
+        waits may have to wait: it would wait for itself. Asked before anything is begun that ends with waiting."""
         seats = [*self._seats.copy().values(), *[seat for seat, _ in self._broken.copy()]]
         if self._is_within() or any(seat.is_mine() for seat in seats):
             raise self._drive.refuse(advice)
@@ -197,20 +213,24 @@ class Driver:
         """Whether this thread drives, or is about to be :meth:`alone`."""
         return self._drive.is_mine() or self._exclusive.is_mine()
 
-    # --------------------------------------------------------------------------------------------------------------------- waiting
+    # -------------------------------------------------------------------------------------- waiting
 
     def monotonic_ns(self) -> int:
         """The clock of everything it drives."""
         return self._now_ns()
 
     def wait_for(self, pending: Completion, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
-        """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout`` seconds."""
+        """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout``
+        seconds."""
         if not self.settles(pending, timeout):
-            raise TimeoutError(f"no answer after {timeout:g} s; what was asked or sent goes on in the background{pending.so_far()}")
+            raise TimeoutError(
+                f"no answer after {timeout:g} s; what was asked or sent goes on in the background{pending.so_far()}"
+            )
 
     def settles(self, pending: Completion, timeout: Any) -> bool:
-        """Whether ``pending`` is settled within ``timeout`` seconds; drives if nobody else does. For who has more to say than TimeoutError,
-        which a signal handler may raise, too. ReentrantCallError where this thread drives already."""
+        """Whether ``pending`` is settled within ``timeout`` seconds; drives if nobody else does. For who has more
+        to say than TimeoutError, which a signal handler may raise, too. ReentrantCallError where this thread drives
+        already."""
         deadline_ns = self._deadline_ns(timeout)
         if not pending.settled and self._is_within():
             raise self._drive.refuse()
@@ -256,7 +276,8 @@ class Driver:
                 self._hand_over()
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
-        """Whether ``condition()``, asked while no machine moves, holds within ``timeout`` seconds; for what happens rarely."""
+        """Whether ``condition()``, asked while no machine moves, holds within ``timeout`` seconds; for what happens
+        rarely."""
         deadline_ns = self._deadline_ns(timeout)
         while True:
             if self.alone(condition):
@@ -275,7 +296,8 @@ class Driver:
             return
         self._waiting.append(turn)
         try:
-            # Who refuses everybody frees those it finds here: one that comes later sees the refusal.
+            # Who refuses everybody frees those it finds here: one that comes later sees the
+            # refusal.
             if (self._is_driven or self._exclusive_wanted) and self._refusal is None:
                 turn.acquire(timeout=-1 if deadline_ns == INT64_MAX else max(deadline_ns - self._now_ns(), 0) / 1e9)
         finally:
@@ -293,7 +315,12 @@ class Driver:
             return
         if self._waiting:
             self._free_one()
-        elif self.network.ready or self._due_ns < self._background_until_ns or self._is_cut_short or self.held_syncs.pools:
+        elif (
+            self.network.ready
+            or self._due_ns < self._background_until_ns
+            or self._is_cut_short
+            or self.held_syncs.pools
+        ):
             self._background.arm()
 
     def _free_one(self) -> None:
@@ -305,29 +332,33 @@ class Driver:
         release(turn)
 
     def future_of(self, pending: Completion) -> Any:
-        """A future of the running event loop that ends when ``pending`` is settled; the background thread drives."""
+        """A future of the running event loop that ends when ``pending`` is settled; the background thread
+        drives."""
         if self._refusal is not None:
             raise again(self._refusal)
         future, end = loop_future()
         if not pending.add_waiter(end):
             future.set_result(None)
         elif not self._is_driven:
-            self._waited_before = self._waited_count  # who waited before does not drive now, so there is nobody to leave that to
+            self._waited_before = (
+                self._waited_count
+            )  # who waited before does not drive now, so there is nobody to leave that to
             self._background.wake()
         return future
 
-    # --------------------------------------------------------------------------------------------------------------------- waking
+    # --------------------------------------------------------------------------------------- waking
 
     def enter(self, seat: DrivenMachine) -> None:
-        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives, or a few
-        where callers waited just now."""
+        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later
+        somebody drives, or a few where callers waited just now."""
         transport = seat.transport
         if not transport.is_ready:
             if self._refusal is not None:
                 raise again(self._refusal)
             ready = self.network.ready
-            # Where nobody drives, before those it will send to: who led to something already then takes the new requests with the waiting
-            # ones. Asked before it is noted: a signal handler that comes in between would leave it out for ever.
+            # Where nobody drives, before those it will send to: who led to something already then
+            # takes the new requests with the waiting ones. Asked before it is noted: a signal
+            # handler that comes in between would leave it out for ever.
             add = ready.append if self._is_driven else ready.appendleft
             transport.is_ready = True
             add(transport)
@@ -343,10 +374,11 @@ class Driver:
         elif not self._is_driven:
             self._background.wake()
 
-    # --------------------------------------------------------------------------------------------------------------------- the loop
+    # ------------------------------------------------------------------------------------- the loop
 
     def _run(self, pending: Completion | None, deadline_ns: int) -> None:
-        """Drive until ``pending`` is settled (None: until there is nothing to do now, or somebody waits for the drive)."""
+        """Drive until ``pending`` is settled (None: until there is nothing to do now, or somebody waits for the
+        drive)."""
         ready = self.network.ready
         seats = self._seats
         held_syncs = self.held_syncs.pools
@@ -403,7 +435,9 @@ class Driver:
     def _park(self, pause_ns: int) -> None:
         self._parked = True
         try:
-            if not self.network.ready and not self._exclusive_wanted:  # looked at again: who came before saw nobody parked
+            if (
+                not self.network.ready and not self._exclusive_wanted
+            ):  # looked at again: who came before saw nobody parked
                 self._wake.acquire(timeout=min(pause_ns / 1e9, threading.TIMEOUT_MAX))
         finally:
             self._parked = False
@@ -441,12 +475,14 @@ class Driver:
         self._due_ns = min((seat.wake_ns for seat in self._seats.values()), default=INT64_MAX)
 
     def _fail(self, seat: DrivenMachine, error: Exception | None) -> None:
-        """Take it out. What becomes of it is seen to by the background thread, which no signal handler interrupts."""
+        """Take it out. What becomes of it is seen to by the background thread, which no signal handler
+        interrupts."""
         transport = seat.transport
         if transport not in self._seats:
             return
         address = transport.address
-        # Noted before it is taken out, and told last: a logger's handlers may be interrupted themselves.
+        # Noted before it is taken out, and told last: a logger's handlers may be interrupted
+        # themselves.
         self._broken.append((seat, error))
         self._seats.pop(transport, None)
         if self._background.is_running:
@@ -486,7 +522,8 @@ class Driver:
         self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
         if self._waited_count != self._waited_before:
             self._waited_before = self._waited_count
-            # Somebody waits again and again, and drives meanwhile. Taking the drive in between would cost a thread switch for each wait.
+            # Somebody waits again and again, and drives meanwhile. Taking the drive in between
+            # would cost a thread switch for each wait.
             self._background.linger(PATIENCE_S)
             return None
         if self._exclusive_wanted or not self._drive.lock.acquire(blocking=False):
@@ -503,7 +540,7 @@ class Driver:
             self._hand_over()
         return IDLE_S if due_ns == INT64_MAX else max(due_ns - self._now_ns(), 0) / 1e9
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def check(self) -> None:
         """Raise ClosedError or ForkedError where nothing is driven any more."""

@@ -1,5 +1,5 @@
-"""Encoder: values and tables to the batches that a log writes. Everything of an append is encoded and looked at before anything of it is
-written, so that what is refused leaves nothing behind."""
+"""Encoder: values and tables to the batches that a log writes. Everything of an append is encoded and looked at
+before anything of it is written, so that what is refused leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["Encoder"]
 
 
 class Encoder:
-    """Makes one log's batches, in memory that is reused. Belongs to one thread at a time, but for what may be checked without it."""
+    """Makes one log's batches, in memory that is reused. Belongs to one thread at a time, but for what may be
+    checked without it."""
 
     def __init__(self, log: Log, now_ms: Callable[[], int]) -> None:
         """``now_ms`` says the time of records that bring none."""
@@ -30,11 +31,14 @@ class Encoder:
         self.size_max = batch_max(config)
         """Bytes of a batch of one record, before it is compressed."""
         self.size_target = min(self.size_max, max(producer_batch_max(config), HEADER_SIZE + 1))
-        """Bytes of one of several. Where the log compresses, less: what does not get smaller must not be refused for what it grows by."""
+        """Bytes of one of several. Where the log compresses, less: what does not get smaller must not be refused
+        for what it grows by."""
         self._builder = BatchBuilder(self.size_max, self.size_target, timestamp_max=TIMESTAMP_MAX)
         self._table_memory = bytearray()
 
-    def one(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> memoryview:
+    def one(
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
+    ) -> memoryview:
         """A batch of one record."""
         builder = self._builder
         builder.reset()
@@ -53,7 +57,8 @@ class Encoder:
         timestamps: Sequence[int | datetime] | None,
         stamp: int,
     ) -> list[tuple[memoryview, int]]:
-        """(batch, records) of all ``values``, of which there is one at least, in order. ``stamp`` serves where ``timestamps`` is None."""
+        """(batch, records) of all ``values``, of which there is one at least, in order. ``stamp`` serves where
+        ``timestamps`` is None."""
         builder = self._builder
         builder.reset()
         count = len(values)
@@ -85,8 +90,8 @@ class Encoder:
             raise self._too_large(row)
 
     def rows(self, rows: ArrowRows) -> Iterator[tuple[memoryview, int, int, int]]:
-        """(batch, first row, rows, time of those without one) in order. A batch is good until the next one is asked for. REQUIRES
-        :meth:`check_rows`."""
+        """(batch, first row, rows, time of those without one) in order. A batch is good until the next one is asked
+        for. REQUIRES :meth:`check_rows`."""
         stamp = self._now_ms()
         bounded = self.bounded and "timestamp" in rows.names
         if bounded or (self.size_target < self.size_max and rows.check(self.size_target) < rows.row_count):
@@ -107,8 +112,8 @@ class Encoder:
             yield memoryview(self._table_memory)[:size], first, row - first, stamp
 
     def check_time(self, timestamp: int | datetime) -> int | datetime:
-        """``timestamp``, of a record that is to join others in a batch, as it was when it was found in bounds. Raises
-        :class:`InvalidTimestampError`. What is no time at all is left to the builder. Any thread."""
+        """``timestamp``, of a record that is to join others in a batch, as it was when it was found in bounds.
+        Raises :class:`InvalidTimestampError`. What is no time at all is left to the builder. Any thread."""
         try:
             found = record_ms(timestamp)
         except TypeError:
@@ -120,8 +125,8 @@ class Encoder:
         return found
 
     def check_size(self, batch: memoryview, first: int) -> None:
-        """Raise :class:`MessageTooLargeError` where the log would refuse ``batch``, which begins with record ``first`` of its call, for
-        what compression makes of it."""
+        """Raise :class:`MessageTooLargeError` where the log would refuse ``batch``, which begins with record
+        ``first`` of its call, for what compression makes of it."""
         if len(batch) > self.size_target:  # it has one record
             try:
                 self._validator.check_size(RecordBatch(batch))
@@ -133,5 +138,6 @@ class Encoder:
         if self.size_max == RECORDS_SIZE_MAX:
             larger = "leave out compression.type: a compressed batch cannot be larger"
         return MessageTooLargeError(
-            f"record {index} does not fit a batch of {self.size_max} bytes{when}; nothing was appended. Send less at once, or {larger}"
+            f"record {index} does not fit a batch of {self.size_max} bytes{when}; nothing was appended. Send less at"
+            f" once, or {larger}"
         )

@@ -1,8 +1,8 @@
 """Following a log: its records, and then each new one as soon as it may be read.
 
-Who follows the log that its own process writes is woken by the writer, in the moment the high watermark moves. Who follows somebody
-else's is told by the disk that the mark was written to (inotify); where the disk cannot tell, or does not (a network file
-system), it looks again: see the two pauses below.
+Who follows the log that its own process writes is woken by the writer, in the moment the high watermark moves. Who
+follows somebody else's is told by the disk that the mark was written to (inotify); where the disk cannot tell, or
+does not (a network file system), it looks again: see the two pauses below.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from pyreplog.ports import Disk, Watch
 from pyreplog.record import Record
 from pyreplog.runtime.background import release
 
-__all__ = ["PAUSE_MAX_S", "PAUSE_MIN_S", "WATCHED_PAUSE_S", "FileWatchSignal", "Followed", "ChangeSignal", "WriterSignal", "follow"]
+__all__ = [
+    "PAUSE_MAX_S",
+    "PAUSE_MIN_S",
+    "WATCHED_PAUSE_S",
+    "FileWatchSignal",
+    "Followed",
+    "ChangeSignal",
+    "WriterSignal",
+    "follow",
+]
 
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
@@ -36,7 +45,8 @@ class ChangeSignal(Protocol):
     """Called with each ``wake``, for who waits elsewhere than in ``wait``. Any thread."""
 
     def wait(self, timeout: float | None) -> None:
-        """Return when something changed since the last call, or ``wake`` was called; after ``timeout`` seconds, or earlier, in any case."""
+        """Return when something changed since the last call, or ``wake`` was called; after ``timeout`` seconds, or
+        earlier, in any case."""
         ...
 
     def wake(self) -> None:
@@ -80,7 +90,8 @@ class Followed(Protocol):
 
 
 class WriterSignal:
-    """Of the log that this process writes: the writer calls ``wake`` itself. A binary semaphore, held while there is none."""
+    """Of the log that this process writes: the writer calls ``wake`` itself. A binary semaphore, held while there
+    is none."""
 
     __slots__ = ("_forget", "_signal", "told")
 
@@ -189,8 +200,8 @@ class FileWatchSignal:
 
 
 def follow(view: Followed, start: int, timeout: float | None) -> Iterator[Record]:
-    """The records from ``start`` on, waiting for more: ends when none came for ``timeout`` seconds (None: never), and when ``view`` is
-    closed. Raises what reading raises, and ClosedError once the log can take no more."""
+    """The records from ``start`` on, waiting for more: ends when none came for ``timeout`` seconds (None: never),
+    and when ``view`` is closed. Raises what reading raises, and ClosedError once the log can take no more."""
     news = view.news()
     try:
         while True:

@@ -1,12 +1,14 @@
 """GroupCommit: group commit for one log. Everyone who waits shares one sync.
 
-The first caller that needs durability carries the sync out in its own thread, without the log's lock; who comes meanwhile waits,
-and the next sync covers all of them. So a lone caller pays no thread switch, and a crowd pays one sync per round: who begins a sync after
-a crowd was released gives the others a moment to come back with their next records, or every sync would go with half of them (Helland,
-"Group Commit Timers and High Volume Transaction Systems", 1988; the bound is part of what the last sync took).
+The first caller that needs durability carries the sync out in its own thread, without the log's lock; who comes
+meanwhile waits, and the next sync covers all of them. So a lone caller pays no thread switch, and a crowd pays one
+sync per round: who begins a sync after a crowd was released gives the others a moment to come back with their next
+records, or every sync would go with half of them (Helland, "Group Commit Timers and High Volume Transaction
+Systems", 1988; the bound is part of what the last sync took).
 
-A signal handler that raises (Ctrl-C) can strike between any two calls. So who syncs is a token, which its owner takes back by a mere
-assignment; what a sync must be followed by is a flag, seen to by whoever comes next; and who sleeps looks again from time to time.
+A signal handler that raises (Ctrl-C) can strike between any two calls. So who syncs is a token, which its owner
+takes back by a mere assignment; what a sync must be followed by is a flag, seen to by whoever comes next; and who
+sleeps looks again from time to time.
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ GATHER_MAX_S: Final = 0.001
 class GroupCommit:
     """Makes a log durable up to an offset. ``wait`` takes the log's lock itself; the rest REQUIRES it.
 
-    A failed sync poisons the log: it is never tried again (what the disk holds afterwards is unknown), and everyone who
-    waits hears of it. ``mend`` opens a log again that ended half-way through a change, if it can (see :meth:`replace_log`); ``after_sync``
-    and ``after_failure`` run before anyone is released. All three are called under the lock.
+    A failed sync poisons the log: it is never tried again (what the disk holds afterwards is unknown), and everyone
+    who waits hears of it. ``mend`` opens a log again that ended half-way through a change, if it can (see
+    :meth:`replace_log`); ``after_sync`` and ``after_failure`` run before anyone is released. All three are called
+    under the lock.
     """
 
     __slots__ = (
@@ -88,12 +91,13 @@ class GroupCommit:
 
     @property
     def poisoned(self) -> bool:
-        """Whether nobody knows what the disk holds: the rest of what ends a log, such as no memory half-way through a change, an opening
-        puts right at once."""
+        """Whether nobody knows what the disk holds: the rest of what ends a log, such as no memory half-way through
+        a change, an opening puts right at once."""
         return self._failed is not None or self._log.poisoned
 
     def replace_log(self, log: Log) -> None:
-        """Go on with ``log``: the same partition, opened again. A sync of the former one that is under way counts for nothing."""
+        """Go on with ``log``: the same partition, opened again. A sync of the former one that is under way counts
+        for nothing."""
         self._log = log
         self._unfinished = True
 
@@ -111,10 +115,11 @@ class GroupCommit:
             ) from failure
 
     def wait(self, offset: int, timeout: float | None = None) -> None:
-        """Return when everything below ``offset`` is on stable storage, by syncing if nobody else does. REQUIRES that the lock is not held.
+        """Return when everything below ``offset`` is on stable storage, by syncing if nobody else does. REQUIRES
+        that the lock is not held.
 
-        Raises the StorageError of this caller's own sync, ClosedError after an earlier failure; TimeoutError when others took longer
-        than ``timeout`` seconds (a sync that this caller carries out is not cut short).
+        Raises the StorageError of this caller's own sync, ClosedError after an earlier failure; TimeoutError when
+        others took longer than ``timeout`` seconds (a sync that this caller carries out is not cut short).
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._step(offset, deadline):
@@ -143,7 +148,9 @@ class GroupCommit:
                     turn.acquire()
                     self._turns.append(turn)
             if turn is not None:
-                turn.acquire(timeout=LOOK_AGAIN_S if deadline is None else max(min(LOOK_AGAIN_S, deadline - time.monotonic()), 0))
+                turn.acquire(
+                    timeout=LOOK_AGAIN_S if deadline is None else max(min(LOOK_AGAIN_S, deadline - time.monotonic()), 0)
+                )
             else:
                 if self._crowd:
                     self._gather()
@@ -167,10 +174,13 @@ class GroupCommit:
         """Where there is nothing to sync: raise ClosedError unless ``offset`` can be reached all the same."""
         log = self._log
         if log.closed:
-            raise ClosedError(f"{self._name} was interrupted, and could not be opened again so far: the next append tries it")
+            raise ClosedError(
+                f"{self._name} was interrupted, and could not be opened again so far: the next append tries it"
+            )
         if offset > log.end_offset:
             raise ClosedError(
-                f"{self._name} was opened again after an interruption, and ends at {log.end_offset}, before what was appended"
+                f"{self._name} was opened again after an interruption, and ends at {log.end_offset}, before what was"
+                " appended"
             )
 
     def _gather(self) -> None:
@@ -193,7 +203,9 @@ class GroupCommit:
                 if self._log is not log:  # the same files, opened again meanwhile: what their next opening must know
                     self._log.poison(error)
                 self._after_failure(error)
-            LOGGER.error("%s is poisoned by a failed sync: %s", self._name, error)  # a handler may wait for who uses the log
+            LOGGER.error(
+                "%s is poisoned by a failed sync: %s", self._name, error
+            )  # a handler may wait for who uses the log
             raise
         except ClosedError:
             with self._lock:  # whoever opens the log again has it until it is there, or was cut short
@@ -211,7 +223,8 @@ class GroupCommit:
             self._finish()
 
     def _sync_file(self, log: Log, file: File) -> None:
-        """What went meanwhile, with its segment, and had given its descriptor up is not to be found any more, and need not be."""
+        """What went meanwhile, with its segment, and had given its descriptor up is not to be found any more, and
+        need not be."""
         try:
             file.sync()
         except StorageError as error:

@@ -1,6 +1,8 @@
-"""Guard: the lock of one log, or one of a cluster's, which refuses the thread that has it already instead of waiting for ever.
+"""Guard: the lock of one log, or one of a cluster's, which refuses the thread that has it already instead of
+waiting for ever.
 
-That thread is in the middle of something: a signal handler or a ``__del__`` that runs within it can neither wait for its end nor go on.
+That thread is in the middle of something: a signal handler or a ``__del__`` that runs within it can neither wait
+for its end nor go on.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ __all__ = ["Guard"]
 
 
 class Guard:
-    """``lock``, to be entered by ``with`` (no signal handler comes between taking it and guarding it), and who has it.
+    """``lock``, to be entered by ``with`` (no signal handler comes between taking it and guarding it), and who has
+    it.
 
-    It knows its owner, which costs nothing more. That its owner could take it again is what nobody may do: ask ``is_mine`` first.
+    It knows its owner, which costs nothing more. That its owner could take it again is what nobody may do: ask
+    ``is_mine`` first.
     """
 
     __slots__ = ("_name", "is_mine", "lock")
@@ -40,6 +44,6 @@ class Guard:
     def refuse(self, advice: str = "") -> ReentrantCallError:
         """What to tell who is within another call; ``advice``: what else would do."""
         return ReentrantCallError(
-            f"{self._name} is used within another use of it by this thread, by a signal handler, a __del__ or a weak reference's callback: "
-            f"have another thread do it, or do it when that has returned{advice}"
+            f"{self._name} is used within another use of it by this thread, by a signal handler, a __del__ or a weak"
+            f" reference's callback: have another thread do it, or do it when that has returned{advice}"
         )

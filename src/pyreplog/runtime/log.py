@@ -1,8 +1,8 @@
 """open_log: one durable log in a folder, and ``Log``, its face.
 
-The folder is a Kafka log root with one partition in it. A log opened for writing belongs to one process; readers need no lock and may
-come and go while it is written. Everything here is thread-safe, except that one thread at a time iterates over the log itself
-(``read`` has no position, so any number may).
+The folder is a Kafka log root with one partition in it. A log opened for writing belongs to one process; readers
+need no lock and may come and go while it is written. Everything here is thread-safe, except that one thread at a
+time iterates over the log itself (``read`` has no position, so any number may).
 """
 
 from __future__ import annotations
@@ -22,16 +22,42 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 from pyreplog.arrow import Scan, check_range, rows_of, timestamp_ms
 from pyreplog.client import Acks
 from pyreplog.config import MAX_BATCH_BYTES, LogConfig, Permissions, check_seconds, listed, whole
-from pyreplog.errors import ClosedError, ConfigError, CorruptLogError, LockedError, OffsetOutOfRangeError, PyreplogError, ReadOnlyError
+from pyreplog.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptLogError,
+    LockedError,
+    OffsetOutOfRangeError,
+    PyreplogError,
+    ReadOnlyError,
+)
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.at_exit import forget, remember, remembered
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.locking import log_wait
-from pyreplog.runtime.opening import Asked, check_clock, check_disk, check_progress, disk_of, folder_of, open_for_reading, open_for_writing
+from pyreplog.runtime.opening import (
+    Asked,
+    check_clock,
+    check_disk,
+    check_progress,
+    disk_of,
+    folder_of,
+    open_for_reading,
+    open_for_writing,
+)
 from pyreplog.runtime.spool_watcher import SpoolWatcher
-from pyreplog.runtime.views import CommittedView, LogView, ReaderView, SkippingView, WriterView, record_lists, records, teller_of
+from pyreplog.runtime.views import (
+    CommittedView,
+    LogView,
+    ReaderView,
+    SkippingView,
+    WriterView,
+    record_lists,
+    records,
+    teller_of,
+)
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, anchored, current_process
 from pyreplog.values import LogStats, RecoveryProgress
@@ -60,38 +86,41 @@ def open_log(
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Log:
-    """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there), ``"r"`` to read only.
+    """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there), ``"r"`` to read
+    only.
 
-    ``topic``: default the folder's name, or the only topic that is there; another name makes one more topic beside those that are.
-    ``partition``: default the only partition that the topic has, 0 in a new log. If the topic has several partitions and none is named,
-    ConfigError: a log is one partition, and ``Cluster(path, mode="r")`` reads the whole topic.
-    ``durability``: ``"sync"`` (default for a new log, and for a broker's that is written the first time: an append is on stable storage
-    when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with the log, and another one later
-    is refused. ``config``: a topic's settings by Kafka's keys, stored with the log; those that are given later replace the ones that are
-    stored. A LogConfig, such as another log's ``config``, is taken whole, with its defaults; its ``durability`` only where none is given
-    beside it.
-    ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them (``append_nowait``,
-    ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default 60,000; 0: not at all), and then gets
-    BufferExhaustedError.
-    ``isolation``: ``"read_committed"`` reads as Kafka's consumers of that setting do: up to the last stable offset, without the records of
-    aborted transactions (which only a broker's folder has: nothing here writes any).
-    ``above_high_watermark`` (``"r"`` only): read up to the last whole batch, for a log whose high watermark is stale: the copy of a
-    broker's folder, or of one whose writer lost power. No acknowledgement vouches for records above it, and a leader may truncate them.
-    ``max_batch_bytes``: the bytes (default 1 GiB) that readers unpack of one compressed batch, in parts of a few MiB; a batch that takes
-    more is a BatchTooLargeError.
-    ``progress`` is called while a log is recovered that was not closed cleanly, for every piece of it that was looked through; by
-    several threads, one at a time, and what it raises ends the opening. A recovery of more than a second is logged besides (INFO).
-    ``permissions``: ``"owner"`` writes only in folders that no other user may write to, and makes new folders 0700 and new files 0600;
-    ``"group"`` also takes folders, of any owner, that a group of this process may write to, and makes 0770 (with the parent's setgid bit)
-    and 0660; ``"any"`` checks nothing, and the umask decides. It is not stored with the log: give it at each opening.
-    ``lock_timeout``: the seconds to wait (default 0; None: for ever) for another opening, in this process or another, to close the log.
-    ``disk`` and ``clock`` replace the machine's own, for tests.
+    ``topic``: default the folder's name, or the only topic that is there; another name makes one more topic beside
+    those that are. ``partition``: default the only partition that the topic has, 0 in a new log. If the topic has
+    several partitions and none is named, ConfigError: a log is one partition, and ``Cluster(path, mode="r")`` reads
+    the whole topic. ``durability``: ``"sync"`` (default for a new log, and for a broker's that is written the first
+    time: an append is on stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not
+    power loss); it is stored with the log, and another one later is refused. ``config``: a topic's settings by
+    Kafka's keys, stored with the log; those that are given later replace the ones that are stored. A LogConfig,
+    such as another log's ``config``, is taken whole, with its defaults; its ``durability`` only where none is given
+    beside it. ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them
+    (``append_nowait``, ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default
+    60,000; 0: not at all), and then gets BufferExhaustedError. ``isolation``: ``"read_committed"`` reads as Kafka's
+    consumers of that setting do: up to the last stable offset, without the records of aborted transactions (which
+    only a broker's folder has: nothing here writes any). ``above_high_watermark`` (``"r"`` only): read up to the
+    last whole batch, for a log whose high watermark is stale: the copy of a broker's folder, or of one whose writer
+    lost power. No acknowledgement vouches for records above it, and a leader may truncate them.
+    ``max_batch_bytes``: the bytes (default 1 GiB) that readers unpack of one compressed batch, in parts of a few
+    MiB; a batch that takes more is a BatchTooLargeError. ``progress`` is called while a log is recovered that was
+    not closed cleanly, for every piece of it that was looked through; by several threads, one at a time, and what
+    it raises ends the opening. A recovery of more than a second is logged besides (INFO). ``permissions``:
+    ``"owner"`` writes only in folders that no other user may write to, and makes new folders 0700 and new files
+    0600; ``"group"`` also takes folders, of any owner, that a group of this process may write to, and makes 0770
+    (with the parent's setgid bit) and 0660; ``"any"`` checks nothing, and the umask decides. It is not stored with
+    the log: give it at each opening. ``lock_timeout``: the seconds to wait (default 0; None: for ever) for another
+    opening, in this process or another, to close the log. ``disk`` and ``clock`` replace the machine's own, for
+    tests.
 
-    Raises LockedError (with the holder) when another opening still writes it after ``lock_timeout``, ConfigError for a setting that
-    cannot be, another durability or a folder that is a cluster's or a partition's, InvalidTopicError for a name that cannot be a
-    topic's (of a new log also the folder's, where ``topic`` is not given), StorageError where the disk refuses (for ``"r"``
-    StorageNotFoundError, which is a FileNotFoundError, where nothing is there, and UnknownTopicError, where others are;
-    StoragePermissionError, a PermissionError), CorruptLogError where acknowledged records can no longer be read.
+    Raises LockedError (with the holder) when another opening still writes it after ``lock_timeout``, ConfigError
+    for a setting that cannot be, another durability or a folder that is a cluster's or a partition's,
+    InvalidTopicError for a name that cannot be a topic's (of a new log also the folder's, where ``topic`` is not
+    given), StorageError where the disk refuses (for ``"r"`` StorageNotFoundError, which is a FileNotFoundError,
+    where nothing is there, and UnknownTopicError, where others are; StoragePermissionError, a PermissionError),
+    CorruptLogError where acknowledged records can no longer be read.
     """
     folder = folder_of(path)
     committed = check_isolation(isolation) == READ_COMMITTED
@@ -105,9 +134,16 @@ def open_log(
     clock = SystemClock() if clock is None else clock
     wait = log_wait(folder, lock_timeout)
     if mode == "r":
-        if durability is not None or config is not None or buffer_memory is not None or max_block_ms is not None or lock_timeout != 0:
+        if (
+            durability is not None
+            or config is not None
+            or buffer_memory is not None
+            or max_block_ms is not None
+            or lock_timeout != 0
+        ):
             raise ConfigError(
-                "durability, config, buffer_memory, max_block_ms and lock_timeout belong to mode='a': a reader takes the log as it is"
+                "durability, config, buffer_memory, max_block_ms and lock_timeout belong to mode='a': a reader takes"
+                " the log as it is"
             )
         reader = open_for_reading(disk, place, topic, partition)
         if above_high_watermark:
@@ -116,11 +152,16 @@ def open_log(
         reading = ReaderView(reader, disk)
         return Log(folder, CommittedView(reading) if committed else reading, None)
     if above_high_watermark:
-        raise ConfigError("above_high_watermark belongs to mode='r': the writer's opening decides what becomes of the records above it")
+        raise ConfigError(
+            "above_high_watermark belongs to mode='r': the writer's opening decides what becomes of the records"
+            " above it"
+        )
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     lookout: SpoolWatcher | None = None
-    made: list[LogWriter] = []  # noted before anything can come between: a signal handler that raises leaves no folder locked
+    made: list[
+        LogWriter
+    ] = []  # noted before anything can come between: a signal handler that raises leaves no folder locked
     asked = Asked.of(topic, partition, durability, config, buffer_memory, max_block_ms)
     opening = partial(open_for_writing, disk, clock, place, asked, _name(folder), progress, made)
     try:
@@ -148,8 +189,8 @@ def _open(opening: Callable[[], LogWriter], folder: str) -> LogWriter:
 
 
 def _close_abandoned(folder: str) -> bool:
-    """Close the log of ``folder`` that this process opened, never closed, and holds no more (``open_log(path).append(value)``, a notebook's
-    cell run twice): whether there was one."""
+    """Close the log of ``folder`` that this process opened, never closed, and holds no more
+    (``open_log(path).append(value)``, a notebook's cell run twice): whether there was one."""
     for writer in remembered():
         if isinstance(writer, LogWriter) and writer.abandoned is not None and writer.folder == folder:
             writer.abandoned()
@@ -165,11 +206,16 @@ def _name(folder: str) -> str:
 class Log:
     """One partition, opened by :func:`open_log`. Use it in ``with``, or call ``close``.
 
-    Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it was when the loop began.
+    Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it was when the loop
+    began.
     """
 
     def __init__(
-        self, path: str, view: WriterView | ReaderView | CommittedView, writer: LogWriter | None, lookout: SpoolWatcher | None = None
+        self,
+        path: str,
+        view: WriterView | ReaderView | CommittedView,
+        writer: LogWriter | None,
+        lookout: SpoolWatcher | None = None,
     ) -> None:
         """Made by :func:`open_log`."""
         self._path = path
@@ -190,9 +236,11 @@ class Log:
             lookout.start()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a Log cannot be copied or pickled: open it where it is needed; any number may read it with mode='r'")
+        raise TypeError(
+            "a Log cannot be copied or pickled: open it where it is needed; any number may read it with mode='r'"
+        )
 
-    # ------------------------------------------------------------------------------------------------------------------ appending
+    # ------------------------------------------------------------------------------------ appending
 
     @overload
     def append(
@@ -225,13 +273,14 @@ class Log:
     ) -> int | Ack:
         """Append one record and return its offset, once it is as safe as the log's durability says.
 
-        ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware datetime (default: now). Threads
-        that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, ValueError for a memoryview
-        or array with gaps between its bytes, ConfigError for a naive datetime and a time before 1970 (-1 means none),
-        MessageTooLargeError above max.message.bytes, InvalidTimestampError outside message.timestamp.before.max.ms and .after.max.ms,
-        StorageError where the disk refuses: nothing was appended then.
-        OutcomeUnknownError where a refused write could not be undone; its kind UnsyncedError (a StorageError and a ClosedError, too) where
-        the sync failed, here or in another thread: what of it is there shows when the log is opened again.
+        ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware datetime (default:
+        now). Threads that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a
+        ``str``, ValueError for a memoryview or array with gaps between its bytes, ConfigError for a naive datetime
+        and a time before 1970 (-1 means none), MessageTooLargeError above max.message.bytes, InvalidTimestampError
+        outside message.timestamp.before.max.ms and .after.max.ms, StorageError where the disk refuses: nothing was
+        appended then. OutcomeUnknownError where a refused write could not be undone; its kind UnsyncedError (a
+        StorageError and a ClosedError, too) where the sync failed, here or in another thread: what of it is there
+        shows when the log is opened again.
         """
         if wait:
             return self._writing().append(value, key, headers, timestamp)
@@ -266,13 +315,14 @@ class Log:
         timestamps: Sequence[int | datetime] | None = None,
         wait: bool = True,
     ) -> range | Acks:
-        """Append many records as one batch (several in order above max.message.bytes) and return the range of their offsets.
+        """Append many records as one batch (several in order above max.message.bytes) and return the range of their
+        offsets.
 
-        ``keys``, ``headers`` and ``timestamps``, where given, are as long as ``values``. A value or a time that is refused leaves nothing
-        behind.
-        Where the disk refuses one of several batches, OutcomeUnknownError says which records are there. ``wait=False`` returns
-        :class:`Acks` as soon as the records are written: ``acks.result()``, ``await acks``, ``acks[0]``. What happens to them later the
-        Acks tell; BufferExhaustedError where too much waits for the disk already.
+        ``keys``, ``headers`` and ``timestamps``, where given, are as long as ``values``. A value or a time that is
+        refused leaves nothing behind. Where the disk refuses one of several batches, OutcomeUnknownError says which
+        records are there. ``wait=False`` returns :class:`Acks` as soon as the records are written:
+        ``acks.result()``, ``await acks``, ``acks[0]``. What happens to them later the Acks tell;
+        BufferExhaustedError where too much waits for the disk already.
         """
         if not isinstance(values, (list, tuple)):
             values = listed(values, "append_many", "append")
@@ -285,28 +335,36 @@ class Log:
     @overload
     def append_arrow(self, table: object, *, wait: Literal[False]) -> Acks: ...
     def append_arrow(self, table: object, *, wait: bool = True) -> range | Acks:
-        """Append the rows of an Arrow table, record batch or stream, and return the range of their offsets, as :meth:`append_many` would.
+        """Append the rows of an Arrow table, record batch or stream, and return the range of their offsets, as
+        :meth:`append_many` would.
 
-        ``table``: whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pyarrow, Polars, DuckDB, pandas, another log's
-        ``scan()``); a stream is read to its end first. Columns: ``value`` and, if there, ``key`` (binary or string, which is taken as
-        UTF-8), ``headers`` (list of structs of key and value, or map) and ``timestamp`` (timestamp of any unit with a time zone, or
-        int64 in ms; without it: now; null, or the number -1: none). The other columns of a scan, or of a Spark frame of records, are left
-        out: the log gives its own.
+        ``table``: whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pyarrow, Polars, DuckDB, pandas,
+        another log's ``scan()``); a stream is read to its end first. Columns: ``value`` and, if there, ``key``
+        (binary or string, which is taken as UTF-8), ``headers`` (list of structs of key and value, or map) and
+        ``timestamp`` (timestamp of any unit with a time zone, or int64 in ms; without it: now; null, or the number
+        -1: none). The other columns of a scan, or of a Spark frame of records, are left out: the log gives its own.
 
-        Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column, without ``value``,
-        for timestamps without a time zone and for what no record can hold, MessageTooLargeError for a row above max.message.bytes,
-        InvalidTimestampError outside message.timestamp.before.max.ms and .after.max.ms: nothing was appended then.
+        Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column,
+        without ``value``, for timestamps without a time zone and for what no record can hold, MessageTooLargeError
+        for a row above max.message.bytes, InvalidTimestampError outside message.timestamp.before.max.ms and
+        .after.max.ms: nothing was appended then.
         """
         rows = rows_of(table)
         return self._writing().append_arrow(rows) if wait else self._writing().append_arrow_nowait(rows)
 
     def append_nowait(
-        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | datetime | None = None,
     ) -> Ack:
-        """Append one record soon and return its :class:`Ack` at once: ``ack.result()``, ``await ack``, ``ack.offset``.
+        """Append one record soon and return its :class:`Ack` at once: ``ack.result()``, ``await ack``,
+        ``ack.offset``.
 
-        Records gather into batches, which are written when full, when anyone waits, or about a millisecond later. Waits
-        itself only where very much is waiting for the disk.
+        Records gather into batches, which are written when full, when anyone waits, or about a millisecond later.
+        Waits itself only where very much is waiting for the disk.
         """
         return self._writing().append_nowait(value, key=key, headers=headers, timestamp=timestamp)
 
@@ -315,10 +373,12 @@ class Log:
         self._writing().flush()
 
     def delete_records(self, before: int | None = None) -> int:
-        """Delete every record below the offset ``before`` (default: all that readers may see), and return the first one left.
+        """Delete every record below the offset ``before`` (default: all that readers may see), and return the first
+        one left.
 
-        They are gone for good when this returns, and ``position`` is not below that; the disk gets room back for whole segments, after
-        ``file.delete.delay.ms``. Raises OffsetOutOfRangeError where ``before`` lies above the high watermark.
+        They are gone for good when this returns, and ``position`` is not below that; the disk gets room back for
+        whole segments, after ``file.delete.delay.ms``. Raises OffsetOutOfRangeError where ``before`` lies above the
+        high watermark.
         """
         if before is not None:
             before = whole("before", before)
@@ -330,7 +390,8 @@ class Log:
         return start
 
     def apply_retention(self) -> int:
-        """Remove now what ``retention.bytes`` and ``retention.ms`` allow, believing this machine's clock; how many segments went.
+        """Remove now what ``retention.bytes`` and ``retention.ms`` allow, believing this machine's clock; how many
+        segments went.
 
         It happens by itself every five minutes and whenever a segment is full, while the log is open.
         """
@@ -340,7 +401,7 @@ class Log:
             self._go_to(start)
         return count
 
-    # -------------------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     def __iter__(self) -> Iterator[Record]:
         """The records from ``position`` to the end as it is now; ``position`` moves along."""
@@ -383,16 +444,18 @@ class Log:
         end_timestamp: int | datetime | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Iterator[Record]:
-        """The records with ``start`` <= offset < ``end`` (default: all that is there now) and a timestamp in the range, if one is given.
+        """The records with ``start`` <= offset < ``end`` (default: all that is there now) and a timestamp in the
+        range, if one is given.
 
-        Timestamps: ms since 1970 or an aware datetime; ``end_timestamp`` is exclusive, and a record without timestamp is in no range.
-        Raises OffsetOutOfRangeError at once where ``start`` is not in the log or ``end`` is below 0; the end itself is fine and reads
-        nothing, and an ``end`` behind it is as far as it goes. ConfigError for a ``start`` behind ``end``, of offsets or timestamps.
+        Timestamps: ms since 1970 or an aware datetime; ``end_timestamp`` is exclusive, and a record without
+        timestamp is in no range. Raises OffsetOutOfRangeError at once where ``start`` is not in the log or ``end``
+        is below 0; the end itself is fine and reads nothing, and an ``end`` behind it is as far as it goes.
+        ConfigError for a ``start`` behind ``end``, of offsets or timestamps.
 
-        Damage raises CorruptLogError with its file, position, partition and offsets. With ``skip_damaged=True`` the damaged batches are
-        left out instead, and a DamagedRecordsWarning tells each range of offsets; a function in its place gets the CorruptLogError of each
-        range (``skip_damaged=ranges.append``). With isolation ``"read_committed"`` it is a ConfigError: a damaged marker hides how its
-        transaction ended.
+        Damage raises CorruptLogError with its file, position, partition and offsets. With ``skip_damaged=True`` the
+        damaged batches are left out instead, and a DamagedRecordsWarning tells each range of offsets; a function in
+        its place gets the CorruptLogError of each range (``skip_damaged=ranges.append``). With isolation
+        ``"read_committed"`` it is a ConfigError: a damaged marker hides how its transaction ended.
         """
         self._check()
         if start is not None:
@@ -427,13 +490,14 @@ class Log:
         timeout: float | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Iterator[Record]:
-        """The records from ``start`` on (default: the first that is there), and then each new one as soon as it may be read, for ever.
+        """The records from ``start`` on (default: the first that is there), and then each new one as soon as it may
+        be read, for ever.
 
-        Ends when none came for ``timeout`` seconds (None: never), and when the log is closed, by any thread. Waits without using the
-        processor: this process's own appends wake it at once, those of another process by inotify, within a millisecond or so; where
-        there is no inotify it looks every 50 ms, and on a network file system every 250 ms. Any number of threads may follow.
-        Raises OffsetOutOfRangeError at once where ``start`` is not in the log, and ClosedError once a failed sync has poisoned it.
-        ``skip_damaged``: see :meth:`read`.
+        Ends when none came for ``timeout`` seconds (None: never), and when the log is closed, by any thread. Waits
+        without using the processor: this process's own appends wake it at once, those of another process by
+        inotify, within a millisecond or so; where there is no inotify it looks every 50 ms, and on a network file
+        system every 250 ms. Any number of threads may follow. Raises OffsetOutOfRangeError at once where ``start``
+        is not in the log, and ClosedError once a failed sync has poisoned it. ``skip_damaged``: see :meth:`read`.
         """
         begin, patience = self._follow_from(start, timeout)
         return follow(self._looking(skip_damaged), begin, patience)
@@ -465,8 +529,8 @@ class Log:
         end_timestamp: int | datetime | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Scan:
-        """The same ranges as :meth:`read` as Arrow columns: give it to pyarrow, Polars, DuckDB or pandas (``pl.DataFrame(log.scan())``).
-        ``skip_damaged``: see :meth:`read`."""
+        """The same ranges as :meth:`read` as Arrow columns: give it to pyarrow, Polars, DuckDB or pandas
+        (``pl.DataFrame(log.scan())``). ``skip_damaged``: see :meth:`read`."""
         self._check()
         self._view.refresh()
         view = self._looking(skip_damaged)
@@ -486,11 +550,13 @@ class Log:
         return self.scan().__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A log is a table to whoever takes Arrow (``pl.DataFrame(log)``): all that is readable now, as :meth:`scan` gives it."""
+        """A log is a table to whoever takes Arrow (``pl.DataFrame(log)``): all that is readable now, as
+        :meth:`scan` gives it."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
     def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
-        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp`` (the end if there is none); returns it."""
+        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp`` (the end if there is
+        none); returns it."""
         self._check()
         view = self._view
         if (offset is None) == (timestamp is None):
@@ -510,7 +576,7 @@ class Log:
         self._go_to(offset)
         return offset
 
-    # ---------------------------------------------------------------------------------------------------------------------- facts
+    # ---------------------------------------------------------------------------------------- facts
 
     @property
     def path(self) -> str:
@@ -560,8 +626,8 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Readers see what is below: the flushed end under durability ``sync``, the written end under ``os``; with isolation
-        ``"read_committed"`` the last stable offset."""
+        """Readers see what is below: the flushed end under durability ``sync``, the written end under ``os``; with
+        isolation ``"read_committed"`` the last stable offset."""
         self._check()
         self._view.refresh()
         return self._view.end_offset
@@ -589,11 +655,12 @@ class Log:
         self._check()
         return self._view.stats()
 
-    # -------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Write and sync everything and release the folder. Twice is harmless: where Ctrl-C cut it short the second call does the rest, and
-        one beside another returns when that is done. Raises what failed, having closed all the same."""
+        """Write and sync everything and release the folder. Twice is harmless: where Ctrl-C cut it short the second
+        call does the rest, and one beside another returns when that is done. Raises what failed, having closed all
+        the same."""
         self._closed = True
         _close(self._view, self._writer, self._lookout)
 
@@ -601,14 +668,20 @@ class Log:
         self._check()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<pyreplog.Log {self._path!r} topic {self._view.topic!r} mode {self.mode!r}{' closed' if self._closed else ''}>"
+        return (
+            f"<pyreplog.Log {self._path!r} topic {self._view.topic!r} mode"
+            f" {self.mode!r}{' closed' if self._closed else ''}>"
+        )
 
     def __del__(self) -> None:
-        # No input or output here: it would happen at any moment in any thread. The process's exit closes what is left.
+        # No input or output here: it would happen at any moment in any thread. The process's exit
+        # closes what is left.
         if not hasattr(self, "_closed") or self._writer is None or self._writer.released:
             return
         self._writer.is_told_of = True

@@ -19,8 +19,8 @@ _OF_CALLER: Final = 2
 
 
 class Logger:
-    """The part of ``logging.Logger`` that is used. Any thread. Where ``logging`` cannot be loaded (no descriptor, no memory, a disk that
-    fails) it says nothing, so that what has to be done about the trouble is done."""
+    """The part of ``logging.Logger`` that is used. Any thread. Where ``logging`` cannot be loaded (no descriptor,
+    no memory, a disk that fails) it says nothing, so that what has to be done about the trouble is done."""
 
     __slots__ = ()
 
@@ -46,16 +46,19 @@ class Logger:
 
 
 def tell_unheard(failures: Failures, where: str) -> None:
-    """At the end of ``where``: warn of records that failed, where nobody asked their Acks, as asyncio does of exceptions that were never
-    retrieved."""
+    """At the end of ``where``: warn of records that failed, where nobody asked their Acks, as asyncio does of
+    exceptions that were never retrieved."""
     count, first = failures.unheard()
     if count:
         records = f"{count} record{' was' if count == 1 else 's were'}"
-        LOGGER.warning("%s: %s not acknowledged, and nobody asked why: %s: %s", where, records, type(first).__name__, first)
+        LOGGER.warning(
+            "%s: %s not acknowledged, and nobody asked why: %s: %s", where, records, type(first).__name__, first
+        )
 
 
 def _logger() -> logging.Logger | None:
-    # Asked for once: each time takes a lock of `logging`, which a signal handler that raises there leaves held for ever.
+    # Asked for once: each time takes a lock of `logging`, which a signal handler that raises there
+    # leaves held for ever.
     global _found
     if _found is not None:
         return _found

@@ -9,8 +9,8 @@ __all__ = ["loop_future"]
 
 
 def loop_future() -> tuple[Any, Callable[[], None]]:
-    """A future of the running event loop, and what ends it: from any thread, any number of times, and for nothing where the loop is
-    closed by then."""
+    """A future of the running event loop, and what ends it: from any thread, any number of times, and for nothing
+    where the loop is closed by then."""
     import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
 
     loop = asyncio.get_running_loop()

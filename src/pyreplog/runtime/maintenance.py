@@ -1,4 +1,5 @@
-"""Chores: what a log that is written wants from time to time, whoever appends: retention, and its root's checkpoints."""
+"""Chores: what a log that is written wants from time to time, whoever appends: retention, and its root's
+checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ RETENTION_INTERVAL_NS: Final = 300_000_000_000
 
 
 class Maintenance:
-    """Of one root with one log that is written. Each method REQUIRES the lock of that log, but ``due_ns`` and ``retain_soon``."""
+    """Of one root with one log that is written. Each method REQUIRES the lock of that log, but ``due_ns`` and
+    ``retain_soon``."""
 
     __slots__ = ("_checkpoint_due_ns", "_checkpointed", "_high_watermark_due_ns", "_retention_due_ns", "_root")
 
@@ -52,7 +54,8 @@ class Maintenance:
                 self._root.checkpoint_high_watermarks()
 
     def retain(self, log: Log, now_ns: int) -> None:
-        """What retention asks for: every few minutes, after each roll, and when the files of what went have stayed long enough."""
+        """What retention asks for: every few minutes, after each roll, and when the files of what went have stayed
+        long enough."""
         if now_ns >= self._retention_due_ns:
             self._retention_due_ns = now_ns + RETENTION_INTERVAL_NS
             log.apply_retention()

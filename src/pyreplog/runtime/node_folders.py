@@ -10,7 +10,15 @@ from typing import Final
 from pyreplog.controller import STATE_FILE, BrokerImage
 from pyreplog.errors import ConfigError, CorruptError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import has_root_file, is_partition, read_cluster, read_nodes, read_properties, write_cluster, write_nodes
+from pyreplog.log import (
+    has_root_file,
+    is_partition,
+    read_cluster,
+    read_nodes,
+    read_properties,
+    write_cluster,
+    write_nodes,
+)
 from pyreplog.ports import Disk
 from pyreplog.runtime.opening import check_alone, folder_of
 from pyreplog.system import anchored
@@ -24,16 +32,20 @@ NodesAsked = int | Sequence[str | os.PathLike[str]] | None
 
 
 class NodeFolders:
-    """The folder of each node: as the caller lists them, as the cluster's folder keeps the list, or ``node-N`` in that folder.
+    """The folder of each node: as the caller lists them, as the cluster's folder keeps the list, or ``node-N`` in
+    that folder.
 
-    A folder outside may be on a disk of its own, and a disk that is not mounted looks like a missing or an empty folder. So such a node is
-    down as long as its folder does not say whose it is; only a node that the controller does not know gets a new one.
+    A folder outside may be on a disk of its own, and a disk that is not mounted looks like a missing or an empty
+    folder. So such a node is down as long as its folder does not say whose it is; only a node that the controller
+    does not know gets a new one.
     """
 
     def __init__(self, disk: Disk, path: str, nodes: NodesAsked, *, anchor: bool) -> None:
-        """Nothing is written yet: :meth:`keep` does that. ``anchor``: relative folders are meant from the working directory.
+        """Nothing is written yet: :meth:`keep` does that. ``anchor``: relative folders are meant from the working
+        directory.
 
-        Raises :class:`ConfigError` for a folder that is something else, and for a list or a number that cannot be meant.
+        Raises :class:`ConfigError` for a folder that is something else, and for a list or a number that cannot be
+        meant.
         """
         self._disk = disk
         self._path = path
@@ -46,13 +58,17 @@ class NodeFolders:
                 raise
             # The caller says it again.
         names = _names(disk, path, is_known=bool(self._kept))
-        numbers = [int(name[5:]) for name in names if name.startswith("node-") and name.isascii() and name[5:].isdigit()]
+        numbers = [
+            int(name[5:]) for name in names if name.startswith("node-") and name.isascii() and name[5:].isdigit()
+        ]
         # A folder that holds no node, as an empty one does not, is none of ours.
         inside = max((number for number in numbers if has_root_file(disk, f"{path}/node-{number}")), default=0)
         known = max(self._kept, default=inside)
         asked = known or 3 if nodes is None else len(given) if given is not None else nodes
         if type(asked) is not int or not 1 <= asked <= NODES_MAX:
-            raise ConfigError(f"nodes is {nodes!r}; it must be a whole number from 1 to {NODES_MAX}, or a list of as many folders")
+            raise ConfigError(
+                f"nodes is {nodes!r}; it must be a whole number from 1 to {NODES_MAX}, or a list of as many folders"
+            )
         #: How many nodes were asked for.
         self.count = asked
         if asked < known:
@@ -61,7 +77,10 @@ class NodeFolders:
 
     def too_few(self, known: int) -> ConfigError:
         """The cluster has ``known`` nodes, and fewer were asked for."""
-        return ConfigError(f"{self._path} has {known} nodes, of which partitions may be on any: nodes={self.count} would leave some out")
+        return ConfigError(
+            f"{self._path} has {known} nodes, of which partitions may be on any: nodes={self.count} would leave"
+            " some out"
+        )
 
     def of(self, number: int) -> str:
         """The folder of node ``number``."""
@@ -73,10 +92,11 @@ class NodeFolders:
         return [folder for number in range(1, self.count + 1) if self._is_outside(folder := self.of(number))]
 
     def settle(self, count: int, brokers: Mapping[int, BrokerImage], cluster_id: str) -> None:
-        """Keep the list of ``count`` nodes, if there is one, having looked at every folder that is a new one for its node.
+        """Keep the list of ``count`` nodes, if there is one, having looked at every folder that is a new one for
+        its node.
 
-        Raises :class:`ConfigError` for the folder of another node or cluster, and for one outside that does not hold a node that the
-        controller knows. One inside is filled from the other nodes.
+        Raises :class:`ConfigError` for the folder of another node or cluster, and for one outside that does not
+        hold a node that the controller knows. One inside is filled from the other nodes.
         """
         if self._given is None and not self._kept:
             return
@@ -87,16 +107,16 @@ class NodeFolders:
             self._check_owner(folder)
             if folder != before and number in brokers and found is None and self._is_outside(folder):
                 raise ConfigError(
-                    f"node {number} keeps its log in {before}, and {folder} does not hold it: move the node's folder there first, "
-                    "while the cluster is closed"
+                    f"node {number} keeps its log in {before}, and {folder} does not hold it: move the node's folder"
+                    " there first, while the cluster is closed"
                 )
         if folders != self._kept:
             write_nodes(self._disk, self._path, folders)
             self._kept = folders
 
     def check(self, number: int, broker: BrokerImage | None, cluster_id: str) -> None:
-        """Before node ``number`` starts: raise :class:`StorageError` if its folder is outside, and does not hold the node that the
-        controller knows as ``broker``."""
+        """Before node ``number`` starts: raise :class:`StorageError` if its folder is outside, and does not hold
+        the node that the controller knows as ``broker``."""
         folder = self.of(number)
         if broker is None or not (self._is_outside(folder) or self._disk.is_link(folder)):
             return
@@ -104,21 +124,23 @@ class NodeFolders:
         if found is None:
             raise StorageError(
                 errno.ENOENT,
-                f"the folder of node {number} is missing or empty, and the cluster has that node: perhaps its disk is not mounted. "
-                f"The node stays down until the folder is back; mount it, then cluster.nodes[{number - 1}].restart()",
+                f"the folder of node {number} is missing or empty, and the cluster has that node: perhaps its disk is"
+                " not mounted. The node stays down until the folder is back; mount it, then"
+                f" cluster.nodes[{number - 1}].restart()",
                 folder,
             )
         directory_id = found.get("directory.id", "")
         if broker.log_dirs and directory_id not in broker.log_dirs:
             raise StorageError(
                 errno.ESTALE,
-                f"the folder is not the one in which node {number} last ran: its directory.id is {directory_id[:64]}, and the controller "
-                f"knows {', '.join(broker.log_dirs)}. Mount the disk that holds that one",
+                f"the folder is not the one in which node {number} last ran: its directory.id is {directory_id[:64]},"
+                f" and the controller knows {', '.join(broker.log_dirs)}. Mount the disk that holds that one",
                 folder,
             )
 
     def tell(self, number: int) -> None:
-        """Have the folder of node ``number``, which runs, name this cluster if it lies outside: no file around it does."""
+        """Have the folder of node ``number``, which runs, name this cluster if it lies outside: no file around it
+        does."""
         folder = self.of(number)
         if self._is_outside(folder) and _cluster_in(self._disk, folder) != self._path:
             try:
@@ -126,38 +148,46 @@ class NodeFolders:
             except StorageError as error:
                 if is_interruption(error):
                     raise
-                # The node runs without it, and the next start tries again: only the refusal of open_log(folder) depends on it.
+                # The node runs without it, and the next start tries again: only the refusal of
+                # open_log(folder) depends on it.
 
     def _check_owner(self, folder: str) -> None:
-        """Raise :class:`ConfigError` if a node outside is of a cluster in another folder that is still there: this one may be a copy of
-        it, whose controller knows less than the node."""
+        """Raise :class:`ConfigError` if a node outside is of a cluster in another folder that is still there: this
+        one may be a copy of it, whose controller knows less than the node."""
         owner = _cluster_in(self._disk, folder) if self._is_outside(folder) else ""
         theirs = self._disk.stat(f"{owner}/{STATE_FILE}") if owner not in ("", self._path) else None
         mine = self._disk.stat(f"{self._path}/{STATE_FILE}")
         if theirs is not None and (mine is None or theirs.identity != mine.identity):
             raise ConfigError(
-                f"{folder} belongs to the cluster in {owner}, which is still there, and {self._path} may be a copy of it: open that one, "
-                f"or, if this one takes its place, move {owner} away first"
+                f"{folder} belongs to the cluster in {owner}, which is still there, and {self._path} may be a copy of"
+                f" it: open that one, or, if this one takes its place, move {owner} away first"
             )
 
     def _is_outside(self, folder: str) -> bool:
         return not f"{folder}/".startswith(f"{self._path}/")
 
     def _identify(self, number: int, folder: str, cluster_id: str) -> Mapping[str, str] | None:
-        """The ids in ``folder``; None if it holds no node. Raises :class:`ConfigError` if it is another node's or cluster's."""
+        """The ids in ``folder``; None if it holds no node. Raises :class:`ConfigError` if it is another node's or
+        cluster's."""
         found = read_properties(self._disk, folder)
         if found is None:
             return None
         node, cluster = found.get("node.id", found.get("broker.id", "")), found.get("cluster.id", "")
         if node != str(number):
-            raise ConfigError(f"{folder} belongs to node {node[:64]}, not to node {number}: list the folders in the order of their nodes")
+            raise ConfigError(
+                f"{folder} belongs to node {node[:64]}, not to node {number}: list the folders in the order of their"
+                " nodes"
+            )
         if cluster != cluster_id:
-            raise ConfigError(f"{folder} belongs to cluster {cluster[:64]}, not to cluster {cluster_id} in {self._path}")
+            raise ConfigError(
+                f"{folder} belongs to cluster {cluster[:64]}, not to cluster {cluster_id} in {self._path}"
+            )
         return found
 
 
 def _names(disk: Disk, path: str, *, is_known: bool) -> Sequence[str]:
-    """The names in the cluster's folder, if it can be one. ``is_known``: it is one, because it keeps a list of nodes."""
+    """The names in the cluster's folder, if it can be one. ``is_known``: it is one, because it keeps a list of
+    nodes."""
     stat = disk.stat(path)
     if stat is not None and not stat.is_directory:
         raise ConfigError(f"{path} is a file; a cluster is a folder")
@@ -175,7 +205,10 @@ def _kept(disk: Disk, path: str) -> dict[int, str]:
     try:
         return read_nodes(disk, path)
     except CorruptError as error:
-        reason = f"{error.reason}: put the file back from a copy, or open the cluster with nodes=[the folder of each node, in order]"
+        reason = (
+            f"{error.reason}: put the file back from a copy, or open the cluster with nodes=[the folder of each node,"
+            " in order]"
+        )
         raise CorruptError(reason, file=error.file) from error
 
 
@@ -191,7 +224,9 @@ def _given_folders(nodes: NodesAsked, path: str, *, anchor: bool) -> dict[int, s
     if nodes is None or isinstance(nodes, int):
         return None
     if isinstance(nodes, (str, bytes, os.PathLike)) or not isinstance(nodes, Iterable):
-        raise ConfigError(f"nodes is {nodes!r}; it must be a whole number, or a list of folders such as ['/disk1/n1', '/disk2/n2']")
+        raise ConfigError(
+            f"nodes is {nodes!r}; it must be a whole number, or a list of folders such as ['/disk1/n1', '/disk2/n2']"
+        )
     folders = [folder_of(one) for one in nodes]
     if anchor:
         folders = [os.path.normpath(anchored(one)) for one in folders]

@@ -23,4 +23,6 @@ class Nodes(tuple[Node, ...]):
             return super().__getitem__(place)
         except IndexError:
             last = len(self)
-            raise IndexError(f"there is no nodes[{place}]: nodes[0] to nodes[{last - 1}] are the nodes 1 to {last}") from None
+            raise IndexError(
+                f"there is no nodes[{place}]: nodes[0] to nodes[{last - 1}] are the nodes 1 to {last}"
+            ) from None

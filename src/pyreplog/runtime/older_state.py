@@ -34,10 +34,10 @@ def check_not_older(disk: Disk, path: str, state: ControllerState, folders: Iter
                 latest = _latest_epoch(disk, f"{folder}/{name}", topic_id)
                 if latest > epoch:
                     raise CorruptError(
-                        f"the controller's state {STATE_FILE} is older than the nodes' folders: {folder}/{name} is of leader epoch "
-                        f"{latest}, and the file knows {epoch}. Opening would set aside {unknown[0]}, which the file does not name. "
-                        "Put back the latest file of this cluster; the records are in the nodes' folders, each of which can be "
-                        "read as it is",
+                        f"the controller's state {STATE_FILE} is older than the nodes' folders: {folder}/{name} is of"
+                        f" leader epoch {latest}, and the file knows {epoch}. Opening would set aside {unknown[0]},"
+                        " which the file does not name. Put back the latest file of this cluster; the records are in"
+                        " the nodes' folders, each of which can be read as it is",
                         file=f"{path}/{STATE_FILE}",
                     )
 

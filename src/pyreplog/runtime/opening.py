@@ -1,4 +1,5 @@
-"""Opening a folder as one log: which partition is meant, made where there is none, or read as somebody else left it."""
+"""Opening a folder as one log: which partition is meant, made where there is none, or read as somebody else left
+it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ from pyreplog.config import (
     whole,
 )
 from pyreplog.controller import STATE_FILE
-from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
+from pyreplog.errors import (
+    ConfigError,
+    CorruptError,
+    InvalidTopicError,
+    StorageError,
+    StoragePermissionError,
+    UnknownTopicError,
+    excerpt,
+)
 from pyreplog.log import (
     Finder,
     Log,
@@ -73,7 +82,8 @@ NUMBERS_NAMED_MAX: Final = 10
 
 
 def folder_of(path: str | os.PathLike[str]) -> str:
-    """``path`` as text without slashes at its end. Raises :class:`ConfigError` and TypeError for what names no folder."""
+    """``path`` as text without slashes at its end. Raises :class:`ConfigError` and TypeError for what names no
+    folder."""
     text = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(text, str):
         raise TypeError(f"path must be text or a pathlib.Path, not {type(path).__name__}")
@@ -84,7 +94,9 @@ def folder_of(path: str | os.PathLike[str]) -> str:
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise ConfigError(f"path holds {excerpt(text[error.start])} at {error.start}, which no file's name can") from None
+        raise ConfigError(
+            f"path holds {excerpt(text[error.start])} at {error.start}, which no file's name can"
+        ) from None
     return text.rstrip("/") or "/"
 
 
@@ -101,24 +113,32 @@ def check_progress(progress: object) -> None:
 
 def check_clock(clock: object) -> None:
     """Raises :class:`ConfigError` for what is no clock."""
-    check_methods("clock", clock, ("wall_ms", "monotonic_ns"), "a Clock (see pyreplog.ports), or None for the machine's own")
+    check_methods(
+        "clock", clock, ("wall_ms", "monotonic_ns"), "a Clock (see pyreplog.ports), or None for the machine's own"
+    )
 
 
 def check_disk(disk: object) -> None:
     """Raises :class:`ConfigError` for what is no disk."""
-    check_methods("disk", disk, ("stat", "open", "lock", "hold"), "a Disk (see pyreplog.ports), or None for the machine's own")
+    check_methods(
+        "disk", disk, ("stat", "open", "lock", "hold"), "a Disk (see pyreplog.ports), or None for the machine's own"
+    )
 
 
 def disk_of(permissions: Permissions, disk: Disk | None) -> Disk:
-    """``disk``, or the machine's own with ``permissions``. Raises :class:`ConfigError` for any other value, and if both are given."""
+    """``disk``, or the machine's own with ``permissions``. Raises :class:`ConfigError` for any other value, and if
+    both are given."""
     check_together(permissions, disk)
     return SystemDisk(permissions=permissions) if disk is None else disk
 
 
 def check_together(permissions: Permissions, disk: object) -> None:
-    """Raises :class:`ConfigError` for no value of ``permissions``, and for one that ``disk``, which a caller brought, cannot know."""
+    """Raises :class:`ConfigError` for no value of ``permissions``, and for one that ``disk``, which a caller
+    brought, cannot know."""
     if check_permissions(permissions) != "owner" and disk is not None:
-        raise ConfigError(f"permissions={permissions!r} is for the machine's own disk: leave disk out, or make that disk with it")
+        raise ConfigError(
+            f"permissions={permissions!r} is for the machine's own disk: leave disk out, or make that disk with it"
+        )
 
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> LogReader:
@@ -129,7 +149,8 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int 
 
 
 def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> list[LogReader]:
-    """The readers of all partitions of the topic that is meant, in order, or of ``partition`` alone. Nothing is locked or written."""
+    """The readers of all partitions of the topic that is meant, in order, or of ``partition`` alone. Nothing is
+    locked or written."""
     if partition is not None:
         return [open_for_reading(disk, folder, topic, partition)]
     finder, found = _find(disk, folder, topic)
@@ -150,10 +171,14 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
     found = list(finder.folders(topic))
     if not found and topic is not None:
         others = tuple(sorted(list_topics(disk, folder)))
-        raise UnknownTopicError(f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}")
+        raise UnknownTopicError(
+            f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}"
+        )
     cluster = None if found else _cluster_of(disk, folder)
     if cluster is not None:
-        raise StorageError(errno.ENOENT, f"the cluster has no topic yet; Cluster({cluster!r}).admin.create_topic makes one", folder)
+        raise StorageError(
+            errno.ENOENT, f"the cluster has no topic yet; Cluster({cluster!r}).admin.create_topic makes one", folder
+        )
     return finder, found
 
 
@@ -167,7 +192,8 @@ def _opened(disk: Disk, finder: Finder, key: TopicPartition) -> LogReader:
 
 
 def _warn_of_rest(reader: LogReader) -> None:
-    """Of what a folder without a mark has behind its last whole batch nobody can say whether it was ever a record."""
+    """Of what a folder without a mark has behind its last whole batch nobody can say whether it was ever a
+    record."""
     try:
         said = reader.describe_unreadable()
     except (CorruptError, StorageError):
@@ -189,7 +215,9 @@ def _choose_topic(disk: Disk, found: Iterable[TopicPartition], folder: str, topi
     return topic
 
 
-def _choose(disk: Disk, found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int | None) -> TopicPartition:
+def _choose(
+    disk: Disk, found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int | None
+) -> TopicPartition:
     topic = _choose_topic(disk, found, folder, topic)
     numbers = sorted(key.partition for key in found if key.topic == topic)
     if partition is None:
@@ -197,7 +225,9 @@ def _choose(disk: Disk, found: Iterable[TopicPartition], folder: str, topic: str
             raise _several(folder, topic, numbers)
         return TopicPartition(topic, numbers[0])
     if partition not in numbers:
-        raise UnknownTopicError(f"{topic!r} in {folder} has no partition {partition}; it has {', '.join(map(str, numbers))}")
+        raise UnknownTopicError(
+            f"{topic!r} in {folder} has no partition {partition}; it has {', '.join(map(str, numbers))}"
+        )
     return TopicPartition(topic, partition)
 
 
@@ -205,8 +235,9 @@ def _several(folder: str, topic: str, numbers: Sequence[int]) -> ConfigError:
     """The caller named no partition, and ``topic`` has more than one: no choice would be the whole topic."""
     named = ", ".join(map(str, numbers[:NUMBERS_NAMED_MAX])) + (", ..." if len(numbers) > NUMBERS_NAMED_MAX else "")
     return ConfigError(
-        f"{topic!r} in {folder} has {len(numbers)} partitions ({named}), and a log is one of them: name it with partition=N, or read the "
-        f"whole topic with pyreplog.Cluster({folder!r}, mode='r'), which has scan({topic!r}) and consumer({topic!r})"
+        f"{topic!r} in {folder} has {len(numbers)} partitions ({named}), and a log is one of them: name it with"
+        f" partition=N, or read the whole topic with pyreplog.Cluster({folder!r}, mode='r'), which has scan({topic!r})"
+        f" and consumer({topic!r})"
     )
 
 
@@ -241,12 +272,15 @@ class Asked(NamedTuple):
             topic,
             None if partition is None else whole("partition", partition, 0, INT32_MAX),
             _asked_settings(durability, config),
-            whole("buffer_memory, in bytes,", BUFFER_MEMORY if buffer_memory is None else buffer_memory, BUFFER_MEMORY_MIN),
+            whole(
+                "buffer_memory, in bytes,", BUFFER_MEMORY if buffer_memory is None else buffer_memory, BUFFER_MEMORY_MIN
+            ),
             MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms),
         )
 
     def place(self, folder: str, topics: Mapping[str, Sequence[int]]) -> TopicPartition:
-        """The partition in ``folder``, which has these partitions of ``topics``. Raises :class:`ConfigError` if several could be meant."""
+        """The partition in ``folder``, which has these partitions of ``topics``. Raises :class:`ConfigError` if
+        several could be meant."""
         topic, name = self.topic, _folder_name(folder)
         if topic is None and len(topics) > 1 and name not in topics:
             raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
@@ -265,7 +299,8 @@ class Asked(NamedTuple):
 
 
 _SIZES: Final = frozenset(("retention.bytes", "segment.bytes"))
-"""The settings that together say how much is kept. The call that gives one of them is told if they do not fit, and no later call."""
+"""The settings that together say how much is kept. The call that gives one of them is told if they do not fit, and
+no later call."""
 
 
 def open_for_writing(
@@ -277,42 +312,53 @@ def open_for_writing(
     progress: Callable[[RecoveryProgress], None] | None,
     made: list[LogWriter],
 ) -> LogWriter:
-    """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress`` is told of a
-    recovery. The writer is added to ``made`` besides, in one step with leaving it to the caller."""
+    """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress``
+    is told of a recovery. The writer is added to ``made`` besides, in one step with leaving it to the caller."""
     durability = asked.durability(asked.place(folder, _check_place(disk, folder, asked.topic)))
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
-            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, durability=durability, onlooker=recovery)
+            root = LogRoot.open(
+                disk, folder, clock=clock, random=SystemChance(), lazy=True, durability=durability, onlooker=recovery
+            )
         key = asked.place(folder, _by_topic((*root.logs, *root.damaged)))
         if key in root.damaged:
             raise root.damaged[key]
         topic_id = _topic_id(disk, folder, key.topic, (*root.logs, *root.damaged))
         log = root.logs.get(key)
         if log is None:
-            log = root.create_log(key.topic, key.partition, topic_id or random_uuid(SystemChance()), LogConfig.from_mapping(asked.settings))
+            log = root.create_log(
+                key.topic,
+                key.partition,
+                topic_id or random_uuid(SystemChance()),
+                LogConfig.from_mapping(asked.settings),
+            )
         else:
             _take_over(log, asked.settings, folder, name)
         tell_torn(root, name, log)
         if not _SIZES.isdisjoint(asked.settings) and (advice := small_retention(log.config)):
             LOGGER.warning("%s: %s", name, advice)
-        made.append(LogWriter(root, log, clock, partial(_reopen, root, key), name, asked.buffer_memory, asked.max_block_ms))
+        made.append(
+            LogWriter(root, log, clock, partial(_reopen, root, key), name, asked.buffer_memory, asked.max_block_ms)
+        )
         return made[0]
     except ConfigError:
-        # A wrong argument: the root is as it was, and its next opening is not to be one after a crash.
+        # A wrong argument: the root is as it was, and its next opening is not to be one after a
+        # crash.
         if root is not None and not made:
             root.close(clean=True)
         raise
     except BaseException as error:
         if root is not None and not made:
-            # A folder in the way of a new partition is found before anything is made: the root is as it was then, too.
+            # A folder in the way of a new partition is found before anything is made: the root is
+            # as it was then, too.
             root.close(clean=isinstance(error, StorageError) and error.errno == errno.EEXIST)
         raise
 
 
 def _topic_id(disk: Disk, folder: str, topic: str, partitions: Iterable[TopicPartition]) -> str:
-    """The id of ``topic`` in the root ``folder``; "" if no folder names one. Raises :class:`ConfigError` if two folders contradict one
-    another."""
+    """The id of ``topic`` in the root ``folder``; "" if no folder names one. Raises :class:`ConfigError` if two
+    folders contradict one another."""
     known: dict[str, str] = {}
     for key in sorted(partitions):
         place = f"{folder}/{directory_name(*key)}"
@@ -320,8 +366,8 @@ def _topic_id(disk: Disk, folder: str, topic: str, partitions: Iterable[TopicPar
             known.setdefault(topic_id, place)
     if len(known) > 1:
         raise ConfigError(
-            f"{' and '.join(known.values())} are of different topics called {topic}, with the ids {' and '.join(known)}: "
-            "move one of them away"
+            f"{' and '.join(known.values())} are of different topics called {topic}, with the ids"
+            f" {' and '.join(known)}: move one of them away"
         )
     return next(iter(known), "")
 
@@ -335,13 +381,16 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[int]]:
-    """Refuse a folder that is no log's, before anything is made in it. Returns the partitions that are there, by topic."""
+    """Refuse a folder that is no log's, before anything is made in it. Returns the partitions that are there, by
+    topic."""
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     cluster = _cluster_of(disk, folder)  # before its name: a cluster's may be anything
     if cluster is not None:
-        raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({cluster!r}), or read it with mode='r'")
+        raise ConfigError(
+            f"{folder} belongs to a cluster: write to it with Cluster({cluster!r}), or read it with mode='r'"
+        )
     topics = {} if stat is None else list_topics(disk, folder)
     _check_names(folder, topic, topics)
     if is_partition(disk, folder):
@@ -351,7 +400,8 @@ def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[i
 
 
 def _cluster_of(disk: Disk, folder: str) -> str | None:
-    """The folder of the cluster that ``folder`` is, that it lies in, or that it says it is a node of; None: of none."""
+    """The folder of the cluster that ``folder`` is, that it lies in, or that it says it is a node of; None: of
+    none."""
     places = (folder, os.path.dirname(os.path.abspath(folder)))
     found = next((place for place in places if disk.stat(f"{place}/{STATE_FILE}") is not None), None)
     return found or read_cluster(disk, folder) or None
@@ -379,8 +429,8 @@ def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
     if roots and roots != [folder]:
         named = ", ".join(os.path.relpath(root, folder) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(
-            f"{folder} holds the folders of other logs, or of nodes ({named}), and a {what} made in it would hide them from whoever reads "
-            f"it: name one {what}'s own folder, or a new one"
+            f"{folder} holds the folders of other logs, or of nodes ({named}), and a {what} made in it would hide them"
+            f" from whoever reads it: name one {what}'s own folder, or a new one"
         )
 
 
@@ -394,11 +444,14 @@ def _check_names(folder: str, topic: str | None, topics: Collection[str]) -> Non
         try:
             check_topic(name)
         except InvalidTopicError:
-            raise InvalidTopicError(f"{excerpt(name)} is the folder's, and cannot be a topic's: name one with topic=") from None
+            raise InvalidTopicError(
+                f"{excerpt(name)} is the folder's, and cannot be a topic's: name one with topic="
+            ) from None
 
 
 def _asked_settings(durability: str | None, config: Mapping[str, object] | LogConfig | None) -> dict[str, object]:
-    """What was asked for, by Kafka's keys. A LogConfig is whole: it asks for its defaults too, except for ``durability`` beside it."""
+    """What was asked for, by Kafka's keys. A LogConfig is whole: it asks for its defaults too, except for
+    ``durability`` beside it."""
     config = {} if config is None else config
     LogConfig.from_mapping(config)  # refuses before anything is touched
     if isinstance(config, LogConfig):
@@ -427,7 +480,11 @@ def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) ->
     report = log.recovery
     if not report.clean:
         LOGGER.warning(
-            "%s (%s) was not closed cleanly: recovered up to offset %d: %s", name, log.topic_partition, log.end_offset, report.in_words()
+            "%s (%s) was not closed cleanly: recovered up to offset %d: %s",
+            name,
+            log.topic_partition,
+            log.end_offset,
+            report.in_words(),
         )
     if log.incomplete:
         # There is no other copy to wait for.

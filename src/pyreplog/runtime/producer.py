@@ -38,7 +38,8 @@ def _listed(given: Iterable[_Item] | None, name: str) -> Sequence[_Item] | None:
 class Producer(ClientFace[Machine]):
     """Sends records to a cluster's topics. Made by ``cluster.producer()``; use it in ``with``, or call ``close``.
 
-    ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records sent meanwhile share batches.
+    ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records sent
+    meanwhile share batches.
     """
 
     _noun = "producer"
@@ -51,8 +52,8 @@ class Producer(ClientFace[Machine]):
         on_close: Callable[[Producer], None],
         cluster: str,
     ) -> None:
-        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way, told whom to tell of
-        that."""
+        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way,
+        told whom to tell of that."""
         self._driver = driver
         self._advice = advice
         self._make = make
@@ -65,7 +66,9 @@ class Producer(ClientFace[Machine]):
         self._place = driver.alone(lambda: make(self._interrupted))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a Producer cannot be copied or pickled: it belongs to its cluster, in this process; threads may share it")
+        raise TypeError(
+            "a Producer cannot be copied or pickled: it belongs to its cluster, in this process; threads may share it"
+        )
 
     def send(
         self,
@@ -79,14 +82,17 @@ class Producer(ClientFace[Machine]):
     ) -> Ack:
         """Send one record soon and return its :class:`Ack` at once.
 
-        It goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else together with others to a partition of the
-        producer's choice. ``timestamp`` in ms since 1970, or an aware datetime (default: now). Waits only for the first news of a topic,
-        and while very much is on its way. Raises TypeError for a ``str``, ConfigError for a naive datetime and a time before 1970
-        (-1 means none), UnknownTopicError, MessageTooLargeError, RequestTimedOutError where there is no news of the topic within
-        ``max_block_ms``; what happens to the record later is the Ack's to tell.
+        It goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else together with others to
+        a partition of the producer's choice. ``timestamp`` in ms since 1970, or an aware datetime (default: now).
+        Waits only for the first news of a topic, and while very much is on its way. Raises TypeError for a ``str``,
+        ConfigError for a naive datetime and a time before 1970 (-1 means none), UnknownTopicError,
+        MessageTooLargeError, RequestTimedOutError where there is no news of the topic within ``max_block_ms``; what
+        happens to the record later is the Ack's to tell.
         """
         while True:
-            place = self._place  # before what is known: who finds the next machine here finds nothing there that is not its own
+            place = (
+                self._place
+            )  # before what is known: who finds the next machine here finds nothing there that is not its own
             if topic not in self._known:
                 self._learn(topic)
                 continue
@@ -112,13 +118,16 @@ class Producer(ClientFace[Machine]):
         headers: Headers,
         timestamp: int | datetime | None,
     ) -> Ack | None:
-        """As :meth:`send`, where nothing has to be waited for, not even the machine. None: nothing was taken; take the long way."""
+        """As :meth:`send`, where nothing has to be waited for, not even the machine. None: nothing was taken; take
+        the long way."""
         machine, seat = self._place
         if topic not in self._known or machine.buffered_size > machine.config.buffer_size_max or seat.is_mine():
             return None
         held: list[bool] = []
         try:
-            held.extend(map(seat.lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
+            held.extend(
+                map(seat.lock.acquire, (False,))
+            )  # one call into C: no signal handler comes between the lock and its note
             if not held[0]:
                 return None
             ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
@@ -142,11 +151,16 @@ class Producer(ClientFace[Machine]):
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
-        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``, ``acks.result()``,
-        ``acks[0]``. Where one of them is refused here (MessageTooLargeError, TypeError, ConfigError), none is sent."""
+        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``,
+        ``acks.result()``, ``acks[0]``. Where one of them is refused here (MessageTooLargeError, TypeError,
+        ConfigError), none is sent."""
         if not isinstance(values, (list, tuple)):
             values = listed(values, "send_many", "send")
-        keys, headers, timestamps = _listed(keys, "keys"), _listed(headers, "headers"), _listed(timestamps, "timestamps")
+        keys, headers, timestamps = (
+            _listed(keys, "keys"),
+            _listed(headers, "headers"),
+            _listed(timestamps, "timestamps"),
+        )
         while True:
             place = self._place  # as in send
             if topic not in self._known:
@@ -155,7 +169,9 @@ class Producer(ClientFace[Machine]):
             machine, seat = place
             try:
                 with seat.free():
-                    acks = machine.send_many(topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
+                    acks = machine.send_many(
+                        topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps
+                    )
                 break
             except ClosedError as error:
                 if self._closed or place is self._place or is_interruption(error):
@@ -166,7 +182,8 @@ class Producer(ClientFace[Machine]):
         return acks
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has. Raises UnknownTopicError, and RequestTimedOutError as :meth:`send` does."""
+        """How many partitions the topic has. Raises UnknownTopicError, and RequestTimedOutError as :meth:`send`
+        does."""
         while True:
             machine, _ = self._place  # as in send
             if topic in self._known:
@@ -183,7 +200,8 @@ class Producer(ClientFace[Machine]):
         return topic in self._known
 
     def _learn(self, topic: str, since_ns: int | None = None) -> None:
-        """Return once there is news of the topic, waiting for it as who sent to it at ``since_ns`` (None: now) would."""
+        """Return once there is news of the topic, waiting for it as who sent to it at ``since_ns`` (None: now)
+        would."""
         self._check_open()
         check_name(topic)
 
@@ -226,17 +244,21 @@ class Producer(ClientFace[Machine]):
         return waiting
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after ``timeout`` seconds."""
+        """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after
+        ``timeout`` seconds."""
         patience = check_seconds("timeout", timeout)
         until = None if patience is None else time.monotonic() + patience
         for outcome in self._unsettled():
             if not self._driver.settles(outcome, None if until is None else max(until - time.monotonic(), 0.0)):
-                raise TimeoutError(f"not all is acknowledged after {patience:g} s; what was sent goes on in the background")
+                raise TimeoutError(
+                    f"not all is acknowledged after {patience:g} s; what was sent goes on in the background"
+                )
 
     def close(self, timeout: float | None = None) -> None:
         """:meth:`flush`, then end. Twice is harmless, and finishes what was interrupted.
 
-        Of records that were not acknowledged, and whose Acks nobody asked, a warning is logged: how many, and why the first was not.
+        Of records that were not acknowledged, and whose Acks nobody asked, a warning is logged: how many, and why
+        the first was not.
         """
         check_seconds("timeout", timeout)
         if self._driver.is_parents:  # which sends what it holds
@@ -255,8 +277,8 @@ class Producer(ClientFace[Machine]):
             tell_unheard(self._machine.failures, f"a producer of the cluster {self._cluster!r}")
 
     def _interrupted(self, error: Exception | None) -> None:
-        """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new one goes on. Called by
-        whoever drives."""
+        """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new
+        one goes on. Called by whoever drives."""
         failure: PyreplogError = OutcomeUnknownError("sending records", "interrupted" if error is None else str(error))
         machine, seat = self._place
         with seat.lock:  # who sends has sent, or finds the next one
@@ -275,9 +297,14 @@ class Producer(ClientFace[Machine]):
         self._check_open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
         acks = "all" if self._machine.config.acks == -1 else self._machine.config.acks
-        return f"<pyreplog.Producer acks={acks} with {self._machine.buffered_size} bytes on their way{', closed' if self._closed else ''}>"
+        return (
+            f"<pyreplog.Producer acks={acks} with {self._machine.buffered_size} bytes on their"
+            f" way{', closed' if self._closed else ''}>"
+        )

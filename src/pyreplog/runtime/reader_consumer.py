@@ -49,10 +49,12 @@ class _Cursor:
 
 
 class ReaderConsumer:
-    """Reads records of a cluster's topics from its files. Made by ``Cluster(path, mode="r").consumer(...)``; use it in ``with``.
+    """Reads records of a cluster's topics from its files. Made by ``Cluster(path, mode="r").consumer(...)``; use it
+    in ``with``.
 
-    Calls and records are those of :class:`Consumer`. Records come in order within each partition, once they are below the high
-    watermark. A consumer of a whole topic also reads partitions that are made later, from their first record on.
+    Calls and records are those of :class:`Consumer`. Records come in order within each partition, once they are
+    below the high watermark. A consumer of a whole topic also reads partitions that are made later, from their
+    first record on.
     """
 
     def __init__(
@@ -73,7 +75,8 @@ class ReaderConsumer:
         self._on_close = on_close
         self._process = current_process()
         self._closed = False
-        # Two locks: whoever holds `_reading` may wait for the disk; `_state` is held for a moment only, also by an event loop.
+        # Two locks: whoever holds `_reading` may wait for the disk; `_state` is held for a moment
+        # only, also by an event loop.
         self._reading = Guard("the consumer")
         self._state = new_mutex()
         self._cursors: dict[TopicPartition, _Cursor] = {}
@@ -87,15 +90,18 @@ class ReaderConsumer:
         self.assign(subject)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' where it is needed")
+        raise TypeError(
+            "a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' where it is needed"
+        )
 
-    # ------------------------------------------------------------------------------------------------------------------ assignment
+    # ----------------------------------------------------------------------------------- assignment
 
     def assign(self, subject: Subject) -> None:
-        """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these. Positions kept before stay.
+        """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these.
+        Positions kept before stay.
 
-        Raises UnknownTopicError for a topic or a partition that is not there, StorageError for a partition without a folder; neither
-        changes anything.
+        Raises UnknownTopicError for a topic or a partition that is not there, StorageError for a partition without
+        a folder; neither changes anything.
         """
         if isinstance(subject, Iterator):
             subject = list(subject)
@@ -112,7 +118,10 @@ class ReaderConsumer:
             start = reader.end_offset if reset == "latest" else reader.start_offset
             made[reader.topic_partition] = _Cursor(ReaderView(reader, self._disk), start)
         with self._state:
-            before, self._cursors = self._cursors, {key: self._cursors.get(key) or made[key] for key in dict.fromkeys(partitions)}
+            before, self._cursors = (
+                self._cursors,
+                {key: self._cursors.get(key) or made[key] for key in dict.fromkeys(partitions)},
+            )
             self._left = deque(record for record in self._left if (record.topic, record.partition) in self._cursors)
         self._turns = deque(self._cursors)
         for key, cursor in before.items():
@@ -124,13 +133,15 @@ class ReaderConsumer:
         """What is read."""
         return list(self._cursors)
 
-    # --------------------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
-        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came.
+        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when
+        none came.
 
-        At most ``count_max`` (from 1; default 500). Moves the positions behind what it returns. Raises CorruptLogError for damaged
-        records, having given those before them, and OffsetOutOfRangeError under ``auto_offset_reset="none"``.
+        At most ``count_max`` (from 1; default 500). Moves the positions behind what it returns. Raises
+        CorruptLogError for damaged records, having given those before them, and OffsetOutOfRangeError under
+        ``auto_offset_reset="none"``.
         """
         patience = check_seconds("timeout", timeout)
         count = self.max_poll_records if count_max is None else whole("count_max", count_max, 1)
@@ -156,7 +167,8 @@ class ReaderConsumer:
                 return
 
     def _follow(self, timeout: float | None) -> Iterator[Record]:
-        """As :meth:`__iter__`, but it ends when none came for ``timeout`` seconds, and when this is closed, by any thread."""
+        """As :meth:`__iter__`, but it ends when none came for ``timeout`` seconds, and when this is closed, by any
+        thread."""
         try:
             yield from self._until(timeout)
         except ClosedError:
@@ -166,7 +178,8 @@ class ReaderConsumer:
             self.close()
 
     def until_end(self) -> Iterator[Record]:
-        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
+        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is
+        asked."""
         self._check()
         ends = self._ends()
         while self._has_more(ends):
@@ -197,7 +210,11 @@ class ReaderConsumer:
         with self._state:
             if ends is None:
                 return 0 if self._left else None
-            below = (place for place, one in enumerate(self._left) if one.offset < ends.get(TopicPartition(one.topic, one.partition), 0))
+            below = (
+                place
+                for place, one in enumerate(self._left)
+                if one.offset < ends.get(TopicPartition(one.topic, one.partition), 0)
+            )
             return next(below, None)
 
     def _await_more(self, deadline: float | None) -> bool:
@@ -233,7 +250,8 @@ class ReaderConsumer:
         news.close()
 
     def _fill(self, ends: Ends | None = None) -> bool:
-        """Whether there are records to pick: if none are left, read on, in the partition whose turn it is. Waits for the disk."""
+        """Whether there are records to pick: if none are left, read on, in the partition whose turn it is. Waits
+        for the disk."""
         with self._locked():
             if self._find_left(ends) is not None:
                 return True
@@ -293,14 +311,18 @@ class ReaderConsumer:
         if not self._cursors and not self._closed:
             raise ConfigError("nothing is assigned to this consumer, so no record can come; assign() says what to read")
 
-    # ------------------------------------------------------------------------------------------------------------------- positions
+    # ------------------------------------------------------------------------------------ positions
 
     @overload
-    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int: ...
+    def seek(
+        self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None
+    ) -> int: ...
     @overload
     def seek(self, topic: tuple[str, int], offset: int, /) -> int: ...
     @overload
-    def seek(self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None) -> int: ...
+    def seek(
+        self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None
+    ) -> int: ...
     def seek(
         self,
         topic: str | tuple[str, int],
@@ -309,10 +331,12 @@ class ReaderConsumer:
         *,
         timestamp: int | datetime | None = None,
     ) -> int:
-        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset.
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns
+        the offset.
 
-        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Raises UnknownTopicError for a partition that this consumer
-        does not read, OffsetOutOfRangeError for an offset behind the end. Below the start ``auto_offset_reset`` decides when it reads on.
+        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Raises UnknownTopicError for a
+        partition that this consumer does not read, OffsetOutOfRangeError for an offset behind the end. Below the
+        start ``auto_offset_reset`` decides when it reads on.
         """
         self._check()
         if not isinstance(topic, str) and offset is None:
@@ -362,7 +386,8 @@ class ReaderConsumer:
     @overload
     def position(self, topic: tuple[str, int], /) -> int: ...
     def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The offset of the next record that is given out. Raises UnknownTopicError for a partition that this consumer does not read."""
+        """The offset of the next record that is given out. Raises UnknownTopicError for a partition that this
+        consumer does not read."""
         self._check()
         key = TopicPartition(*place_of("position", topic, partition))
         with self._state:
@@ -399,7 +424,7 @@ class ReaderConsumer:
             reader.close()
             return found
 
-    # --------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
         """Release the files; a call that waits ends. Twice is harmless."""
@@ -438,7 +463,9 @@ class ReaderConsumer:
         self._check()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:

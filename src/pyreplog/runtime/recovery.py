@@ -19,10 +19,12 @@ LONG_S: Final = 1.0
 
 
 class Recovery:
-    """The recovery of one root, while it is opened: enter it, and hand it to ``LogRoot.open``. An ``Onlooker``; any thread."""
+    """The recovery of one root, while it is opened: enter it, and hand it to ``LogRoot.open``. An ``Onlooker``; any
+    thread."""
 
     def __init__(self, name: str, clock: Clock, progress: Callable[[RecoveryProgress], None] | None = None) -> None:
-        """``name``: what is opened, in words. ``progress`` is called by one thread at a time; what it raises ends the opening."""
+        """``name``: what is opened, in words. ``progress`` is called by one thread at a time; what it raises ends
+        the opening."""
         self.failure: BaseException | None = None
         self._name = name
         self._clock = clock
@@ -36,10 +38,14 @@ class Recovery:
     def __enter__(self) -> Recovery:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._told:
             how = "took" if error is None else "failed after"
-            LOGGER.info("%s: recovery %s %.1f s; %d bytes were looked through", self._name, how, self._elapsed_s(), self._size)
+            LOGGER.info(
+                "%s: recovery %s %.1f s; %d bytes were looked through", self._name, how, self._elapsed_s(), self._size
+            )
 
     def begin(self, topic_partition: TopicPartition, directory: str, size: int) -> None:
         """A scan begins."""
@@ -63,7 +69,13 @@ class Recovery:
         if not self._told and self._elapsed_s() >= LONG_S:
             self._told = True
             done, total = self._now.scanned_size, self._now.total_size
-            LOGGER.info("%s was not closed cleanly and is recovered: %d of %d bytes of %s", self._name, done, total, self._now.directory)
+            LOGGER.info(
+                "%s was not closed cleanly and is recovered: %d of %d bytes of %s",
+                self._name,
+                done,
+                total,
+                self._now.directory,
+            )
         if self._progress is not None:
             try:
                 self._progress(self._now)
@@ -76,8 +88,15 @@ class Recovery:
 
 
 def tell_torn(root: LogRoot, name: str, besides: Log | None = None) -> None:
-    """Warn of what was cut off the ends of partitions, ``besides`` one, when ``root`` was opened. ``name``: whose root it is, in words."""
+    """Warn of what was cut off the ends of partitions, ``besides`` one, when ``root`` was opened. ``name``: whose
+    root it is, in words."""
     for log in root.logs.opened():
         if log.recovery.torn_size and log is not besides:
             found = log.recovery.in_words()
-            LOGGER.warning("%s: %s was not closed cleanly: recovered up to offset %d: %s", name, log.topic_partition, log.end_offset, found)
+            LOGGER.warning(
+                "%s: %s was not closed cleanly: recovered up to offset %d: %s",
+                name,
+                log.topic_partition,
+                log.end_offset,
+                found,
+            )

@@ -1,4 +1,5 @@
-"""ClusterAppender: how a cluster takes what other processes staged for it, through its leaders like any client's batches."""
+"""ClusterAppender: how a cluster takes what other processes staged for it, through its leaders like any client's
+batches."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class ClusterAppender:
         stopping: Callable[[], bool],
         clock: Clock,
     ) -> None:
-        """``make`` gives the machine and its seat, told what to call if the machine breaks. ``stopping``: whether to give up. ``clock``:
-        what the times of records are compared with."""
+        """``make`` gives the machine and its seat, told what to call if the machine breaks. ``stopping``: whether
+        to give up. ``clock``: what the times of records are compared with."""
         self._admin = admin
         self._driver = driver
         self._stopping = stopping
@@ -52,7 +53,10 @@ class ClusterAppender:
         known = self._config.get(key.topic)
         if known is None:
             description = self._admin.describe(key.topic)
-            known = self._config[key.topic] = (len(description.partitions), LogConfig.from_mapping(dict(description.config)))
+            known = self._config[key.topic] = (
+                len(description.partitions),
+                LogConfig.from_mapping(dict(description.config)),
+            )
         if key.partition >= known[0]:
             raise UnknownTopicError(f"{key}: the topic has partitions 0 to {known[0] - 1}")
         return LogValidator(known[1], key, self._clock).check

@@ -13,8 +13,8 @@ INTERVAL_NS: Final = 500_000_000
 
 
 class Retry:
-    """A machine that calls ``act`` after a while, again and again until it says True. REQUIRES a seat of its own with the driver, which
-    ``act`` may give to somebody else then."""
+    """A machine that calls ``act`` after a while, again and again until it says True. REQUIRES a seat of its own
+    with the driver, which ``act`` may give to somebody else then."""
 
     def __init__(self, clock: Clock, act: Callable[[], bool]) -> None:
         self._clock = clock

@@ -1,7 +1,8 @@
 """The owner's side of a spool: whoever holds a log appends what other processes staged for it.
 
-Three kinds of owner: a process with ``open_log`` (:class:`WriterAppender`), one with a ``Cluster`` (:mod:`pyreplog.runtime.relay`),
-and, where nobody has the folder open, the driver that wants its batch in (:func:`apply_offline`).
+Three kinds of owner: a process with ``open_log`` (:class:`WriterAppender`), one with a ``Cluster``
+(:mod:`pyreplog.runtime.relay`), and, where nobody has the folder open, the driver that wants its batch in
+(:func:`apply_offline`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from pyreplog.spool import Appender, Resumer, Spool, Waiting, apply, producer_of
 from pyreplog.system import SystemChance
 from pyreplog.values import TopicPartition
 
-__all__ = ["RootAppender", "SpoolApplier", "WriterAppender", "apply_offline", "apply_waiting", "make_unowned", "settle_root"]
+__all__ = [
+    "RootAppender",
+    "SpoolApplier",
+    "WriterAppender",
+    "apply_offline",
+    "apply_waiting",
+    "make_unowned",
+    "settle_root",
+]
 
 IDLE_S: Final = 0.2
 """How often an owner looks for batches while none come."""
@@ -52,7 +61,9 @@ class WriterAppender:
         """See :class:`Appender`."""
         log = self._writer.log
         if key != log.topic_partition:
-            raise UnknownTopicError(f"{key} is not written by the process that has the folder open; it writes {log.topic_partition}")
+            raise UnknownTopicError(
+                f"{key} is not written by the process that has the folder open; it writes {log.topic_partition}"
+            )
         return LogValidator(log.config, key, log.clock).check
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
@@ -69,10 +80,11 @@ class WriterAppender:
 
 
 class RootAppender:
-    """Appends to any partition of a root that nobody else has: leads each in a new epoch. A topic that is not there is made, with one
-    partition. One thread; :meth:`close` it.
+    """Appends to any partition of a root that nobody else has: leads each in a new epoch. A topic that is not there
+    is made, with one partition. One thread; :meth:`close` it.
 
-    What it appends is synced while it goes on, whatever the durability: who closes a log in order has to wait for that anyway.
+    What it appends is synced while it goes on, whatever the durability: who closes a log in order has to wait for
+    that anyway.
     """
 
     def __init__(self, root: LogRoot) -> None:
@@ -89,7 +101,8 @@ class RootAppender:
             raise self._root.damaged[key]
         log = self._root.logs.get(key)
         if log is None:
-            # Whoever staged it found no such topic, and may not be the one who opens the folder: then its driver waits for this one.
+            # Whoever staged it found no such topic, and may not be the one who opens the folder:
+            # then its driver waits for this one.
             if key.partition or any(key.topic == other.topic for other in (*self._root.logs, *self._root.damaged)):
                 raise UnknownTopicError(f"{key} is not in {self._root.path}")
             log = self._root.create_log(key.topic, key.partition, self._root.new_topic_id(), LogConfig())
@@ -112,8 +125,8 @@ class RootAppender:
         if key in self._root.damaged or key not in self._root.logs:
             self.check_of(key)
         log = self._root.logs[key]
-        # A new leader is a new epoch, unless its predecessor left in order: a stream that opens the log for each batch would fill the
-        # history with epochs that tell nothing.
+        # A new leader is a new epoch, unless its predecessor left in order: a stream that opens the
+        # log for each batch would fill the history with epochs that tell nothing.
         epoch = log.epochs.latest if log.recovery.clean and log.epochs.latest >= 0 else log.epochs.latest + 1
         log.set_tail_cache_size(0)
         if log.incomplete:
@@ -164,8 +177,8 @@ class RootAppender:
             raise failure
 
     def _note(self, ended: Sequence[SyncDone]) -> None:
-        """Tell the logs of syncs, of those that failed first: a second one would succeed and make nothing durable. Raises the first
-        failure, after telling all."""
+        """Tell the logs of syncs, of those that failed first: a second one would succeed and make nothing durable.
+        Raises the first failure, after telling all."""
         failure: OSError | None = None
         told: list[tuple[Log, SyncPlan]] = []
         for done in ended:
@@ -185,8 +198,8 @@ class RootAppender:
 
 
 def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
-    """Append every batch that waits, oldest first; how many. Raises the first failure, after trying those of other queries, and logs the
-    others."""
+    """Append every batch that waits, oldest first; how many. Raises the first failure, after trying those of other
+    queries, and logs the others."""
     done, failures = _apply_each(spool, make_appender, spool.waiting())
     for waiting, error in failures[1:]:
         LOGGER.error("%s", _stays(spool, waiting, error))
@@ -198,8 +211,8 @@ def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
 def _apply_each(
     spool: Spool, make_appender: Callable[[], Appender], every: Iterable[Waiting]
 ) -> tuple[int, list[tuple[Waiting, PyreplogError]]]:
-    """How many of the batches are in the log now, and what failed. No later one of a query that failed: a batch that is in the log says
-    that all of its query before it are done with."""
+    """How many of the batches are in the log now, and what failed. No later one of a query that failed: a batch
+    that is in the log says that all of its query before it are done with."""
     done = 0
     failures: dict[str, tuple[Waiting, PyreplogError]] = {}
     for waiting in every:
@@ -226,14 +239,15 @@ def settle_root(root: LogRoot) -> None:
 
 
 def apply_offline(disk: Disk, folder: str, clock: Clock) -> None:
-    """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where somebody has it open."""
+    """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where
+    somebody has it open."""
     with _unowned(disk, folder, clock) as root:
         apply_waiting(Spool(disk, folder), lambda: RootAppender(root))
 
 
 def make_unowned(disk: Disk, folder: str, topic: str, clock: Clock) -> None:
-    """Make partition 0 of ``topic`` in the log root ``folder``, with the default settings, unless the root has the topic. Raises
-    :class:`LockedError` if another process has the root open."""
+    """Make partition 0 of ``topic`` in the log root ``folder``, with the default settings, unless the root has the
+    topic. Raises :class:`LockedError` if another process has the root open."""
     with _unowned(disk, folder, clock) as root:
         if all(topic != key.topic for key in (*root.logs, *root.damaged)):
             RootAppender(root).check_of(TopicPartition(topic, 0))
@@ -255,12 +269,18 @@ def _unowned(disk: Disk, folder: str, clock: Clock) -> Iterator[LogRoot]:
 
 
 class SpoolApplier:
-    """Looks for batches from a thread of its own and appends them. :meth:`stop` it before what it appends to is closed."""
+    """Looks for batches from a thread of its own and appends them. :meth:`stop` it before what it appends to is
+    closed."""
 
     def __init__(
-        self, spool: Spool, make_appender: Callable[[], Appender], clock: Clock, keep: Callable[[frozenset[int]], None] = lambda ids: None
+        self,
+        spool: Spool,
+        make_appender: Callable[[], Appender],
+        clock: Clock,
+        keep: Callable[[frozenset[int]], None] = lambda ids: None,
     ) -> None:
-        """``keep`` is told which producer ids must not expire, as often as there are any, and once when there are none any more."""
+        """``keep`` is told which producer ids must not expire, as often as there are any, and once when there are
+        none any more."""
         self._spool = spool
         self._keep = keep
         self._kept = False
@@ -316,10 +336,13 @@ class SpoolApplier:
         """Append ``due``; what failed, which is put off."""
         self._busy_until_s = time.monotonic() + BUSY_FOR_S
         _, failures = _apply_each(self._spool, self._make_appender, due)
-        pauses = {query: self._later.pop(query, (0.0, 0.0))[1] for query in dict.fromkeys(one.batch_id.query for one in due)}
+        pauses = {
+            query: self._later.pop(query, (0.0, 0.0))[1] for query in dict.fromkeys(one.batch_id.query for one in due)
+        }
         for waiting, error in failures:
             query = waiting.batch_id.query
-            # Room and replicas may come back at any moment; what is damaged waits for somebody who does something.
+            # Room and replicas may come back at any moment; what is damaged waits for somebody who
+            # does something.
             pause = min(2 * pauses[query], RETRY_MAX_S) if isinstance(error, SpoolDamagedError) else 0.0
             self._later[query] = (time.monotonic() + max(pause, RETRY_S), max(pause, RETRY_S))
             if not (self.stopping and isinstance(error, ClosedError)):

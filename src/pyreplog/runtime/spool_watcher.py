@@ -1,7 +1,7 @@
 """SpoolWatcher: sees when another process first stages something for the log that this one writes.
 
-Most folders never have a spool, and what reads one is not even loaded for them: a listing of the folder, now and then by the thread that
-the log has anyway, says when it is wanted.
+Most folders never have a spool, and what reads one is not even loaded for them: a listing of the folder, now and
+then by the thread that the log has anyway, says when it is wanted.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class SpoolWatcher:
 
         if self.owner is None:
             writer = self._writer
-            self.owner = SpoolApplier(Spool(self._disk, self._folder), lambda: WriterAppender(writer), self._clock, writer.keep_producers)
+            self.owner = SpoolApplier(
+                Spool(self._disk, self._folder), lambda: WriterAppender(writer), self._clock, writer.keep_producers
+            )
         if not self._stopped:
             self.owner.start()

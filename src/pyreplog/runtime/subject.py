@@ -17,7 +17,8 @@ Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
 
 
 def entries_of(subject: Subject) -> list[str | TopicPartition]:
-    """The topics and the pairs that ``subject`` names, in its order. Raises :class:`ConfigError` for anything else."""
+    """The topics and the pairs that ``subject`` names, in its order. Raises :class:`ConfigError` for anything
+    else."""
     several: Any = [subject] if isinstance(subject, str) or is_pair(subject) else subject
     try:
         if hasattr(several, "poll"):  # a consumer: iterating over it would wait for more at its end
@@ -35,7 +36,8 @@ def topics_of(subject: Subject) -> list[str]:
 
 
 def partitions_of(subject: Subject, numbers: Callable[[str], Sequence[int]]) -> list[TopicPartition]:
-    """The partitions that ``subject`` names. ``numbers`` gives a topic's partitions, or raises :class:`UnknownTopicError`."""
+    """The partitions that ``subject`` names. ``numbers`` gives a topic's partitions, or raises
+    :class:`UnknownTopicError`."""
     entries = entries_of(subject)
     partitions: list[TopicPartition] = []
     for entry in entries:
@@ -46,7 +48,9 @@ def partitions_of(subject: Subject, numbers: Callable[[str], Sequence[int]]) -> 
                 if is_interruption(error):
                     raise
                 if isinstance(subject, tuple) and len(entries) == 2 and entry is entries[1] and entry.isdecimal():
-                    whole(f"the partition of {subject[0]!r}", entry, 0, INT32_MAX)  # raises: a pair was meant, not a second topic
+                    whole(
+                        f"the partition of {subject[0]!r}", entry, 0, INT32_MAX
+                    )  # raises: a pair was meant, not a second topic
                 raise
             partitions += [TopicPartition(entry, number) for number in found]
         else:
@@ -66,11 +70,17 @@ def _range_of(numbers: Sequence[int]) -> str:
 
 def is_pair(subject: object) -> TypeGuard[tuple[str, int]]:
     """Whether it is one (topic, partition) pair, and not two topics."""
-    return isinstance(subject, tuple) and len(subject) == 2 and isinstance(subject[0], str) and hasattr(subject[1], "__index__")
+    return (
+        isinstance(subject, tuple)
+        and len(subject) == 2
+        and isinstance(subject[0], str)
+        and hasattr(subject[1], "__index__")
+    )
 
 
 def place_of(call: str, topic: str | tuple[str, int], partition: int | None) -> tuple[str, int]:
-    """What the arguments of ``call`` mean: a topic and a partition, or one (topic, partition) pair in place of both."""
+    """What the arguments of ``call`` mean: a topic and a partition, or one (topic, partition) pair in place of
+    both."""
     if isinstance(topic, str) and partition is not None:
         return topic, whole("partition", partition, 0, INT32_MAX)
     if partition is None and is_pair(topic):

@@ -1,4 +1,5 @@
-"""What a log's face reads from: the log this process writes, or somebody else's files. Both give batches below the high watermark."""
+"""What a log's face reads from: the log this process writes, or somebody else's files. Both give batches below the
+high watermark."""
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
-__all__ = ["CommittedView", "LogView", "ReaderView", "SkippingView", "WriterView", "record_lists", "records", "teller_of"]
+__all__ = [
+    "CommittedView",
+    "LogView",
+    "ReaderView",
+    "SkippingView",
+    "WriterView",
+    "record_lists",
+    "records",
+    "teller_of",
+]
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
@@ -87,7 +97,8 @@ class LogView(Followed, StableSource, Protocol):
 
 
 class WriterView:
-    """The log that this process writes. Any thread: positions are looked up under the writer's lock, bytes are read without it."""
+    """The log that this process writes. Any thread: positions are looked up under the writer's lock, bytes are read
+    without it."""
 
     def __init__(self, writer: LogWriter, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
         self._writer = writer
@@ -303,7 +314,8 @@ class ReaderView:
             return news
 
     def forked(self) -> None:
-        """In the child of a fork: the files refuse it; a lock that another thread of the parent held would never be free."""
+        """In the child of a fork: the files refuse it; a lock that another thread of the parent held would never be
+        free."""
         self._guard = Guard(f"the reader of {self._reader.directory!r}")
         for news in list(self._news):
             news.forked()
@@ -362,7 +374,8 @@ class CommittedView:
         self._view.refresh()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches that were not aborted, from the one that holds ``offset`` or the next on; empty at the end."""
+        """Whole batches that were not aborted, from the one that holds ``offset`` or the next on; empty at the
+        end."""
         return self._source.read(offset, size_max)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
@@ -407,7 +420,9 @@ class CommittedView:
 class SkippingView:
     """``view`` without its damaged batches: ``tell`` gets the error of each range that is left out."""
 
-    def __init__(self, view: WriterView | ReaderView | CommittedView, tell: Callable[[CorruptLogError], object]) -> None:
+    def __init__(
+        self, view: WriterView | ReaderView | CommittedView, tell: Callable[[CorruptLogError], object]
+    ) -> None:
         """Raises ConfigError for a view of committed records."""
         if isinstance(view, CommittedView):
             check_skipping(READ_COMMITTED)
@@ -441,7 +456,8 @@ class SkippingView:
         return self.source.read(offset, size_max)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """An offset that no sound record of at least ``timestamp`` (ms) lies before; None if no record is so late."""
+        """An offset that no sound record of at least ``timestamp`` (ms) lies before; None if no record is so
+        late."""
         return self.source.find_timestamp(timestamp)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
@@ -468,11 +484,14 @@ class SkippingView:
 
 
 def teller_of(skip_damaged: bool | Callable[[CorruptLogError], object]) -> Callable[[CorruptLogError], object] | None:
-    """What gets the error of each range that a reader leaves out: the callable that was given, a warning for True, None for False."""
+    """What gets the error of each range that a reader leaves out: the callable that was given, a warning for True,
+    None for False."""
     if isinstance(skip_damaged, bool):
         return _warn if skip_damaged else None
     if not callable(skip_damaged):
-        raise ConfigError(f"skip_damaged is {skip_damaged!r}; it must be True, False, or a function that takes each CorruptLogError")
+        raise ConfigError(
+            f"skip_damaged is {skip_damaged!r}; it must be True, False, or a function that takes each CorruptLogError"
+        )
     return skip_damaged
 
 
@@ -506,7 +525,9 @@ def record_lists(view: RecordView, start: int, end: int) -> Iterator[list[Record
             start = batch.next_offset
             if start >= end:
                 return
-            del batch  # what it lies in is given back before more is read: two of a megabyte in turn cost new memory each
+            del (
+                batch
+            )  # what it lies in is given back before more is read: two of a megabyte in turn cost new memory each
         if start == before:
             return  # nothing more is there
         size_max = min(4 * size_max, READ_SIZE)

@@ -104,7 +104,9 @@ class LogWriter:
         # None: the core asks this machine's clock itself, for each record of `append_nowait`.
         self._stamp_ms = None if isinstance(clock, SystemClock) else clock.wall_ms
         self._now_ns = clock.monotonic_ns
-        self._syncer = GroupCommit(log, name, self._guard, self._reopen_if_interrupted, self._after_sync, self._after_failure)
+        self._syncer = GroupCommit(
+            log, name, self._guard, self._reopen_if_interrupted, self._after_sync, self._after_failure
+        )
         self._background = Background(f"pyreplog {log.topic_partition}", self._work)
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
@@ -163,9 +165,11 @@ class LogWriter:
         log.advance_high_watermark(log.ack_offset)
         log.write_mark()
 
-    # ------------------------------------------------------------------------------------------------------------------ appending
+    # ------------------------------------------------------------------------------------ appending
 
-    def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> int:
+    def append(
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
+    ) -> int:
         """The offset of one record, which counts when this returns."""
         guard = self._guard
         if guard.is_mine():  # as in `lock`: what is appended by itself is many
@@ -222,7 +226,9 @@ class LogWriter:
                 stamp = self._now_ms()
                 row = 0
                 for batch, count in self._encoder.many(values, keys, headers, timestamps, stamp):
-                    self._write_later(batch, count, stamp if timestamps is None else timestamps[row : row + count], runs)
+                    self._write_later(
+                        batch, count, stamp if timestamps is None else timestamps[row : row + count], runs
+                    )
                     row += count
         self._background.arm()
         return Acks(runs)
@@ -274,13 +280,21 @@ class LogWriter:
     ) -> UnsyncedError:
         """What to tell of records that are in the log, and whose sync failed with ``error``; ``rest``: of those
         that are not."""
-        cause: Exception = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
+        cause: Exception = (
+            error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
+        )
         if isinstance(error, MemoryError):
             cause = MemoryError("there was no memory left")
-        return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}{rest}", cause)
+        return UnsyncedError(
+            f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}{rest}", cause
+        )
 
     def _write_later(
-        self, batch: memoryview, count: int, stamps: Sequence[int | datetime] | int, runs: list[tuple[BatchResult, int, int]]
+        self,
+        batch: memoryview,
+        count: int,
+        stamps: Sequence[int | datetime] | int,
+        runs: list[tuple[BatchResult, int, int]],
     ) -> None:
         """Write a batch whose records nobody waits for; what the disk refuses, its handles tell."""
         outcome = BatchResult(self, *self.log.topic_partition, stamps)
@@ -302,7 +316,12 @@ class LogWriter:
             outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
 
     def append_nowait(
-        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | datetime | None = None,
     ) -> Ack:
         """A handle on one record, which joins the batch being gathered. Whoever waits first writes the batch, or
         the background thread."""
@@ -311,7 +330,9 @@ class LogWriter:
         ack: Ack = self.gathering.append(value, key=key, headers=headers, timestamp=timestamp)
         return ack
 
-    def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack:
+    def _gather(
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
+    ) -> Ack:
         while True:
             self.await_room()
             with self.lock:
@@ -325,7 +346,9 @@ class LogWriter:
                 if ack is not None:
                     return ack
 
-    def try_append_nowait(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack | None:
+    def try_append_nowait(
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
+    ) -> Ack | None:
         """As :meth:`append_nowait`, where that needs neither the disk nor a wait. None: nothing was taken; take the
         long way."""
         if timestamp is not None and self.bounded:
@@ -336,7 +359,9 @@ class LogWriter:
         held: list[bool] = []
         lock = self.lock
         try:
-            held.extend(map(lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
+            held.extend(
+                map(lock.acquire, (False,))
+            )  # one call into C: no signal handler comes between the lock and its note
             if not held[0] or self._busy or self._gathering is not None or not self._has_room():
                 return None
             self._begin_gathering()
@@ -359,7 +384,9 @@ class LogWriter:
         self._background.arm()
         return outcome
 
-    def _gather_anew(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack | None:
+    def _gather_anew(
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
+    ) -> Ack | None:
         """The batch being gathered is full: write it and begin the next, again while others, who need no lock, fill
         that one too. None: they did, and there is no room for one more."""
         while True:
@@ -374,7 +401,9 @@ class LogWriter:
             if not self._has_room():
                 return None
 
-    def _append_alone(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack:
+    def _append_alone(
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
+    ) -> Ack:
         """The Ack of a record that goes into no batch with others: written now, or refused."""
         stamp = self._now_ms() if timestamp is None else timestamp
         batch = self._encoder.one(value, key, headers, stamp)
@@ -420,7 +449,11 @@ class LogWriter:
             if not outcome.settled and all(waiting is not outcome for _, waiting in self._unsettled):
                 self._gathering = None
                 count = len(self._stamps)
-                self._fail(outcome, count, OutcomeUnknownError(f"append of {count} records to {self.log.topic_partition}", "interrupted"))
+                self._fail(
+                    outcome,
+                    count,
+                    OutcomeUnknownError(f"append of {count} records to {self.log.topic_partition}", "interrupted"),
+                )
             raise
 
     def _write_rest(self) -> None:
@@ -441,7 +474,7 @@ class LogWriter:
         self._failures.note(outcome, count)
         outcome.fail(error)
 
-    # ------------------------------------------------------------------------------------------------------------------- the log
+    # -------------------------------------------------------------------------------------- the log
 
     def _prepare_change(self) -> None:
         """Before a change: usable, whole, and in order behind what was gathered."""
@@ -494,12 +527,18 @@ class LogWriter:
         except PyreplogError as error:
             if _is_foreign(error):
                 raise
-            self._busy = False  # refused as a whole by the log itself; anything else (no memory) may have struck anywhere
+            self._busy = (
+                False  # refused as a whole by the log itself; anything else (no memory) may have struck anywhere
+            )
             self._tell_followers()  # who may wait for what can no longer come
             if appended is not None:  # there, and not in the mark: the next opening finds it
-                raise OutcomeUnknownError(f"append of {appended.record_count} records to {log.topic_partition}", str(error)) from error
+                raise OutcomeUnknownError(
+                    f"append of {appended.record_count} records to {log.topic_partition}", str(error)
+                ) from error
             raise
-        except MemoryError as error:  # before the write or behind it: who finds `_busy` opens the partition again, and it may be there
+        except (
+            MemoryError
+        ) as error:  # before the write or behind it: who finds `_busy` opens the partition again, and it may be there
             raise OutcomeUnknownError(f"append to {log.topic_partition}", "there was no memory left") from error
         self._busy = False
         return appended
@@ -629,7 +668,7 @@ class LogWriter:
         self._lead()
         self._busy = False
 
-    # ------------------------------------------------------------------------------------------------------------------- waiting
+    # -------------------------------------------------------------------------------------- waiting
 
     def monotonic_ns(self) -> int:
         """The log's clock."""
@@ -731,7 +770,12 @@ class LogWriter:
                     return None
                 now = self._now_ns()
                 flush_due = not self._sync_each and self.log.sync_due(now)
-                if self._gathering is not self._last_seen_batch and not self._sync_now and not flush_due and now < self._chores.due_ns:
+                if (
+                    self._gathering is not self._last_seen_batch
+                    and not self._sync_now
+                    and not flush_due
+                    and now < self._chores.due_ns
+                ):
                     # Begun since the last look: who fills batches this fast needs no help.
                     self._last_seen_batch = self._gathering
                     return LINGER_S
@@ -811,7 +855,7 @@ class LogWriter:
         self._chores.retain_soon()
         self._background.arm()
 
-    # ------------------------------------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
         """Write and sync everything, leave the clean marker, release the folder. Twice is harmless: who comes
@@ -852,7 +896,9 @@ class LogWriter:
                 if well and not self.log.closed:
                     try:
                         with self._fence():
-                            self._chores.retain(self.log, self._now_ns())  # who opens and closes often may never have had a turn
+                            self._chores.retain(
+                                self.log, self._now_ns()
+                            )  # who opens and closes often may never have had a turn
                     except PyreplogError as error:
                         failure = failure or error
                         well = not self._busy
@@ -861,7 +907,9 @@ class LogWriter:
                 except PyreplogError as error:
                     failure = failure or error
                 else:
-                    self._settle_below(self.log.flushed_offset if well else -1)  # a sync that could not begin before was made now
+                    self._settle_below(
+                        self.log.flushed_offset if well else -1
+                    )  # a sync that could not begin before was made now
                 self._fail_all(failure)
                 self.released = True
         finally:
@@ -887,8 +935,8 @@ class LogWriter:
         self.closed = self.released = True
         self._gatherer.reset()
         self._failure = ForkedError(
-            f"{self.name} belongs to the parent process, of which this one is a fork: open it again here, with mode='r' while that one "
-            "writes it"
+            f"{self.name} belongs to the parent process, of which this one is a fork: open it again here, with mode='r'"
+            " while that one writes it"
         )
         for outcome in (*(outcome for _, outcome in self._unsettled), self._gathering):
             if outcome is not None and not outcome.settled:

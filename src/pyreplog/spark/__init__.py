@@ -1,9 +1,10 @@
-"""Spark's data source ``replog``. With this package installed, ``spark.read.format("replog")`` works without any call.
+"""Spark's data source ``replog``. With this package installed, ``spark.read.format("replog")`` works without any
+call.
 
-What there is to call is for special cases: a function on the log's Arrow batches inside the executors (:func:`map_arrow`), how far a
-stream is behind (:func:`lag`), a session on this machine with a Java that is brought along (:func:`local_session`), and registering by
-hand (:func:`register`) where another broken ``pyspark_*`` package keeps Spark from finding the source. Nothing here loads Spark before
-it is called.
+What there is to call is for special cases: a function on the log's Arrow batches inside the executors
+(:func:`map_arrow`), how far a stream is behind (:func:`lag`), a session on this machine with a Java that is brought
+along (:func:`local_session`), and registering by hand (:func:`register`) where another broken ``pyspark_*`` package
+keeps Spark from finding the source. Nothing here loads Spark before it is called.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ __all__ = ["Lag", "LogPartition", "ensure_java_home", "lag", "local_session", "m
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``replog`` known to ``spark`` by hand: where Spark's own search for sources fails, and in a thread of your own that writes."""
+    """Make ``replog`` known to ``spark`` by hand: where Spark's own search for sources fails, and in a thread of
+    your own that writes."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415  (Spark is loaded when it is needed, not before)
 
     from pyreplog.spark.source import ReplogDataSource  # noqa: PLC0415  (as above)
@@ -35,7 +37,8 @@ def register(spark: SparkSession) -> None:
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses what it found by itself
             raise
-    # Where to write Spark asks the session of the thread, and a new thread of Python has none before a DataFrame is made in it of data.
+    # Where to write Spark asks the session of the thread, and a new thread of Python has none
+    # before a DataFrame is made in it of data.
     spark.createDataFrame([], "nothing int")
 
 
@@ -47,15 +50,20 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
 
 
 def map_arrow(
-    spark: SparkSession, fn: BatchFunction, schema: StructType | str, *, columns: Sequence[str] | None = None, **options: object
+    spark: SparkSession,
+    fn: BatchFunction,
+    schema: StructType | str,
+    *,
+    columns: Sequence[str] | None = None,
+    **options: object,
 ) -> DataFrame:
-    """What ``fn`` makes of a log's Arrow batches, inside the executors, as a DataFrame of ``schema``: an aggregation by it costs a fifth of
-    one on rows.
+    """What ``fn`` makes of a log's Arrow batches, inside the executors, as a DataFrame of ``schema``: an
+    aggregation by it costs a fifth of one on rows.
 
-    ``fn`` is called once in each task with an iterator of ``pyarrow.RecordBatch``, and gives an iterator of batches of ``schema`` (DDL or a
-    ``StructType``), whose columns are found by their names. A task has a part of the log, so what is counted there is added up afterwards:
-    ``.groupBy("hour").sum("bytes")``.
-    ``columns`` are names of the DataFrame's columns, with its types; fewer are faster. ``options`` are those of a batch read:
+    ``fn`` is called once in each task with an iterator of ``pyarrow.RecordBatch``, and gives an iterator of batches
+    of ``schema`` (DDL or a ``StructType``), whose columns are found by their names. A task has a part of the log,
+    so what is counted there is added up afterwards: ``.groupBy("hour").sum("bytes")``. ``columns`` are names of the
+    DataFrame's columns, with its types; fewer are faster. ``options`` are those of a batch read:
     ``path="data/", topic="orders", startingTimestamp=...``. What is read is decided by this call, on this machine.
     Raises :class:`ConfigError`, and what planning a read raises. Spark needs pandas installed for this.
     """

@@ -1,7 +1,8 @@
-"""How a Spark process reaches a log: by its files, on a path that driver and workers share. No lock is taken and nothing is written.
+"""How a Spark process reaches a log: by its files, on a path that driver and workers share. No lock is taken and
+nothing is written.
 
-The writers live on meanwhile: they append, roll, delete, fail over. So what is looked up may be gone when it is read; then the folders
-are looked at again. No Spark in here.
+The writers live on meanwhile: they append, roll, delete, fail over. So what is looked up may be gone when it is
+read; then the folders are looked at again. No Spark in here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
 from pyreplog.config import MAX_BATCH_BYTES, nearest
-from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
+from pyreplog.errors import (
+    ConfigError,
+    CorruptError,
+    OffsetOutOfRangeError,
+    PyreplogError,
+    StorageError,
+    TopicRecreatedError,
+)
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader, cluster_id_of
 from pyreplog.spark.planner import Available, OffsetRange
 from pyreplog.system import SystemDisk
@@ -52,12 +60,15 @@ def _near(path: str) -> str:
 
 
 class Access(Protocol):
-    """What planning and reading ask of files: those of one log (:class:`FileAccess`), or of several, whose places are other ones."""
+    """What planning and reading ask of files: those of one log (:class:`FileAccess`), or of several, whose places
+    are other ones."""
 
     max_batch_bytes: int
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
     def close(self) -> None:
         """See :meth:`FileAccess.close`; so the others."""
         ...
@@ -74,7 +85,8 @@ class Access(Protocol):
 
 
 class FileAccess:
-    """The partitions under one folder. Each is opened when first asked for; belongs to one thread; a context manager."""
+    """The partitions under one folder. Each is opened when first asked for; belongs to one thread; a context
+    manager."""
 
     def __init__(
         self,
@@ -97,7 +109,9 @@ class FileAccess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -113,8 +127,8 @@ class FileAccess:
             reader.release()
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition that has a folder now, sorted. :class:`ConfigError` where the path is no folder of a log, StorageError if a
-        cluster has more of them, on a node's disk that is not mounted."""
+        """Every partition that has a folder now, sorted. :class:`ConfigError` where the path is no folder of a log,
+        StorageError if a cluster has more of them, on a node's disk that is not mounted."""
         self._finder = None
         folders = self._steady(lambda: self._find().claimed())
         self._find().check_whole()
@@ -151,7 +165,8 @@ class FileAccess:
         return reader
 
     def available(self, partition: TopicPartition) -> Available | None:
-        """What readers may see of it, as of its opening or the last :meth:`refresh`; None where it has no folder."""
+        """What readers may see of it, as of its opening or the last :meth:`refresh`; None where it has no
+        folder."""
         return self._asked(partition, self._available)
 
     def _available(self, reader: LogReader) -> Available:
@@ -170,8 +185,8 @@ class FileAccess:
         return None if found is None else found[0]
 
     def split_points(self, whole: OffsetRange, size: int) -> list[int]:
-        """Offsets strictly inside ``whole`` at which pieces of about ``size`` bytes begin, as far as it is there: of the rest tells who
-        reads it."""
+        """Offsets strictly inside ``whole`` at which pieces of about ``size`` bytes begin, as far as it is there:
+        of the rest tells who reads it."""
 
         def look(reader: LogReader) -> list[int]:
             start = max(whole.start, reader.start_offset)
@@ -181,7 +196,8 @@ class FileAccess:
         return [point for point in points or () if whole.start < point < whole.end]
 
     def size_of(self, whole: OffsetRange) -> int:
-        """About how many bytes ``whole`` has: segments in it count whole, those it cuts by their share of offsets."""
+        """About how many bytes ``whole`` has: segments in it count whole, those it cuts by their share of
+        offsets."""
         reader = self.reader(TopicPartition(whole.topic, whole.partition))
         if reader is None:
             return 0
@@ -195,7 +211,8 @@ class FileAccess:
         return int(total)
 
     def _asked(self, partition: TopicPartition, ask: Callable[[LogReader], Result]) -> Result | None:
-        """What ``ask`` says of its reader; asked again of what is there now where the files were changed meanwhile."""
+        """What ``ask`` says of its reader; asked again of what is there now where the files were changed
+        meanwhile."""
 
         def once() -> Result | None:
             reader = self.reader(partition)
@@ -243,7 +260,9 @@ class FileAccess:
             except StorageError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                     raise
-                what = f"does not exist on this machine{_near(self._path)}" if error.errno == errno.ENOENT else "is a file"
+                what = (
+                    f"does not exist on this machine{_near(self._path)}" if error.errno == errno.ENOENT else "is a file"
+                )
                 raise ConfigError(
                     f"path {self._path} {what}; it must be the folder of a log, of a cluster, or a broker's log.dirs"
                 ) from None

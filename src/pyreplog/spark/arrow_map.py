@@ -1,4 +1,5 @@
-"""A function of the user on the log's Arrow batches, inside the executors: only what it makes of them passes through the JVM."""
+"""A function of the user on the log's Arrow batches, inside the executors: only what it makes of them passes
+through the JVM."""
 
 from __future__ import annotations
 
@@ -32,10 +33,17 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_arrow(
-    spark: SparkSession, fn: BatchFunction, schema: StructType | str, *, columns: Sequence[str] | None = None, **options: object
+    spark: SparkSession,
+    fn: BatchFunction,
+    schema: StructType | str,
+    *,
+    columns: Sequence[str] | None = None,
+    **options: object,
 ) -> DataFrame:
     """See :func:`pyreplog.spark.map_arrow`."""
-    given = {name.lower(): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    given = {
+        name.lower(): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }
     read = parse_read_options(given)
     chosen = default_columns(read.include_headers, read.several) if columns is None else named(columns, read.several)
     fields = [Field(column.name, column.type, True) for column in chosen]
@@ -49,7 +57,8 @@ def map_arrow(
                     yield _by_name(made, wanted)
 
     with warnings.catch_warnings():
-        # Spark asks for pandas here, says that it does not know pandas 3 yet, and uses nothing of it.
+        # Spark asks for pandas here, says that it does not know pandas 3 yet, and uses nothing of
+        # it.
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
         return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, schema)
 
@@ -80,28 +89,36 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
 
 
 def _by_name(made: pa.RecordBatch, wanted: list[_Wanted]) -> pa.RecordBatch:
-    """Return ``made`` with its columns in the order of the schema: Spark takes them as they come, whatever their names are.
+    """Return ``made`` with its columns in the order of the schema: Spark takes them as they come, whatever their
+    names are.
 
-    Raises :class:`ConfigError` for other names, and for a type that Spark would fail to read, in the JVM and without the column's name.
+    Raises :class:`ConfigError` for other names, and for a type that Spark would fail to read, in the JVM and
+    without the column's name.
     """
     if not isinstance(made, pa.RecordBatch):
-        raise TypeError(f"the function of map_arrow must give an iterator of pyarrow.RecordBatch; it gave {type(made).__name__}")
+        raise TypeError(
+            f"the function of map_arrow must give an iterator of pyarrow.RecordBatch; it gave {type(made).__name__}"
+        )
     names = [column.name for column in wanted]
     if made.schema.names != names:
         if sorted(made.schema.names) != sorted(names):
-            raise ConfigError(f"the function of map_arrow gave columns {', '.join(made.schema.names)}; the schema has {', '.join(names)}")
+            raise ConfigError(
+                f"the function of map_arrow gave columns {', '.join(made.schema.names)}; the schema has"
+                f" {', '.join(names)}"
+            )
         made = made.select(names)
     for column, given in zip(wanted, made.schema.types, strict=True):
         if column.arrow is not None and not _fits(given, column.arrow):
             raise ConfigError(
-                f"the function of map_arrow gave column {column.name} as {given}; the schema says {column.ddl}, which is {column.arrow} in "
-                f"Arrow: cast the column, or change the schema"
+                f"the function of map_arrow gave column {column.name} as {given}; the schema says {column.ddl}, which"
+                f" is {column.arrow} in Arrow: cast the column, or change the schema"
             )
     return made
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Spark reads a column of type ``given`` for one of type ``wanted``: what differs is how it lies in memory, or is named."""
+    """Whether Spark reads a column of type ``given`` for one of type ``wanted``: what differs is how it lies in
+    memory, or is named."""
     types = pa.types
     if given == wanted or types.is_null(given):
         return True
@@ -114,19 +131,27 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_map(given) and types.is_map(wanted):
         return _fits(given.key_type, wanted.key_type) and _fits(given.item_type, wanted.item_type)
     if types.is_struct(given) and types.is_struct(wanted):
-        return given.num_fields == wanted.num_fields and all(_fits(a.type, b.type) for a, b in zip(given, wanted, strict=True))
+        return given.num_fields == wanted.num_fields and all(
+            _fits(a.type, b.type) for a, b in zip(given, wanted, strict=True)
+        )
     return (given, wanted) in _ALIKE
 
 
 _ALIKE: Final = frozenset(
-    (one, other) for kinds in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())) for one in kinds for other in kinds
+    (one, other)
+    for kinds in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
+    for one in kinds
+    for other in kinds
 )
 
 
 def read_ahead(batches: Generator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-    """The same ``batches``, read by a thread of their own: reading and what a function does in Arrow both leave Python's lock alone."""
+    """The same ``batches``, read by a thread of their own: reading and what a function does in Arrow both leave
+    Python's lock alone."""
     with closing(batches), ThreadPoolExecutor(1, "pyreplog read") as reader:
-        pending: deque[Future[pa.RecordBatch | None]] = deque(reader.submit(next, batches, None) for _ in range(AHEAD_COUNT))
+        pending: deque[Future[pa.RecordBatch | None]] = deque(
+            reader.submit(next, batches, None) for _ in range(AHEAD_COUNT)
+        )
         try:
             while (batch := pending.popleft().result()) is not None:
                 pending.append(reader.submit(next, batches, None))

@@ -1,6 +1,8 @@
-"""Arrow batches of :mod:`pyreplog.arrow` in the types that Spark takes: it compares schemas exactly, and knows only microseconds.
+"""Arrow batches of :mod:`pyreplog.arrow` in the types that Spark takes: it compares schemas exactly, and knows only
+microseconds.
 
-Keys, values and offsets are not copied; what Spark wants otherwise (topic, microseconds, 32-bit types) is made anew.
+Keys, values and offsets are not copied; what Spark wants otherwise (topic, microseconds, 32-bit types) is made
+anew.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _TYPES: Final = {
 
 def spark_schema(columns: Sequence[Column], nullable: Sequence[bool]) -> pa.Schema:
     """The schema that Spark compares with: plain types, in order, nullable as its own schema says."""
-    return pa.schema([pa.field(column.name, _TYPES[column.type], null) for column, null in zip(columns, nullable, strict=True)])
+    return pa.schema(
+        [pa.field(column.name, _TYPES[column.type], null) for column, null in zip(columns, nullable, strict=True)]
+    )
 
 
 class Converter:
@@ -49,7 +53,8 @@ class Converter:
         self._texts: dict[str, pa.Array] = {}
 
     def convert(self, batch: pa.RecordBatch, where: OffsetRange) -> pa.RecordBatch:
-        """The same rows as Spark wants them. :class:`ConfigError` names the offset of a timestamp that Spark cannot say."""
+        """The same rows as Spark wants them. :class:`ConfigError` names the offset of a timestamp that Spark cannot
+        say."""
         arrays = []
         for column in self._wanted:
             if column.source == "topic":
@@ -87,16 +92,19 @@ def _microseconds(batch: pa.RecordBatch, where: OffsetRange) -> pa.Array:
         row = pc.index(beyond, True).as_py()
         offset, timestamp = batch.column("offset")[row].as_py(), plain[row].as_py()
         raise ConfigError(
-            f"the record at offset {offset} of {where.place} has timestamp {timestamp} ms, which is beyond what Spark's "
-            "timestamps can say: read other offsets, or leave the column out by .schema(...)"
+            f"the record at offset {offset} of {where.place} has timestamp {timestamp} ms, which is beyond what Spark's"
+            " timestamps can say: read other offsets, or leave the column out by .schema(...)"
         ) from None
 
 
 def _headers(headers: pa.ListArray) -> pa.Array:
-    """Null where a record has none, as in Spark's Kafka source; names of fields and nullability as Spark has them."""
+    """Null where a record has none, as in Spark's Kafka source; names of fields and nullability as Spark has
+    them."""
     import pyarrow.compute as pc  # noqa: PLC0415  (as above)
 
     items = headers.values
     struct = pa.StructArray.from_arrays([items.field(0), items.field(1)], fields=list(_HEADER))
     none = pc.equal(pc.list_value_length(headers), 0)
-    return pa.ListArray.from_arrays(headers.offsets, struct, type=_TYPES["array<struct<key:string,value:binary>>"], mask=none)
+    return pa.ListArray.from_arrays(
+        headers.offsets, struct, type=_TYPES["array<struct<key:string,value:binary>>"], mask=none
+    )

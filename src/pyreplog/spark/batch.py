@@ -1,7 +1,7 @@
 """The batch read, as Spark drives it: planned in a process beside the driver, carried out by tasks in the workers.
 
-Planning pins what is read: a loaded DataFrame keeps seeing the offsets that its first action found; load again for newer ones. Tasks
-open the files themselves. Everything that travels between processes is plain data.
+Planning pins what is read: a loaded DataFrame keeps seeing the offsets that its first action found; load again for
+newer ones. Tasks open the files themselves. Everything that travels between processes is plain data.
 """
 
 from __future__ import annotations
@@ -28,17 +28,22 @@ ARROW_TASKS_PER_CORE: Final = 4
 ARROW_TASK_SIZE_MAX: Final = 1 << 30
 
 
-def plan_tasks(options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores: int | None = None) -> list[tuple[OffsetRange, ...]]:
+def plan_tasks(
+    options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores: int | None = None
+) -> list[tuple[OffsetRange, ...]]:
     """What each task reads, from what the folder holds now. What cannot pass ``filters`` (PySpark's) is left out.
 
-    ``arrow_cores``: no row passes through the JVM, on so many cores. Then a task costs as much as reading 128 MiB does, so a large log is
-    read in larger ones, a few for each core.
+    ``arrow_cores``: no row passes through the JVM, on so many cores. Then a task costs as much as reading 128 MiB
+    does, so a large log is read in larger ones, a few for each core.
     """
     with access_of(options, options.isolation) as access:
         chosen = select(options, access.partitions())
         there = {partition: found for partition in chosen if (found := access.available(partition)) is not None}
         if options.limited:
-            LOGGER.warning("maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger mean nothing to a batch read: all is read")
+            LOGGER.warning(
+                "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger mean nothing to a batch read: all is"
+                " read"
+            )
         ranges = resolve(options, there, access.find_timestamp, LOGGER.warning)
         if filters:
             ranges = narrowed(ranges, filters, access.find_timestamp)
@@ -46,13 +51,16 @@ def plan_tasks(options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores
             return plan(options, ranges, access.split_points, access.size_of)
         share = sum(map(access.size_of, ranges)) // (ARROW_TASKS_PER_CORE * arrow_cores)
         size = max(options.max_bytes_per_partition, min(share, ARROW_TASK_SIZE_MAX))
-        return plan(replace(options, max_bytes_per_partition=size), ranges, access.split_points, access.size_of, share=1)
+        return plan(
+            replace(options, max_bytes_per_partition=size), ranges, access.split_points, access.size_of, share=1
+        )
 
 
 class _Push:
     """``pushFilters``, which Spark only ever calls where filters may be pushed.
 
-    A reader that has the method fails every query in Spark's default settings, so to Spark this looks like the method of the base class.
+    A reader that has the method fails every query in Spark's default settings, so to Spark this looks like the
+    method of the base class.
     """
 
     def __init__(self, take: Callable[[list[Any]], list[Any]]) -> None:

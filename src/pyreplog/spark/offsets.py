@@ -42,7 +42,8 @@ class Bound:
     kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
     option: str = ""
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """For ``offsets`` (-2 earliest, -1 latest) and, as ms since 1970, for ``timestamps``: exactly the partitions that are read."""
+    """For ``offsets`` (-2 earliest, -1 latest) and, as ms since 1970, for ``timestamps``: exactly the partitions
+    that are read."""
     timestamp: int = 0
     """For ``timestamp``: ms since 1970, for every partition."""
 
@@ -55,13 +56,14 @@ _EXAMPLE_BY_LOG: Final = '{"worker-0": {"orders": {"0": 23, "1": -1}}}'
 
 
 def number_of(text: str) -> int | None:
-    """The whole number from 0 that ``text`` is; None where it is none, or has more digits than any that is asked for (Python refuses to
-    read very many)."""
+    """The whole number from 0 that ``text`` is; None where it is none, or has more digits than any that is asked
+    for (Python refuses to read very many)."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else None
 
 
 def _by_place(text: str, option: str, *, by_log: bool) -> dict[TopicPartition, int]:
-    """``{"topic": {"0": number}}`` as a table, ``by_log`` with such an object for each log; a number is an int and not a boolean."""
+    """``{"topic": {"0": number}}`` as a table, ``by_log`` with such an object for each log; a number is an int and
+    not a boolean."""
     example = _EXAMPLE_BY_LOG if by_log else _EXAMPLE
     try:
         parsed = json.loads(text)
@@ -69,7 +71,9 @@ def _by_place(text: str, option: str, *, by_log: bool) -> dict[TopicPartition, i
         raise ConfigError(f"{option} is {excerpt(text)}, which is not JSON ({error}); write it as {example}") from None
     logs = parsed.values() if by_log and isinstance(parsed, dict) else [parsed]
     if not isinstance(parsed, dict) or not all(isinstance(topics, dict) for topics in logs):
-        raise ConfigError(f"{option} is {excerpt(text)}; it must be an object of {'logs' if by_log else 'topics'}, as {example}")
+        raise ConfigError(
+            f"{option} is {excerpt(text)}; it must be an object of {'logs' if by_log else 'topics'}, as {example}"
+        )
     if not by_log:
         return {**_by_partition(parsed, option, example)}
     return {
@@ -83,11 +87,16 @@ def _by_partition(parsed: dict[str, object], option: str, example: str) -> dict[
     table: dict[TopicPartition, int] = {}
     for topic, partitions in parsed.items():
         if not isinstance(partitions, dict):
-            raise ConfigError(f"{option} gives {excerpt(str(partitions))} for topic {excerpt(topic)}; it must be an object, as {example}")
+            raise ConfigError(
+                f"{option} gives {excerpt(str(partitions))} for topic {excerpt(topic)}; it must be an object, as"
+                f" {example}"
+            )
         for partition, number in partitions.items():
             index = number_of(partition)
             if index is None or index > INT32_MAX:
-                raise ConfigError(f"{option} names partition {excerpt(partition)} of {excerpt(topic)}; it must be a whole number")
+                raise ConfigError(
+                    f"{option} names partition {excerpt(partition)} of {excerpt(topic)}; it must be a whole number"
+                )
             if not isinstance(number, int) or isinstance(number, bool):
                 where = f"partition {partition} of {excerpt(topic)}"
                 raise ConfigError(f"{option} gives {excerpt(str(number))} for {where}; it must be a whole number")
@@ -96,12 +105,15 @@ def _by_partition(parsed: dict[str, object], option: str, example: str) -> dict[
 
 
 def parse_offsets(text: str, option: str, *, by_log: bool = False) -> dict[TopicPartition, int]:
-    """The offsets of ``{"topic": {"partition": offset}}``: from 0, or -1 (latest), or -2 (earliest). ``by_log``: one such object for
-    each log."""
+    """The offsets of ``{"topic": {"partition": offset}}``: from 0, or -1 (latest), or -2 (earliest). ``by_log``:
+    one such object for each log."""
     table = _by_place(text, option, by_log=by_log)
     for partition, offset in table.items():
         if not EARLIEST_OFFSET <= offset <= INT64_MAX:
-            raise ConfigError(f"{option} gives offset {offset} for {partition}; it must be from 0, or -1 for latest or -2 for earliest")
+            raise ConfigError(
+                f"{option} gives offset {offset} for {partition}; it must be from 0, or -1 for latest or -2 for"
+                " earliest"
+            )
     return table
 
 
@@ -115,7 +127,8 @@ def parse_timestamps(text: str, option: str, *, by_log: bool = False) -> dict[To
 
 
 def parse_timestamp(text: str, option: str) -> int:
-    """ms since 1970, from such a number or from ISO 8601 with a time zone (``2024-06-01T00:00:00Z``; a part of a ms counts up)."""
+    """ms since 1970, from such a number or from ISO 8601 with a time zone (``2024-06-01T00:00:00Z``; a part of a ms
+    counts up)."""
     stripped = text.strip()
     number = number_of(stripped)
     if number is not None and number <= INT64_MAX:
@@ -127,7 +140,8 @@ def parse_timestamp(text: str, option: str) -> int:
         raise ConfigError(f"{option} is {excerpt(text)}; it must be {wanted}") from None
     if moment.tzinfo is None:
         raise ConfigError(
-            f"{option} is {excerpt(text)}, which has no time zone; write {moment.isoformat()}Z, or with an offset such as +02:00"
+            f"{option} is {excerpt(text)}, which has no time zone; write {moment.isoformat()}Z, or with an offset such"
+            " as +02:00"
         )
     since = moment - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
     return -(-(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000)

@@ -1,7 +1,7 @@
 """What ``.option(...)`` may say, checked: text in, one frozen value out.
 
-Pure: no Spark, no files. Names and meanings are those of Spark's Kafka source where it has them; what that ignores in
-silence is an error here.
+Pure: no Spark, no files. Names and meanings are those of Spark's Kafka source where it has them; what that ignores
+in silence is an error here.
 """
 
 from __future__ import annotations
@@ -64,11 +64,17 @@ READ_OPTIONS: Final = (
 )
 """Every option of a read that means something."""
 
-IGNORED_OPTIONS: Final = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+IGNORED_OPTIONS: Final = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
 """What jobs written for Kafka's source may carry, and means nothing where files are read."""
 
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-"""What a stream has no use for, and Kafka's source refuses too. A batch lets the options of triggers pass, as that does."""
+"""What a stream has no use for, and Kafka's source refuses too. A batch lets the options of triggers pass, as that
+does."""
 
 _INSTEAD: Final = {
     "kafka.bootstrap.servers": "name the folder by 'path'",
@@ -90,7 +96,8 @@ _ELSEWHERE: Final = {
 
 _ARTIFACTS_OF: Final = "SPARK_JOB_ARTIFACT_UUID"
 _NO_ARTIFACTS: Final = "default"
-"""Environment of Spark's Python processes: the session for whose files they run in a temporary folder, or that there is none."""
+"""Environment of Spark's Python processes: the session for whose files they run in a temporary folder, or that
+there is none."""
 
 _OF_TABLES: Final = ("owner", "provider", "location")
 """What Spark adds when a table is made."""
@@ -101,7 +108,9 @@ _TIMES: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_6
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 Choice = TypeVar("Choice", bound=str)
 _AMOUNT: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
-_CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPTIONS)} | {"kafka.isolation.level": "isolation"}
+_CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPTIONS)} | {
+    "kafka.isolation.level": "isolation"
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +118,16 @@ class ReadOptions:
     """One read, as asked."""
 
     path: str
-    """Absolute: a log root, a cluster's folder, a partition folder or a broker's ``log.dirs`` folder; or a pattern of such folders."""
+    """Absolute: a log root, a cluster's folder, a partition folder or a broker's ``log.dirs`` folder; or a pattern
+    of such folders."""
     logs_in: str = ""
-    """If ``path`` is a pattern: the folder above its first part with a wildcard. The logs' names are relative to it."""
+    """If ``path`` is a pattern: the folder above its first part with a wildcard. The logs' names are relative to
+    it."""
     topics: tuple[str, ...] | None = None
     """From ``topic`` or ``subscribe``; None: by pattern, by ``assign``, or the only topic there is."""
     pattern: str | None = None
-    """From ``subscribePattern``: it matches where it is found in a topic's name, as Spark's Kafka source has it; internal topics aside."""
+    """From ``subscribePattern``: it matches where it is found in a topic's name, as Spark's Kafka source has it;
+    internal topics aside."""
     assigned: tuple[TopicPartition, ...] | None = None
     """From ``assign``."""
     partitions: frozenset[int] | None = None
@@ -155,15 +167,22 @@ class ReadOptions:
 
 
 def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
-    """The options of ``spark.read.format("replog")`` or of ``readStream``, whose names come in any case. :class:`ConfigError` names the
-    option and what it may be. ``streaming`` None: which of the two it will be is not known yet."""
+    """The options of ``spark.read.format("replog")`` or of ``readStream``, whose names come in any case.
+    :class:`ConfigError` names the option and what it may be. ``streaming`` None: which of the two it will be is not
+    known yet."""
     given = by_name(options, _CANONICAL, _unknown)
     if streaming:
         for name in BATCH_ONLY:
             if name in given:
-                raise ConfigError(f"option {name} is for batch reads, and a stream has no end: leave it out, or stop it by its trigger")
+                raise ConfigError(
+                    f"option {name} is for batch reads, and a stream has no end: leave it out, or stop it by its"
+                    " trigger"
+                )
         if _flag(given, "aboveHighWatermark", False):
-            raise ConfigError("aboveHighWatermark is for batch reads: a leader may truncate such records, and a stream would not notice")
+            raise ConfigError(
+                "aboveHighWatermark is for batch reads: a leader may truncate such records, and a stream would not"
+                " notice"
+            )
     least, most = _positive(given, "minOffsetsPerTrigger"), _positive(given, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
@@ -194,7 +213,8 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
 
 
 def by_name(options: Mapping[str, str], canonical: Mapping[str, str], unknown: Callable[[str], str]) -> dict[str, str]:
-    """``options`` by the names that ``canonical`` has for them in lower case; :class:`ConfigError` with ``unknown`` of another."""
+    """``options`` by the names that ``canonical`` has for them in lower case; :class:`ConfigError` with ``unknown``
+    of another."""
     given: dict[str, str] = {}
     for key, value in options.items():
         name = canonical.get(key.lower())
@@ -206,9 +226,15 @@ def by_name(options: Mapping[str, str], canonical: Mapping[str, str], unknown: C
 
 def _unknown(key: str) -> str:
     if key.lower() == "paths":
-        return "several paths were given; replog takes one: a pattern, such as multi/worker-*, or union several load() calls"
+        return (
+            "several paths were given; replog takes one: a pattern, such as multi/worker-*, or union several load()"
+            " calls"
+        )
     if key.lower() in _OF_TABLES:
-        return "CREATE TABLE ... USING replog: Spark does not hand a table's options back when it is read; use CREATE TEMPORARY VIEW"
+        return (
+            "CREATE TABLE ... USING replog: Spark does not hand a table's options back when it is read; use CREATE"
+            " TEMPORARY VIEW"
+        )
     if key.lower().startswith("kafka."):
         instead = _INSTEAD.get(key.lower(), "leave it out")
         return f"option {excerpt(key)} is for a Kafka client; replog reads the files in 'path' itself: {instead}"
@@ -232,14 +258,16 @@ def folder_of(value: str | None) -> str:
             raise ConfigError(f"path {excerpt(value)} names another machine; replog reads folders of this one")
         value = unquote(parts.path)
     elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
-        raise ConfigError(f"path {excerpt(value)} is not a folder of this machine; replog reads local and mounted folders")
+        raise ConfigError(
+            f"path {excerpt(value)} is not a folder of this machine; replog reads local and mounted folders"
+        )
     if "\0" in value:
         raise ConfigError(f"path {excerpt(value)} holds a null character")
     value = os.path.expanduser(value)
     if not os.path.isabs(value) and os.environ.get(_ARTIFACTS_OF, _NO_ARTIFACTS) != _NO_ARTIFACTS:
         raise ConfigError(
-            f"path {excerpt(value)} is relative, and Spark Connect runs this in a folder of its own, which goes when the session ends: "
-            "give an absolute path"
+            f"path {excerpt(value)} is relative, and Spark Connect runs this in a folder of its own, which goes when"
+            " the session ends: give an absolute path"
         )
     return os.path.abspath(value)
 
@@ -255,7 +283,11 @@ def _topics(given: Mapping[str, str]) -> dict[str, object]:
         return {"assigned": _assigned(value)}
     if way == "subscribePattern":
         return {"pattern": check_pattern(value)}
-    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip())) if way == "subscribe" else (value,)
+    names = (
+        tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+        if way == "subscribe"
+        else (value,)
+    )
     if not names or not all(names):
         raise ConfigError(f"option {way!r} names no topic")
     return {"topics": names}
@@ -271,8 +303,15 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
         raise ConfigError(f"assign is {excerpt(text)}; write it as {example}")
     assigned = []
     for topic, numbers in parsed.items():
-        if not isinstance(numbers, list) or not numbers or not all(type(number) is int and number >= 0 for number in numbers):
-            raise ConfigError(f"assign gives {excerpt(str(numbers))} for {excerpt(topic)}; it must be a list of partitions, as {example}")
+        if (
+            not isinstance(numbers, list)
+            or not numbers
+            or not all(type(number) is int and number >= 0 for number in numbers)
+        ):
+            raise ConfigError(
+                f"assign gives {excerpt(str(numbers))} for {excerpt(topic)}; it must be a list of partitions, as"
+                f" {example}"
+            )
         assigned += [TopicPartition(topic, number) for number in dict.fromkeys(numbers)]
     return tuple(sorted(assigned))
 
@@ -293,23 +332,38 @@ def _starting(given: Mapping[str, str], latest_too: bool, default: Bound, *, by_
     bound = _bound(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", default, by_log=by_log)
     if latest_too:
         return bound
-    latest = [str(partition) for partition, offset in bound.offsets.items() if bound.kind == "offsets" and offset == LATEST_OFFSET]
+    latest = [
+        str(partition)
+        for partition, offset in bound.offsets.items()
+        if bound.kind == "offsets" and offset == LATEST_OFFSET
+    ]
     if bound.kind == "latest" or latest:
         where = f" for {latest[0]}" if latest else ""
-        raise ConfigError(f"startingOffsets is latest{where}; a batch read from there would always be empty: give an offset or 'earliest'")
+        raise ConfigError(
+            f"startingOffsets is latest{where}; a batch read from there would always be empty: give an offset or"
+            " 'earliest'"
+        )
     return bound
 
 
 def _ending(given: Mapping[str, str], *, by_log: bool) -> Bound:
     bound = _bound(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", LATEST, by_log=by_log)
-    earliest = [str(partition) for partition, offset in bound.offsets.items() if bound.kind == "offsets" and offset == EARLIEST_OFFSET]
+    earliest = [
+        str(partition)
+        for partition, offset in bound.offsets.items()
+        if bound.kind == "offsets" and offset == EARLIEST_OFFSET
+    ]
     if bound.kind == "earliest" or earliest:
         where = f" for {earliest[0]}" if earliest else ""
-        raise ConfigError(f"endingOffsets is earliest{where}; a read up to there would always be empty: give an offset or 'latest'")
+        raise ConfigError(
+            f"endingOffsets is earliest{where}; a read up to there would always be empty: give an offset or 'latest'"
+        )
     return bound
 
 
-def _bound(given: Mapping[str, str], timestamp: str, timestamps: str, offsets: str, default: Bound, *, by_log: bool) -> Bound:
+def _bound(
+    given: Mapping[str, str], timestamp: str, timestamps: str, offsets: str, default: Bound, *, by_log: bool
+) -> Bound:
     """Kafka's precedence: one time for all, then times, then offsets."""
     if timestamp in given:
         return Bound("timestamp", timestamp, timestamp=parse_timestamp(given[timestamp], timestamp))
@@ -328,7 +382,9 @@ def _bound(given: Mapping[str, str], timestamp: str, timestamps: str, offsets: s
 def _pushdown(given: Mapping[str, str], streaming: bool) -> Literal["false", "true", "unsafe"]:
     choice: Literal["false", "true", "unsafe"] = choice_of(given, "pushdown", "false", "true", "unsafe")
     if choice != "false" and streaming:
-        raise ConfigError(f"pushdown is {choice}, but Spark never pushes filters to a stream: leave it out, and filter the DataFrame")
+        raise ConfigError(
+            f"pushdown is {choice}, but Spark never pushes filters to a stream: leave it out, and filter the DataFrame"
+        )
     return choice
 
 

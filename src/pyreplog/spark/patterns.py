@@ -1,7 +1,9 @@
-"""``subscribePattern``: a regular expression that Java, as in Spark's Kafka source, and Python read alike. Pure: no Spark, no files.
+"""``subscribePattern``: a regular expression that Java, as in Spark's Kafka source, and Python read alike. Pure: no
+Spark, no files.
 
-On names of topics, which are ASCII, the two agree about literals, ``.``, classes, groups, ``|``, quantifiers and anchors. They disagree
-about much of the rest, some of it without an error: ``[a-z&&[^b]]`` is an intersection in Java, and four characters in Python.
+On names of topics, which are ASCII, the two agree about literals, ``.``, classes, groups, ``|``, quantifiers and
+anchors. They disagree about much of the rest, some of it without an error: ``[a-z&&[^b]]`` is an intersection in
+Java, and four characters in Python.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ _PUNCTUATION: Final = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _QUANTIFIERS: Final = frozenset("?*+")
 _DOUBLED: Final = ("&&", "--", "||", "~~")
 _TAKEN: Final = (
-    "taken are literals, '.', classes without '[' or '&&' inside, '\\d', '\\w', '\\s', groups, '|', '?', '*', '+', '{n,m}', '^' and '$'; "
-    "'\\' stands before a sign that is meant as it is"
+    "taken are literals, '.', classes without '[' or '&&' inside, '\\d', '\\w', '\\s', groups, '|', '?', '*', '+',"
+    " '{n,m}', '^' and '$'; '\\' stands before a sign that is meant as it is"
 )
 
 
 def check_pattern(text: str) -> str:
-    """Return ``text``, if Java and Python read it alike; :class:`ConfigError` names what they do not, and its place, otherwise."""
+    """Return ``text``, if Java and Python read it alike; :class:`ConfigError` names what they do not, and its
+    place, otherwise."""
     _Scanner(text).run()
     try:
         re.compile(text)
@@ -135,8 +138,8 @@ class _Scanner:
 
     def _refuse(self, what: str) -> NoReturn:
         raise ConfigError(
-            f"subscribePattern is {excerpt(self._text)}: {what!r} at position {self._at} is no expression that Java and Python read alike; "
-            f"{_TAKEN}"
+            f"subscribePattern is {excerpt(self._text)}: {what!r} at position {self._at} is no expression that Java and"
+            f" Python read alike; {_TAKEN}"
         )
 
 

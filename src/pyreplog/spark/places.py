@@ -18,7 +18,8 @@ WILDCARD: Final = re.compile(r"[*?\[]")
 
 
 class LogPartition(TopicPartition):
-    """One partition of one of several logs. ``log`` is the log's folder, relative to the part of the path before the first wildcard."""
+    """One partition of one of several logs. ``log`` is the log's folder, relative to the part of the path before
+    the first wildcard."""
 
     def __new__(cls, topic: str, partition: int, log: str) -> Self:
         """A value of three parts: equal only to one of the same log."""

@@ -1,4 +1,5 @@
-"""A planned range, read from files that others change meanwhile: all of it, or an error that says what became of the rest.
+"""A planned range, read from files that others change meanwhile: all of it, or an error that says what became of
+the rest.
 
 No Spark in here.
 """
@@ -18,16 +19,19 @@ from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
 __all__ = ["PlannedRange"]
 
 SETTLE_S: Final = 10.0
-"""So long what was planned may be missing from a partition of several replicas: a new leader takes over meanwhile."""
+"""So long what was planned may be missing from a partition of several replicas: a new leader takes over
+meanwhile."""
 PAUSE_S: Final = 0.05
 DAMAGED_TRIES: Final = 5
 """So often bytes that are wrong are looked for anew: in another replica, or after a change that is under way."""
 
 
 class _Stable:
-    """A reader that is stable as far as somebody reads it, as whoever planned that found: transactions that end do not open again.
+    """A reader that is stable as far as somebody reads it, as whoever planned that found: transactions that end do
+    not open again.
 
-    So nobody has to look for open ones. What lies behind the plan may be in one; it stands in batches that are read along and left out.
+    So nobody has to look for open ones. What lies behind the plan may be in one; it stands in batches that are read
+    along and left out.
     """
 
     def __init__(self, reader: LogReader, end: int) -> None:
@@ -48,14 +52,17 @@ class _Stable:
 class PlannedRange:
     """The source (:class:`pyreplog.arrow.BatchSource`) of one planned range. Belongs to one thread.
 
-    The replica that is ahead is read; when its files go away, the one that is ahead then, from the same offset on. It ends at the end of
-    the plan, wherever the high watermark is by then. What is not there any more is a :class:`DataLossError`, or with
-    ``fail_on_data_loss`` false a call of ``warn``.
+    The replica that is ahead is read; when its files go away, the one that is ahead then, from the same offset on.
+    It ends at the end of the plan, wherever the high watermark is by then. What is not there any more is a
+    :class:`DataLossError`, or with ``fail_on_data_loss`` false a call of ``warn``.
     """
 
-    def __init__(self, access: Access, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn, committed: bool = False) -> None:
-        """``committed``: leave out what was aborted. REQUIRES that all of ``wanted`` was stable when it was planned, and that it says
-        by :attr:`~pyreplog.spark.planner.OffsetRange.reach` how a copy is known to be as far."""
+    def __init__(
+        self, access: Access, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn, committed: bool = False
+    ) -> None:
+        """``committed``: leave out what was aborted. REQUIRES that all of ``wanted`` was stable when it was
+        planned, and that it says by :attr:`~pyreplog.spark.planner.OffsetRange.reach` how a copy is known to be as
+        far."""
         self._access = access
         self._wanted = wanted
         self._partition = wanted.place
@@ -68,7 +75,8 @@ class PlannedRange:
         self._stable_end = INT64_MAX
         self._lost = ""
         self._begun = False
-        #: What is to be read by another source when this one ends: behind what is gone. A batch may hold both.
+        #: What is to be read by another source when this one ends: behind what is gone. A batch may
+        #: hold both.
         self.left: OffsetRange | None = None
 
     @property
@@ -97,10 +105,13 @@ class PlannedRange:
     def damage(self, offset: int, reason: str) -> CorruptLogError:
         """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
         reader = self._reader
-        return CorruptLogError(reason, start=offset, end=offset + 1) if reader is None else reader.damage(offset, reason)
+        return (
+            CorruptLogError(reason, start=offset, end=offset + 1) if reader is None else reader.damage(offset, reason)
+        )
 
     def read(self, offset: int, size_max: int) -> memoryview:
-        """Whole, checked batches from the one that holds ``offset`` on, or the first behind it; empty where there is no more to read."""
+        """Whole, checked batches from the one that holds ``offset`` on, or the first behind it; empty where there
+        is no more to read."""
         damaged = 0
         while True:
             reader = self._reader or self._settled(offset)
@@ -133,7 +144,8 @@ class PlannedRange:
         return replace(found, cluster_id=self._access.cluster_id(self._partition)) if self._wanted.cluster_id else found
 
     def _settled(self, offset: int) -> LogReader | None:
-        """A fresh view from ``offset`` to the end of the plan; None where nothing is left, or only what lies behind ``offset``."""
+        """A fresh view from ``offset`` to the end of the plan; None where nothing is left, or only what lies behind
+        ``offset``."""
         self._source = None
         rest = replace(self._wanted, start=offset)
         deadline = time.monotonic() + SETTLE_S
@@ -171,12 +183,18 @@ class PlannedRange:
         return reader
 
 
-def _decided(kept: OffsetRange, lost: DataLossError | None, reader: LogReader) -> tuple[OffsetRange | None, DataLossError | None]:
-    """What of ``kept`` can be read committed by ``reader``: a copy that lags does not know yet what became of transactions."""
+def _decided(
+    kept: OffsetRange, lost: DataLossError | None, reader: LogReader
+) -> tuple[OffsetRange | None, DataLossError | None]:
+    """What of ``kept`` can be read committed by ``reader``: a copy that lags does not know yet what became of
+    transactions."""
     if reader.end_offset >= kept.reach:
         return kept, lost
     stable = reader.last_stable_offset
     if stable >= kept.end:
         return kept, lost
-    why = f"{kept} were planned, but whether they were committed stands behind offset {reader.end_offset}, where the log ends now"
+    why = (
+        f"{kept} were planned, but whether they were committed stands behind offset {reader.end_offset}, where the log"
+        " ends now"
+    )
     return (replace(kept, end=stable) if stable > kept.start else None), lost or LogTruncatedError(why)

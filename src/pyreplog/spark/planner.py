@@ -1,7 +1,7 @@
 """From what is asked and what is there to tasks: which offsets of which partitions each task reads.
 
-Pure: what is there comes in as values. Rules: Spark's Kafka source (``KafkaOffsetReader``, ``KafkaOffsetRangeCalculator``), with splits by
-bytes in its place, because the index knows them.
+Pure: what is there comes in as values. Rules: Spark's Kafka source (``KafkaOffsetReader``,
+``KafkaOffsetRangeCalculator``), with splits by bytes in its place, because the index knows them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from pyreplog.config import INT64_MAX, meant
-from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.errors import (
+    ConfigError,
+    DataLossError,
+    LogTruncatedError,
+    RecordsDeletedError,
+    TopicRecreatedError,
+    UnknownTopicError,
+)
 from pyreplog.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Bound
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.places import log_of, partition_of
@@ -40,7 +47,8 @@ __all__ = [
 UNITS_PER_TASK: Final = 16
 """A task's share is cut from pieces of a sixteenth of ``maxBytesPerPartition``: how exactly sizes are known."""
 SMALL_SHARE: Final = 4
-"""Ranges are put together into one task up to a quarter of ``maxBytesPerPartition``: a task costs more than reading that."""
+"""Ranges are put together into one task up to a quarter of ``maxBytesPerPartition``: a task costs more than reading
+that."""
 OPENING_SIZE: Final = 256 << 10
 """Opening a partition takes as long as reading about so many bytes: what a range of any size counts at least."""
 
@@ -58,7 +66,8 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """What one partition holds for readers: offsets from ``start`` up to (not including) ``end``, its high watermark."""
+    """What one partition holds for readers: offsets from ``start`` up to (not including) ``end``, its high
+    watermark."""
 
     start: int
     end: int
@@ -72,7 +81,8 @@ class Available:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets of one partition from ``start`` up to (not including) ``end``. Plain data: it travels to the task that reads it."""
+    """Offsets of one partition from ``start`` up to (not including) ``end``. Plain data: it travels to the task
+    that reads it."""
 
     topic: str
     partition: int
@@ -80,8 +90,8 @@ class OffsetRange:
     end: int
     topic_id: str = ""
     reach: int = 0
-    """For committed reads: a copy that reaches so far has all markers of the range's transactions, which may stand behind its end.
-    :data:`REACH_UNKNOWN`: each copy has to be asked."""
+    """For committed reads: a copy that reaches so far has all markers of the range's transactions, which may stand
+    behind its end. :data:`REACH_UNKNOWN`: each copy has to be asked."""
     log: str = ""
     """The log's name, if several are read."""
     cluster_id: str = ""
@@ -103,12 +113,18 @@ class _Piece(NamedTuple):
 
 
 def select(
-    options: ReadOptions, there: Iterable[TopicPartition], *, partly: bool = False, known_topics: Mapping[str, Iterable[str]] | None = None
+    options: ReadOptions,
+    there: Iterable[TopicPartition],
+    *,
+    partly: bool = False,
+    known_topics: Mapping[str, Iterable[str]] | None = None,
 ) -> list[TopicPartition]:
-    """The partitions to read, in order. Where what is named is not there: :class:`UnknownTopicError`, or with ``partly`` what of it is.
+    """The partitions to read, in order. Where what is named is not there: :class:`UnknownTopicError`, or with
+    ``partly`` what of it is.
 
-    Of several logs each gives what it has of the topics that are named, and at least one must have each of them; if none is named, each
-    gives its only topic. ``known_topics``: the topics that an earlier micro-batch read, by log: the only one there was stays the one.
+    Of several logs each gives what it has of the topics that are named, and at least one must have each of them; if
+    none is named, each gives its only topic. ``known_topics``: the topics that an earlier micro-batch read, by log:
+    the only one there was stays the one.
     """
     named = options.topics or options.pattern or options.assigned
     before = {} if known_topics is None or named else known_topics
@@ -132,11 +148,15 @@ def select(
     return chosen
 
 
-def _check_named(options: ReadOptions, by_log: Mapping[str, Iterable[TopicPartition]], chosen: Sequence[TopicPartition]) -> None:
+def _check_named(
+    options: ReadOptions, by_log: Mapping[str, Iterable[TopicPartition]], chosen: Sequence[TopicPartition]
+) -> None:
     """Refuse what no log has of several. One of many may not have it."""
     topics = {place.topic for place in chosen}
     numbers = {place.partition for place in chosen}
-    public = sorted({partition.topic for places in by_log.values() for partition in places if not partition.topic.startswith("__")})
+    public = sorted(
+        {partition.topic for places in by_log.values() for partition in places if not partition.topic.startswith("__")}
+    )
     where = f" in any log that matches {options.path}; they hold {', '.join(public) or 'no topic'}"
     for name in options.topics or ():
         if name not in topics:
@@ -148,7 +168,9 @@ def _check_named(options: ReadOptions, by_log: Mapping[str, Iterable[TopicPartit
         raise UnknownTopicError(f"subscribePattern {options.pattern!r} matches no topic{where}")
     for number in sorted(options.partitions or ()):
         if number not in numbers:
-            raise UnknownTopicError(f"option partitions asks for partition {number}, which no log that matches {options.path} has")
+            raise UnknownTopicError(
+                f"option partitions asks for partition {number}, which no log that matches {options.path} has"
+            )
     if not chosen:
         raise no_log(options)
 
@@ -156,7 +178,8 @@ def _check_named(options: ReadOptions, by_log: Mapping[str, Iterable[TopicPartit
 def no_log(options: ReadOptions) -> ConfigError:
     """The error for a pattern that matches no log with a topic."""
     return ConfigError(
-        f"no folder that matches path {options.path} holds a log with a topic; [[] stands for a [ that is part of a folder's name"
+        f"no folder that matches path {options.path} holds a log with a topic; [[] stands for a [ that is part of a"
+        " folder's name"
     )
 
 
@@ -185,12 +208,16 @@ def _select(options: ReadOptions, there: Iterable[TopicPartition], *, partly: bo
         names = public
     else:
         what = "it must be the folder of a log, of a cluster, or a broker's log.dirs"
-        raise ConfigError(f"name the topic by option 'topic'{where}" if public else f"there is no topic in {options.path}; {what}")
+        raise ConfigError(
+            f"name the topic by option 'topic'{where}" if public else f"there is no topic in {options.path}; {what}"
+        )
     chosen = [partition for partition in known if partition.topic in names]
     if options.partitions is not None:
         for number in sorted(options.partitions):
             if not any(partition.partition == number for partition in chosen) and not partly:
-                raise UnknownTopicError(f"option partitions asks for partition {number}, which {' and '.join(names)} does not have")
+                raise UnknownTopicError(
+                    f"option partitions asks for partition {number}, which {' and '.join(names)} does not have"
+                )
         chosen = [partition for partition in chosen if partition.partition in options.partitions]
     return chosen
 
@@ -198,7 +225,8 @@ def _select(options: ReadOptions, there: Iterable[TopicPartition], *, partly: bo
 def resolve(
     options: ReadOptions, there: Mapping[TopicPartition, Available], find_timestamp: FindTimestamp, warn: Warn
 ) -> list[OffsetRange]:
-    """The range of each partition of ``there`` (those that are read), empty ones left out; never beyond what is available.
+    """The range of each partition of ``there`` (those that are read), empty ones left out; never beyond what is
+    available.
 
     :class:`DataLossError` where that is less than was asked, or ``warn`` with ``failOnDataLoss=false``.
     """
@@ -211,7 +239,13 @@ def resolve(
         end = max(start, _end(options, partition, available, find_timestamp))
         names = partition.topic, partition.partition
         wanted = OffsetRange(
-            *names, start, end, available.topic_id, available.reach, log=log_of(partition), cluster_id=available.cluster_id
+            *names,
+            start,
+            end,
+            available.topic_id,
+            available.reach,
+            log=log_of(partition),
+            cluster_id=available.cluster_id,
         )
         kept, lost = remaining(wanted, available, "were asked for, but")
         if lost is not None:
@@ -233,7 +267,9 @@ def remaining(
         other = f"the folder holds another log (its cluster id was {wanted.cluster_id}, it is {found.cluster_id})"
         return None, TopicRecreatedError(f"{wanted} {but} {other}")
     if wanted.topic_id and found.topic_id and wanted.topic_id != found.topic_id:
-        anew = f"the topic is another one of that name, made anew (its id was {wanted.topic_id}, it is {found.topic_id})"
+        anew = (
+            f"the topic is another one of that name, made anew (its id was {wanted.topic_id}, it is {found.topic_id})"
+        )
         return None, TopicRecreatedError(f"{wanted} {but} {anew}")
     kept = _part(wanted, max(wanted.start, found.start), min(wanted.end, found.end))
     if kept == wanted:
@@ -254,15 +290,26 @@ def check_partitions(bound: Bound, there: Mapping[TopicPartition, Available]) ->
     missing = [str(partition) for partition in there if partition not in bound.offsets]
     extra = [str(partition) for partition in bound.offsets if partition not in there]
     if missing or extra:
-        what = f"leaves out {', '.join(missing)}" if missing else f"names {', '.join(extra)}, which this load does not read"
-        raise ConfigError(f"{bound.option} {what}; it must name exactly the partitions read: {', '.join(map(str, there))}")
+        what = (
+            f"leaves out {', '.join(missing)}"
+            if missing
+            else f"names {', '.join(extra)}, which this load does not read"
+        )
+        raise ConfigError(
+            f"{bound.option} {what}; it must name exactly the partitions read: {', '.join(map(str, there))}"
+        )
 
 
 def _check_order(starting: Bound, ending: Bound, partition: TopicPartition) -> None:
-    """Of two offsets, or two times, the start is not the larger; how an offset lies to a time is not known to who asks, as in Kafka's
-    source."""
+    """Of two offsets, or two times, the start is not the larger; how an offset lies to a time is not known to who
+    asks, as in Kafka's source."""
     first, last = _said(starting, partition), _said(ending, partition)
-    if first is not None and last is not None and (starting.kind == "offsets") == (ending.kind == "offsets") and first > last:
+    if (
+        first is not None
+        and last is not None
+        and (starting.kind == "offsets") == (ending.kind == "offsets")
+        and first > last
+    ):
         asked = f"{starting.option} {first} lies behind {ending.option} {last}"
         raise ConfigError(f"{asked} for {partition}: nothing can be read between them")
 
@@ -273,7 +320,9 @@ def _said(bound: Bound, partition: TopicPartition) -> int | None:
     return None if bound.kind == "offsets" and number in (EARLIEST_OFFSET, LATEST_OFFSET) else number
 
 
-def start_of(options: ReadOptions, partition: TopicPartition, available: Available, find_timestamp: FindTimestamp) -> int:
+def start_of(
+    options: ReadOptions, partition: TopicPartition, available: Available, find_timestamp: FindTimestamp
+) -> int:
     """Where reading ``partition`` begins, by the options."""
     bound = options.starting
     if bound.kind == "earliest":
@@ -307,11 +356,15 @@ def _end(options: ReadOptions, partition: TopicPartition, available: Available, 
 
 
 def plan(
-    options: ReadOptions, ranges: Sequence[OffsetRange], split_points: SplitPoints, size_of: SizeOf, share: int = SMALL_SHARE
+    options: ReadOptions,
+    ranges: Sequence[OffsetRange],
+    split_points: SplitPoints,
+    size_of: SizeOf,
+    share: int = SMALL_SHARE,
 ) -> list[tuple[OffsetRange, ...]]:
-    """Tasks that together read ``ranges`` once: each at most about ``maxBytesPerPartition`` bytes and at most ``maxRecordsPerPartition``
-    offsets, at least ``minPartitions`` of them where there are so many offsets. Small ranges share a task up to 1 / ``share`` of those
-    bytes."""
+    """Tasks that together read ``ranges`` once: each at most about ``maxBytesPerPartition`` bytes and at most
+    ``maxRecordsPerPartition`` offsets, at least ``minPartitions`` of them where there are so many offsets. Small
+    ranges share a task up to 1 / ``share`` of those bytes."""
     size_max = options.max_bytes_per_partition
     unit = max(1, size_max // UNITS_PER_TASK)
     records_max = options.max_records_per_partition
@@ -372,7 +425,9 @@ def _dealt(parts: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, 
     return [tuple(parts[len(parts) * index // count : len(parts) * (index + 1) // count]) for index in range(count)]
 
 
-def _packed(parts: Sequence[tuple[OffsetRange, int]], size_max: int, records_max: int | None) -> list[tuple[OffsetRange, ...]]:
+def _packed(
+    parts: Sequence[tuple[OffsetRange, int]], size_max: int, records_max: int | None
+) -> list[tuple[OffsetRange, ...]]:
     """Parts in tasks: what is smaller than ``size_max`` shares one with its neighbours."""
     tasks: list[list[OffsetRange]] = []
     size = size_max

@@ -1,7 +1,9 @@
-"""How far a streaming query has come: the offset JSON that Spark keeps in its checkpoint, and how much the next micro-batch gets.
+"""How far a streaming query has come: the offset JSON that Spark keeps in its checkpoint, and how much the next
+micro-batch gets.
 
-Pure. Spark compares offsets as text, so the same progress is always the same text. Rules: Spark's ``KafkaMicroBatchStream``. What that
-keeps in a file of its own, where the query began, stands in the first offset here; and where a partition began that appeared later.
+Pure. Spark compares offsets as text, so the same progress is always the same text. Rules: Spark's
+``KafkaMicroBatchStream``. What that keeps in a file of its own, where the query began, stands in the first offset
+here; and where a partition began that appeared later.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class StreamProgress:
     topic_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Of those of ``ends`` whose folder says it: tells a topic from another one of the same name made later."""
     cluster_ids: Mapping[str, str] = field(default_factory=dict)
-    """Of several logs, by their names, if their folders say it: tells a log from another one that took its folder."""
+    """Of several logs, by their names, if their folders say it: tells a log from another one that took its
+    folder."""
     several: bool = False
     """Whether the places are those of several logs."""
 
@@ -54,8 +57,8 @@ class StreamProgress:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """For ``json.dumps``, always in one order: ``{"v": 1, "t": {"topic": {"0": 5}}}``, with ``from`` and ``id`` where there are any;
-        of several logs ``{"v": 2, "logs": {"worker-0": {"cluster": "...", "t": {...}}}}``."""
+        """For ``json.dumps``, always in one order: ``{"v": 1, "t": {"topic": {"0": 5}}}``, with ``from`` and ``id``
+        where there are any; of several logs ``{"v": 2, "logs": {"worker-0": {"cluster": "...", "t": {...}}}}``."""
         if not self.several:
             return {"v": VERSION, **_entry(self.ends, self.starts, self.topic_ids)}
         logs: dict[str, Any] = {}
@@ -66,12 +69,18 @@ class StreamProgress:
 
     @classmethod
     def from_json(cls, value: object) -> StreamProgress:
-        """The progress that :meth:`to_json` wrote. :class:`ConfigError` for anything else, such as a checkpoint of another source."""
-        several = isinstance(value, dict) and value.get("v") == VERSION_OF_SEVERAL and isinstance(value.get("logs"), dict)
-        if not several and (not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("t"), dict)):
+        """The progress that :meth:`to_json` wrote. :class:`ConfigError` for anything else, such as a checkpoint of
+        another source."""
+        several = (
+            isinstance(value, dict) and value.get("v") == VERSION_OF_SEVERAL and isinstance(value.get("logs"), dict)
+        )
+        if not several and (
+            not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("t"), dict)
+        ):
             raise ConfigError(
-                f"the checkpoint holds the offset {excerpt(str(value))}, which is not one of replog's: give the query a checkpointLocation "
-                "of its own (one of Spark's Kafka source does not carry over; startingOffsets says where to go on)"
+                f"the checkpoint holds the offset {excerpt(str(value))}, which is not one of replog's: give the query a"
+                " checkpointLocation of its own (one of Spark's Kafka source does not carry over; startingOffsets says"
+                " where to go on)"
             )
         assert isinstance(value, dict), "checked just now"
         try:
@@ -93,7 +102,9 @@ class StreamProgress:
                 if "cluster" in entry:
                     clusters[log] = entry["cluster"]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"the checkpoint holds the offset {excerpt(str(value))}, which is damaged: {error}") from None
+            raise ConfigError(
+                f"the checkpoint holds the offset {excerpt(str(value))}, which is damaged: {error}"
+            ) from None
         return cls(ends, starts, ids, clusters, several=True)
 
 
@@ -106,7 +117,11 @@ def _entry(ends: Offsets, starts: Offsets, topic_ids: Mapping[TopicPartition, st
         # Nearly always all partitions of a topic have its one id.
         ids = _by_topic(topic_ids)
         made["id"] = {
-            topic: next(iter(table.values())) if table.keys() == made["t"][topic].keys() and len(set(table.values())) == 1 else table
+            topic: (
+                next(iter(table.values()))
+                if table.keys() == made["t"][topic].keys() and len(set(table.values())) == 1
+                else table
+            )
             for topic, table in ids.items()
         }
     return made
@@ -116,8 +131,11 @@ def _of_log(log: str, table: Mapping[TopicPartition, Value]) -> dict[TopicPartit
     return {place: value for place, value in table.items() if log_of(place) == log}
 
 
-def _tables_of(value: Mapping[str, Any]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, str]]:
-    """The ends, starts and topic ids that :func:`_entry` wrote. Raises what Python does where ``value`` is no such thing."""
+def _tables_of(
+    value: Mapping[str, Any],
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, str]]:
+    """The ends, starts and topic ids that :func:`_entry` wrote. Raises what Python does where ``value`` is no such
+    thing."""
     ends = _by_partition(value["t"], int)
     starts = _by_partition(value.get("from", {}), int)
     said = value.get("id", {})
@@ -148,7 +166,8 @@ def _by_partition(topics: Mapping[str, Mapping[str, Any]], kind: type[Value]) ->
 
 
 def limit_offsets(starts: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """``ends``, moved so that about ``limit`` offsets lie between, each partition in proportion to what it has, and none left out."""
+    """``ends``, moved so that about ``limit`` offsets lie between, each partition in proportion to what it has, and
+    none left out."""
     total = sum(max(0, ends[partition] - starts[partition]) for partition in ends)
     if total <= limit:
         return dict(ends)
@@ -167,13 +186,21 @@ def limit_bytes(
     size_of: Callable[[TopicPartition, int, int], int],
     cut: Callable[[TopicPartition, int, int, int], int],
 ) -> dict[TopicPartition, int]:
-    """As :func:`limit_offsets`, by bytes. ``size_of(partition, start, end)`` is how many there are, ``cut(partition, start, end, size)``
-    the offset behind about ``size`` of them, above ``start``."""
-    sizes = {partition: size_of(partition, starts[partition], end) for partition, end in ends.items() if end > starts[partition]}
+    """As :func:`limit_offsets`, by bytes. ``size_of(partition, start, end)`` is how many there are,
+    ``cut(partition, start, end, size)`` the offset behind about ``size`` of them, above ``start``."""
+    sizes = {
+        partition: size_of(partition, starts[partition], end)
+        for partition, end in ends.items()
+        if end > starts[partition]
+    }
     total = sum(sizes.values())
     if total <= limit:
         return dict(ends)
     return {
-        partition: cut(partition, starts[partition], end, max(1, limit * sizes[partition] // total)) if partition in sizes else end
+        partition: (
+            cut(partition, starts[partition], end, max(1, limit * sizes[partition] // total))
+            if partition in sizes
+            else end
+        )
         for partition, end in ends.items()
     }

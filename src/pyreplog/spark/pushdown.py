@@ -1,5 +1,5 @@
-"""Filters of a query as narrower ranges: fewer offsets are read, and Spark still applies every filter itself, so this only ever skips what
-cannot match.
+"""Filters of a query as narrower ranges: fewer offsets are read, and Spark still applies every filter itself, so
+this only ever skips what cannot match.
 
 Pure: filters are told apart by the names of PySpark's classes, which older versions do not have.
 """
@@ -35,15 +35,15 @@ def check_safe(wanted: str, spark_version: str) -> None:
     """:class:`ConfigError` where ``pushdown`` is ``true`` and this Spark would then answer queries wrongly."""
     if wanted == "true" and int(spark_version.partition(".")[0]) < SAFE_FROM:
         raise ConfigError(
-            f"pushdown is true, but Spark {spark_version} keeps a pushed filter with the DataFrame: df.filter(a).count() and then "
-            "df.count() would both count the rows of a. Give ranges by options such as startingOffsets, or set pushdown to unsafe and call "
-            "load() anew for each query"
+            f"pushdown is true, but Spark {spark_version} keeps a pushed filter with the DataFrame:"
+            " df.filter(a).count() and then df.count() would both count the rows of a. Give ranges by options such as"
+            " startingOffsets, or set pushdown to unsafe and call load() anew for each query"
         )
 
 
 def narrowed(ranges: Sequence[OffsetRange], filters: Sequence[Any], find_timestamp: FindTimestamp) -> list[OffsetRange]:
-    """What of ``ranges`` can match all ``filters`` (PySpark's, taken together by AND). Those that say nothing about offset, partition,
-    topic or timestamp change nothing."""
+    """What of ``ranges`` can match all ``filters`` (PySpark's, taken together by AND). Those that say nothing about
+    offset, partition, topic or timestamp change nothing."""
     kept = []
     for whole in ranges:
         start, end = whole.start, whole.end
@@ -58,7 +58,8 @@ def narrowed(ranges: Sequence[OffsetRange], filters: Sequence[Any], find_timesta
                 elif not bounds.least <= whole.partition <= bounds.most or not _among(each, whole.partition):
                     end = start
             elif column == "timestamp" and start < end and (first := _milliseconds(each)) is not None:
-                # Times may go up and down: what is before the first that is late enough cannot match, what is behind it may.
+                # Times may go up and down: what is before the first that is late enough cannot
+                # match, what is behind it may.
                 found = find_timestamp(whole.place, first)
                 start = end if found is None else max(start, found)
         if start < end:

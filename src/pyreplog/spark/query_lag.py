@@ -1,4 +1,5 @@
-"""How far a streaming query is behind: what Spark's Kafka source has as metrics, from the progress that Spark keeps anyway."""
+"""How far a streaming query is behind: what Spark's Kafka source has as metrics, from the progress that Spark keeps
+anyway."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ __all__ = ["Lag", "Query", "lag"]
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Offsets that are there and not processed yet, as of the query's last micro-batch. A partition it does not know counts from 0."""
+    """Offsets that are there and not processed yet, as of the query's last micro-batch. A partition it does not
+    know counts from 0."""
 
     partitions: Mapping[TopicPartition, int]
     """Of each; of several logs the keys are :class:`LogPartition`, which has the name of the log."""
@@ -52,21 +54,32 @@ class Query(Protocol):
 
 
 def lag(query: Query) -> Lag | None:
-    """How far ``query`` is behind the logs it reads; None before its first trigger. Needs PySpark 4.2, where Spark asks for it.
+    """How far ``query`` is behind the logs it reads; None before its first trigger. Needs PySpark 4.2, where Spark
+    asks for it.
 
     Sources of other formats are passed over; :class:`ConfigError` where there is none of ours.
     """
     progress = query.lastProgress
-    return None if progress is None else _of_sources(progress["sources"] if isinstance(progress, dict) else progress.sources)
+    return (
+        None
+        if progress is None
+        else _of_sources(progress["sources"] if isinstance(progress, dict) else progress.sources)
+    )
 
 
 def _of_sources(sources: Iterable[Any]) -> Lag:
     found: dict[TopicPartition, int] = {}
     ours = False
     for source in sources:
-        end, latest = (source[name] if isinstance(source, dict) else getattr(source, name) for name in ("endOffset", "latestOffset"))
+        end, latest = (
+            source[name] if isinstance(source, dict) else getattr(source, name)
+            for name in ("endOffset", "latestOffset")
+        )
         try:
-            done, there = (StreamProgress.from_json(json.loads(offset) if isinstance(offset, str) else offset) for offset in (end, latest))
+            done, there = (
+                StreamProgress.from_json(json.loads(offset) if isinstance(offset, str) else offset)
+                for offset in (end, latest)
+            )
         except (ConfigError, ValueError, RecursionError):
             continue
         ours = True
@@ -74,5 +87,8 @@ def _of_sources(sources: Iterable[Any]) -> Lag:
             behind = max(0, last - done.ends.get(partition, 0))
             found[partition] = found.get(partition, 0) + behind
     if not ours:
-        raise ConfigError("the query reads no log by format('replog'), or runs on PySpark before 4.2, which does not ask how far there is")
+        raise ConfigError(
+            "the query reads no log by format('replog'), or runs on PySpark before 4.2, which does not ask how far"
+            " there is"
+        )
     return Lag({partition: found[partition] for partition in sorted(found)})

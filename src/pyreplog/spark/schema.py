@@ -45,7 +45,8 @@ COLUMNS: Final = (
     Column("headers", "array<struct<key:string,value:binary>>", "headers", True, False),
     Column("leaderEpoch", "int", "leader_epoch", False, False),
 )
-"""All of them. ``headers`` comes with the option ``includeHeaders``, ``leaderEpoch`` only by a schema that names it."""
+"""All of them. ``headers`` comes with the option ``includeHeaders``, ``leaderEpoch`` only by a schema that names
+it."""
 
 LOG: Final = Column("log", "string", "log", False, True)
 """The log of a row, if the path is a pattern: its folder, relative to the part before the first wildcard."""
@@ -55,7 +56,8 @@ _BY_LOWER: Final = {name.lower(): name for name in _BY_NAME}
 
 
 _TIMESTAMP: Final = "timestamp_ltz"
-"""The type ``timestamp`` in DDL: what Spark takes that word for depends on the session's ``spark.sql.timestampType``."""
+"""The type ``timestamp`` in DDL: what Spark takes that word for depends on the session's
+``spark.sql.timestampType``."""
 
 
 def as_ddl(kind: str) -> str:
@@ -76,7 +78,9 @@ def default_ddl(include_headers: bool, several: bool = False) -> str:
 
 def _check_log(name: str, several: bool) -> None:
     if name == LOG.name and not several:
-        raise ConfigError("the column log is there only if the path is a pattern of several logs, such as multi/worker-*")
+        raise ConfigError(
+            "the column log is there only if the path is a pattern of several logs, such as multi/worker-*"
+        )
 
 
 def named(names: Sequence[str], several: bool = False) -> list[Column]:
@@ -91,18 +95,24 @@ def named(names: Sequence[str], several: bool = False) -> list[Column]:
 
 
 def project(fields: Sequence[Field], several: bool = False) -> list[Column]:
-    """The columns that ``fields`` ask for, in their order. :class:`ConfigError` for a name, type or ``NOT NULL`` that there is not."""
+    """The columns that ``fields`` ask for, in their order. :class:`ConfigError` for a name, type or ``NOT NULL``
+    that there is not."""
     columns = []
     for field in fields:
         _check_log(field.name, several)
         column = _BY_NAME.get(field.name)
         if column is None:
-            raise ConfigError(f"the schema asks for column {field.name!r}, which replog does not have{_near(field.name)}")
+            raise ConfigError(
+                f"the schema asks for column {field.name!r}, which replog does not have{_near(field.name)}"
+            )
         if column in columns:
-            raise ConfigError(f"the schema names {field.name} twice, which Spark cannot take from a Python source: name it once")
+            raise ConfigError(
+                f"the schema names {field.name} twice, which Spark cannot take from a Python source: name it once"
+            )
         if field.type != column.type:
             raise ConfigError(
-                f"the schema asks for {field.name} as {field.type}; it is {as_ddl(column.type)}: read it as that and cast it, "
+                f"the schema asks for {field.name} as {field.type}; it is {as_ddl(column.type)}: read it as that and"
+                " cast it, "
                 f'as in df.select(df["{field.name}"].cast("{field.type}"))'
             )
         if column.nullable and not field.nullable:

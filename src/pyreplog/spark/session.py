@@ -31,12 +31,14 @@ SOCKETS_FROM: Final = (4, 1)
 
 
 def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, str] | None = None) -> SparkSession:
-    """A session that runs on ``cores`` of this machine, with this interpreter for its workers and a Java that is found or brought.
+    """A session that runs on ``cores`` of this machine, with this interpreter for its workers and a Java that is
+    found or brought.
 
-    It listens on this machine only and has no web page. Its workers import the PySpark that this process does, unless ``SPARK_HOME`` names
-    another. Spark talks to them by Unix sockets where it can (PySpark 4.1), which makes micro-batches cheaper, unless the user's own Spark
-    settings say otherwise. ``config`` adds Spark settings, and comes before ours. ``with local_session() as spark`` stops it at the end.
-    Raises :class:`ConfigError` where a session with other interpreters or cores runs already in this process.
+    It listens on this machine only and has no web page. Its workers import the PySpark that this process does,
+    unless ``SPARK_HOME`` names another. Spark talks to them by Unix sockets where it can (PySpark 4.1), which makes
+    micro-batches cheaper, unless the user's own Spark settings say otherwise. ``config`` adds Spark settings, and
+    comes before ours. ``with local_session() as spark`` stops it at the end. Raises :class:`ConfigError` where a
+    session with other interpreters or cores runs already in this process.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -45,7 +47,9 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
         raise ConfigError(f"a session with master {master} runs already in this process; stop it first")
     ensure_java_home()
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    for key, value in (_DEFAULTS | socket_settings() | {"spark.sql.shuffle.partitions": str(cores)} | (config or {})).items():
+    for key, value in (
+        _DEFAULTS | socket_settings() | {"spark.sql.shuffle.partitions": str(cores)} | (config or {})
+    ).items():
         builder = builder.config(key, value)
     with unzipped_home(), warnings.catch_warnings():
         # Spark says that it does not know pandas 3 yet; nothing here uses pandas.
@@ -64,7 +68,8 @@ def _master_of(session: SparkSession) -> str | None:
 
 
 def socket_settings() -> dict[str, str]:
-    """The setting for Unix sockets: where PySpark knows it, the system has them, and nobody has set it anywhere else."""
+    """The setting for Unix sockets: where PySpark knows it, the system has them, and nobody has set it anywhere
+    else."""
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < SOCKETS_FROM or not hasattr(socket, "AF_UNIX") or "PYSPARK_UDS_MODE" in os.environ:
         return {}
@@ -75,6 +80,8 @@ def _spark_defaults() -> str:
     """The user's ``spark-defaults.conf``; empty where there is none."""
     home = os.environ.get("SPARK_HOME", os.path.dirname(pyspark.__file__))
     try:
-        return (Path(os.environ.get("SPARK_CONF_DIR", os.path.join(home, "conf"))) / "spark-defaults.conf").read_text(errors="replace")
+        return (Path(os.environ.get("SPARK_CONF_DIR", os.path.join(home, "conf"))) / "spark-defaults.conf").read_text(
+            errors="replace"
+        )
     except OSError:
         return ""

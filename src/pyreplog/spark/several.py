@@ -1,4 +1,5 @@
-"""The files of several logs: each folder that a pattern matches is a log of its own, opened like one folder alone. No Spark in here."""
+"""The files of several logs: each folder that a pattern matches is a log of its own, opened like one folder alone.
+No Spark in here."""
 
 from __future__ import annotations
 
@@ -31,16 +32,23 @@ def access_of(options: ReadOptions, isolation: str) -> Access:
     """The files that ``options`` name: of one log, or of several."""
     if options.several:
         return SeveralAccess(
-            options.logs_in, options.path, isolation, options.max_batch_bytes, above_high_watermark=options.above_high_watermark
+            options.logs_in,
+            options.path,
+            isolation,
+            options.max_batch_bytes,
+            above_high_watermark=options.above_high_watermark,
         )
-    return FileAccess(options.path, isolation, options.max_batch_bytes, above_high_watermark=options.above_high_watermark)
+    return FileAccess(
+        options.path, isolation, options.max_batch_bytes, above_high_watermark=options.above_high_watermark
+    )
 
 
 def matching(base: str, pattern: str) -> dict[str, str]:
-    """The folders that match ``pattern`` now, by their names relative to ``base``, its part before the first wildcard; sorted.
+    """The folders that match ``pattern`` now, by their names relative to ``base``, its part before the first
+    wildcard; sorted.
 
-    ``*`` and ``?`` match no slash, and no dot at the start of a name. Raises :class:`StorageError` for a folder on the way that may not
-    be looked into, because folders in it may match.
+    ``*`` and ``?`` match no slash, and no dot at the start of a name. Raises :class:`StorageError` for a folder on
+    the way that may not be looked into, because folders in it may match.
     """
     folders = [base]
     for part in pattern.removeprefix(base).strip("/").split("/"):
@@ -68,14 +76,17 @@ def _name(name: str, folder: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"the name of the folder {os.fsencode(folder)!r} is not UTF-8, so the column log cannot say it") from None
+        raise ConfigError(
+            f"the name of the folder {os.fsencode(folder)!r} is not UTF-8, so the column log cannot say it"
+        ) from None
     return name
 
 
 class SeveralAccess:
     """The partitions of the logs that a pattern matches. Belongs to one thread; a context manager.
 
-    Two logs that hold the same partition (a copy, a replica) are refused when both are asked for, because its records would be read twice.
+    Two logs that hold the same partition (a copy, a replica) are refused when both are asked for, because its
+    records would be read twice.
     """
 
     def __init__(
@@ -101,7 +112,9 @@ class SeveralAccess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -152,7 +165,8 @@ class SeveralAccess:
     def available(self, partition: TopicPartition) -> Available | None:
         """What readers may see of it, as of its opening or the last :meth:`refresh`; None where it has no folder.
 
-        Raises :class:`ConfigError` if another log that was asked for since the last :meth:`partitions` holds the same partition.
+        Raises :class:`ConfigError` if another log that was asked for since the last :meth:`partitions` holds the
+        same partition.
         """
         access = self._there(partition)
         found = None if access is None else access.available(_within(partition))
@@ -184,10 +198,13 @@ class SeveralAccess:
         return self._log(log) if os.path.isdir(os.path.join(self._base, log)) else None
 
     def _log(self, name: str) -> FileAccess:
-        """The files of one log. The files of the log that was not used for longest are closed; they are opened again if they are needed."""
+        """The files of one log. The files of the log that was not used for longest are closed; they are opened
+        again if they are needed."""
         if name not in self._logs:
             path = os.path.join(self._base, name)
-            self._logs[name] = FileAccess(path, self._isolation, self.max_batch_bytes, above_high_watermark=self._includes_above)
+            self._logs[name] = FileAccess(
+                path, self._isolation, self.max_batch_bytes, above_high_watermark=self._includes_above
+            )
         self._opened.pop(name, None)
         self._opened[name] = None
         if len(self._opened) > OPEN_LOGS_MAX:

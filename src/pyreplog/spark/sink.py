@@ -1,7 +1,7 @@
 """The sink: what Spark calls, in its own processes, to write a batch or a stream.
 
-Tasks encode rows into record batches and stage them in files; the driver publishes them as one batch, and the owner of the log appends
-it once (:mod:`pyreplog.spool`). What travels between Spark's processes is plain data.
+Tasks encode rows into record batches and stage them in files; the driver publishes them as one batch, and the owner
+of the log appends it once (:mod:`pyreplog.spool`). What travels between Spark's processes is plain data.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class _FileSyncs:
         self._syncs.begin([file])
 
     def finish(self, file: File) -> None:
-        """See :class:`pyreplog.spool.Syncs`. The last sync waits for those before it: an error is told once, to any of them."""
+        """See :class:`pyreplog.spool.Syncs`. The last sync waits for those before it: an error is told once, to any
+        of them."""
         self.begin(file)
         for ended in self._syncs.rest():
             for done in ended:
@@ -75,8 +76,8 @@ class _FileSyncs:
 
 
 class _Stage:
-    """Stages the rows of one task. :meth:`run` it once; it encodes and writes in a thread of its own, so that Spark is kept waiting for
-    neither."""
+    """Stages the rows of one task. :meth:`run` it once; it encodes and writes in a thread of its own, so that Spark
+    is kept waiting for neither."""
 
     def __init__(self, options: WriteOptions, columns: Sequence[str], batch_id: BatchId, task: int) -> None:
         self._options = options
@@ -144,9 +145,12 @@ class _Stage:
         encoder = self._encoders.get(topic)
         if encoder is None:
             size = min(self._options.batch_bytes, self._target.batch_limit(self._disk, topic))
-            # A row that does not fit even so gets a batch alone, and the owner says what it thinks of it.
+            # A row that does not fit even so gets a batch alone, and the owner says what it thinks
+            # of it.
             seed = xxh64(topic.encode())
-            encoder = self._encoders[topic] = RowEncoder(self._target.count(topic), max(size, HEADER_SIZE + 1), INT32_MAX, seed)
+            encoder = self._encoders[topic] = RowEncoder(
+                self._target.count(topic), max(size, HEADER_SIZE + 1), INT32_MAX, seed
+            )
         columns = [_plain(batch.column(name)) for name in self._columns]
         rows = pa.RecordBatch.from_arrays(columns, names=self._columns)
         self._put(topic, encoder.add(rows, now_ms, self._turn % encoder.partition_count))
@@ -176,7 +180,8 @@ def _no_headers(column: pa.Array) -> pa.Array:
     """Lists of no type, as ``array()`` makes them: none has a header."""
     if len(column.flatten()):
         raise InvalidRequestError(
-            "column headers is array<void>, and a row has a header there, which is null: it must be a struct of key and value"
+            "column headers is array<void>, and a row has a header there, which is null: it must be a struct of key and"
+            " value"
         )
     return pa.nulls(len(column), _HEADERS)
 
@@ -221,16 +226,21 @@ class ReplogWriter(DataSourceArrowWriter):
 
 
 class ReplogStreamWriter(_StreamWriter):  # type: ignore[misc]
-    """A stream's writes, batch by batch. The query's id and the batch's number are Spark's, the same whenever it is run again."""
+    """A stream's writes, batch by batch. The query's id and the batch's number are Spark's, the same whenever it is
+    run again."""
 
     def __init__(self, options: WriteOptions, fields: Sequence[Field]) -> None:
         """Look at the path."""
         if _StreamWriter is object:
-            raise ConfigError("streams can be written with PySpark 4.1 and newer; with this one, write each batch by foreachBatch")
+            raise ConfigError(
+                "streams can be written with PySpark 4.1 and newer; with this one, write each batch by foreachBatch"
+            )
         self._options = options
         self._columns = check_columns(fields, options.topic)
         if options.batch_id is not None:
-            raise ConfigError("txnAppId and txnVersion are for batch writes; a stream has a name and numbers of its own")
+            raise ConfigError(
+                "txnAppId and txnVersion are for batch writes; a stream has a name and numbers of its own"
+            )
         prepare(options, self._columns)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -254,7 +264,13 @@ class ReplogStreamWriter(_StreamWriter):  # type: ignore[misc]
         """Some task of a batch, or its commit, failed."""
         batch_id = _id_of(messages, batchId)
         if batch_id is not None:
-            withdraw_batch(SystemDisk(permissions=self._options.permissions), self._options.path, batch_id, files_of(messages), once=False)
+            withdraw_batch(
+                SystemDisk(permissions=self._options.permissions),
+                self._options.path,
+                batch_id,
+                files_of(messages),
+                once=False,
+            )
 
 
 def prepare(options: WriteOptions, columns: Sequence[str]) -> None:
@@ -266,7 +282,12 @@ def prepare(options: WriteOptions, columns: Sequence[str]) -> None:
 
 
 def commit(
-    options: WriteOptions, columns: Sequence[str], batch_id: BatchId, messages: Sequence[WriterCommitMessage | None], *, once: bool
+    options: WriteOptions,
+    columns: Sequence[str],
+    batch_id: BatchId,
+    messages: Sequence[WriterCommitMessage | None],
+    *,
+    once: bool,
 ) -> None:
     """Publish the tasks' files, in the order of the tasks, and wait for the log to have them."""
     files = files_of(messages)
@@ -285,7 +306,11 @@ def commit(
 def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
     """What the tasks staged, in the order of the tasks."""
     staged = [message for message in messages if isinstance(message, Staged)]
-    return [StagedFile(*message.file) for message in sorted(staged, key=lambda message: message.task) if message.file is not None]
+    return [
+        StagedFile(*message.file)
+        for message in sorted(staged, key=lambda message: message.task)
+        if message.file is not None
+    ]
 
 
 def _id_of(messages: Sequence[WriterCommitMessage | None], batch: int) -> BatchId | None:

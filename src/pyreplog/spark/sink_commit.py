@@ -1,7 +1,8 @@
-"""The driver's part of a write: publish what the tasks staged, and see to it that it is in the log. No Spark in here.
+"""The driver's part of a write: publish what the tasks staged, and see to it that it is in the log. No Spark in
+here.
 
-Whoever has the log open appends it; where nobody has, and the write allows it, this process opens it for the moment. A commit that
-finds no taker in time takes its batch back, so that a failed write is one that wrote nothing.
+Whoever has the log open appends it; where nobody has, and the write allows it, this process opens it for the
+moment. A commit that finds no taker in time takes its batch back, so that a failed write is one that wrote nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,14 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolDamagedError, SpoolRefusedError, StorageError
+from pyreplog.errors import (
+    LockedError,
+    OutcomeUnknownError,
+    PyreplogError,
+    SpoolDamagedError,
+    SpoolRefusedError,
+    StorageError,
+)
 from pyreplog.ports import Disk
 from pyreplog.runtime import apply_offline, make_unowned
 from pyreplog.spark.logger import LOGGER
@@ -38,17 +46,18 @@ def commit_batch(
 ) -> None:
     """Return when the batch is in the log, as durable as that promises.
 
-    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open. ``keep``: see :meth:`Spool.publish`.
-    Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError` where an owner began and did not end
-    in ``timeout_s`` seconds or could not, :class:`SpoolDamagedError` where it cannot for that reason, and what opening the folder says,
-    which then took nothing.
+    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open. ``keep``: see
+    :meth:`Spool.publish`. Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError`
+    where an owner began and did not end in ``timeout_s`` seconds or could not, :class:`SpoolDamagedError` where it
+    cannot for that reason, and what opening the folder says, which then took nothing.
     """
     spool = Spool(disk, path)
     deadline = time.monotonic() + timeout_s
     _publish(spool, batch_id, files, once, keep, deadline)
     _wait(spool, batch_id, deadline, timeout_s, own)
     if once:
-        # The owner may still be clearing up. Where it was stopped at that, the next one does it, and sweeps what is kept here.
+        # The owner may still be clearing up. Where it was stopped at that, the next one does it,
+        # and sweeps what is kept here.
         while spool.stands(batch_id) and time.monotonic() < deadline:
             time.sleep(PAUSE_MIN_S)
         if not spool.stands(batch_id):
@@ -69,7 +78,8 @@ def _wait(spool: Spool, batch_id: BatchId, deadline: float, timeout_s: float, ow
             except LockedError as error:
                 holder = error.holder
             except PyreplogError as error:
-                # It may be of another query, whose batch waits beside this one, or of the release: a write that is in did not fail.
+                # It may be of another query, whose batch waits beside this one, or of the release:
+                # a write that is in did not fail.
                 if not spool.answered(batch_id):
                     _take_back(spool, batch_id, error)
                     raise
@@ -83,7 +93,8 @@ def _wait(spool: Spool, batch_id: BatchId, deadline: float, timeout_s: float, ow
 
 
 def _take_back(spool: Spool, batch_id: BatchId, error: PyreplogError) -> None:
-    """Keep the next owner from appending a batch whose write fails by ``error``; raises :class:`OutcomeUnknownError` where it will."""
+    """Keep the next owner from appending a batch whose write fails by ``error``; raises
+    :class:`OutcomeUnknownError` where it will."""
     if spool.withdraw(batch_id) or isinstance(error, (OutcomeUnknownError, SpoolDamagedError)):
         return
     why = f"its append was begun, and could not be finished: {error}. The next one to open {spool.folder} goes on"
@@ -96,7 +107,8 @@ def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
         return spool.answered(batch_id)
     except SpoolRefusedError:
         if own and spool.stands(batch_id):
-            # Whoever refused it was stopped before it had cleared up, and the next attempt would find that: an owner does it.
+            # Whoever refused it was stopped before it had cleared up, and the next attempt would
+            # find that: an owner does it.
             try:
                 apply_offline(spool.disk, spool.folder, SystemClock())
             except LockedError:
@@ -106,7 +118,9 @@ def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
         raise
 
 
-def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once: bool, keep: bool, deadline: float) -> None:
+def _publish(
+    spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once: bool, keep: bool, deadline: float
+) -> None:
     while True:
         try:
             if not spool.publish(batch_id, files, once=once, keep=keep):
@@ -117,11 +131,15 @@ def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once:
                 raise SpoolRefusedError(f"another driver is publishing {batch_id}: {error.holder}") from None
         except StorageError as error:
             if once:
-                # It may be there all the same, and nobody will run this batch again: an owner must not append it.
+                # It may be there all the same, and nobody will run this batch again: an owner must
+                # not append it.
                 try:
                     _take_back(spool, batch_id, error)
                 except StorageError:
-                    why = f"it could not be published, nor taken back: {error}. The next one to open {spool.folder} may append it"
+                    why = (
+                        f"it could not be published, nor taken back: {error}. The next one to open {spool.folder} may"
+                        " append it"
+                    )
                     raise OutcomeUnknownError(f"{batch_id}", why) from error
             raise
         time.sleep(PAUSE_MAX_S)
@@ -138,7 +156,8 @@ def _tell_skipped(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile]) 
 def commit_nothing(
     disk: Disk, path: str, batch_id: BatchId, *, keep: bool, topic: str | None, once: bool, timeout_s: float, own: bool
 ) -> None:
-    """Commit a batch without a row: as :func:`commit_batch`, and a batch of the query that waits to be appended comes first.
+    """Commit a batch without a row: as :func:`commit_batch`, and a batch of the query that waits to be appended
+    comes first.
 
     ``topic``: make its log if there is none, so that readers find one without records. None: make nothing.
     """
@@ -175,9 +194,9 @@ def _note_empty(spool: Spool, batch_id: BatchId, deadline: float, own: bool) -> 
         if time.monotonic() >= deadline:
             waiting = max(spool.standing(batch_id.query), default=batch_id.batch)
             raise SpoolRefusedError(
-                f"{batch_id} has no rows, and its number cannot be noted while batch {waiting} of the query waits to be appended to "
-                f"{spool.folder}{holder}. The next process that opens it to write (open_log, Cluster) appends that batch; then run "
-                "this one again"
+                f"{batch_id} has no rows, and its number cannot be noted while batch {waiting} of the query waits to be"
+                f" appended to {spool.folder}{holder}. The next process that opens it to write (open_log, Cluster)"
+                " appends that batch; then run this one again"
             )
         time.sleep(PAUSE_MAX_S)
 
@@ -198,7 +217,9 @@ def _give_up(spool: Spool, batch_id: BatchId, timeout_s: float, holder: str, own
     if damage is not None:
         raise damage
     raise OutcomeUnknownError(
-        f"{batch_id}", f"the owner of {spool.folder} began to append it, and was not done after {timeout_s:g} s; it or the next one goes on"
+        f"{batch_id}",
+        f"the owner of {spool.folder} began to append it, and was not done after {timeout_s:g} s; it or the next one"
+        " goes on",
     )
 
 

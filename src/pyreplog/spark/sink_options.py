@@ -19,11 +19,22 @@ from pyreplog.spool import BatchId, check_id
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions", "check_columns", "parse_write_options"]
 
-WRITE_OPTIONS: Final = ("path", "topic", "owner", "commitTimeout", "batchBytes", "permissions", "txnAppId", "txnVersion", "appliedBatch")
+WRITE_OPTIONS: Final = (
+    "path",
+    "topic",
+    "owner",
+    "commitTimeout",
+    "batchBytes",
+    "permissions",
+    "txnAppId",
+    "txnVersion",
+    "appliedBatch",
+)
 """Every option of a write that means something."""
 
 _PASSED_ON: Final = ("checkpointLocation", "queryName", "includeHeaders")
-"""What Spark hands on of its own, and what of Kafka's sink has nothing to say: headers are written where their column is there."""
+"""What Spark hands on of its own, and what of Kafka's sink has nothing to say: headers are written where their
+column is there."""
 
 COMMIT_TIMEOUT_MS: Final = 60_000
 BATCH_BYTES: Final = 256 << 10
@@ -67,7 +78,8 @@ class WriteOptions:
     commit_timeout_ms: int = COMMIT_TIMEOUT_MS
     batch_bytes: int = BATCH_BYTES
     permissions: Permissions = "owner"
-    """Which folders are written to, and the modes of new files and folders, staged files too: as of ``open_log``."""
+    """Which folders are written to, and the modes of new files and folders, staged files too: as of
+    ``open_log``."""
     batch_id: BatchId | None = None
     """From ``txnAppId`` and ``txnVersion``: what makes a batch write known when it is run again."""
     applied_batch: Literal["check", "keep"] = "check"
@@ -75,8 +87,8 @@ class WriteOptions:
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """The options of ``df.write.format("replog")`` or ``writeStream``, whose names come in any case. :class:`ConfigError` names the option
-    and what it may be."""
+    """The options of ``df.write.format("replog")`` or ``writeStream``, whose names come in any case.
+    :class:`ConfigError` names the option and what it may be."""
     given = by_name(options, _CANONICAL, _unknown)
     path = folder_of(given.get("path"))
     if "*" in path or "?" in path:
@@ -125,7 +137,10 @@ def _batch_id(given: Mapping[str, str]) -> BatchId | None:
     if query is None and text is None:
         return None
     if query is None or text is None:
-        raise ConfigError("txnAppId and txnVersion come together: the name of the writing job, and a number that rises with each write")
+        raise ConfigError(
+            "txnAppId and txnVersion come together: the name of the writing job, and a number that rises with each"
+            " write"
+        )
     number = number_of(text)
     if number is None:
         raise ConfigError(f"txnVersion is {excerpt(text)}; it must be a whole number from 0")
@@ -136,7 +151,8 @@ def _batch_id(given: Mapping[str, str]) -> BatchId | None:
 
 
 def check_columns(fields: Sequence[Field], topic: str | None) -> tuple[str, ...]:
-    """The columns of ``fields`` that are written. ``topic``: of the option. :class:`ConfigError` by the rules of Spark's Kafka sink."""
+    """The columns of ``fields`` that are written. ``topic``: of the option. :class:`ConfigError` by the rules of
+    Spark's Kafka sink."""
     names = [field.name for field in fields]
     for field in fields:
         allowed = _TYPES.get(field.name)
@@ -146,7 +162,12 @@ def check_columns(fields: Sequence[Field], topic: str | None) -> tuple[str, ...]
             near = suggestion(field.name, tuple(_TYPES))
             raise ConfigError(f"column {field.name!r} is none that a log has{near}; select the others before writing")
         if field.type not in allowed:
-            raise ConfigError(f"column {field.name} is {field.type}; it must be {' or '.join(map(as_ddl, allowed))}: cast it in the query")
+            raise ConfigError(
+                f"column {field.name} is {field.type}; it must be {' or '.join(map(as_ddl, allowed))}: cast it in the"
+                " query"
+            )
     if "value" not in names:
-        raise ConfigError(f"a column 'value' is needed, and there is none among {', '.join(map(repr, names)) or 'no columns at all'}")
+        raise ConfigError(
+            f"a column 'value' is needed, and there is none among {', '.join(map(repr, names)) or 'no columns at all'}"
+        )
     return tuple(name for name in names if name in _TYPES and (name != "topic" or topic is None))

@@ -1,4 +1,5 @@
-"""What a write finds at its path: a cluster's folder or a log's, the partitions of its topics, and what limits their batches."""
+"""What a write finds at its path: a cluster's folder or a log's, the partitions of its topics, and what limits
+their batches."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ __all__ = ["SinkTarget", "find_target"]
 
 
 class SinkTarget(NamedTuple):
-    """Where rows go. ``counts``: partitions by topic. ``topic``: where those go that name none; None: each has to. ``folders``: of each
-    partition, one for each copy."""
+    """Where rows go. ``counts``: partitions by topic. ``topic``: where those go that name none; None: each has to.
+    ``folders``: of each partition, one for each copy."""
 
     path: str
     is_cluster: bool
@@ -29,7 +30,8 @@ class SinkTarget(NamedTuple):
     folders: Mapping[TopicPartition, Sequence[str]] = MappingProxyType({})
 
     def count(self, topic: str) -> int:
-        """The partitions of ``topic``. Raises :class:`UnknownTopicError`, except for the one that a new log gets."""
+        """The partitions of ``topic``. Raises :class:`UnknownTopicError`, except for the one that a new log
+        gets."""
         count = self.counts.get(topic)
         if count is not None:
             return count
@@ -41,7 +43,8 @@ class SinkTarget(NamedTuple):
         raise UnknownTopicError(f"{self.path} has no topic {topic!r}{known}; make it by {how}")
 
     def batch_limit(self, disk: Disk, topic: str) -> int:
-        """Bytes of the largest batch to be made for ``topic``, by what its logs keep of their settings, whoever has them open."""
+        """Bytes of the largest batch to be made for ``topic``, by what its logs keep of their settings, whoever has
+        them open."""
         kept = [read_config(disk, folders[0]) for key, folders in self.folders.items() if key.topic == topic]
         return min([producer_batch_max(config or LogConfig()) for config in kept], default=INT32_MAX)
 
@@ -64,8 +67,8 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
     if not is_cluster and (roots := find_roots(disk, path)) and roots != [path]:
         named = ", ".join(os.path.relpath(root, path) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(
-            f"path {path} holds the folders of other logs, or of nodes ({named}), and no controller's state: nobody could append to "
-            "them through it; write to one log's own folder, or to a new one"
+            f"path {path} holds the folders of other logs, or of nodes ({named}), and no controller's state: nobody"
+            " could append to them through it; write to one log's own folder, or to a new one"
         )
     try:
         folders = Finder(disk, path).folders()
@@ -85,7 +88,8 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
 
 
 def _only(path: str, counts: dict[str, int], is_cluster: bool) -> str:
-    """Internal topics, which a broker's folder has beside its users' own, are nobody's choice, as where one reads."""
+    """Internal topics, which a broker's folder has beside its users' own, are nobody's choice, as where one
+    reads."""
     topics = sorted(topic for topic in counts if not topic.startswith("__"))
     if len(topics) == 1:
         return topics[0]

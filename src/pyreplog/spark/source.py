@@ -1,11 +1,18 @@
-"""The data source itself: what Spark asks for by the format's name. Reading a batch is in ``batch``, a stream in ``stream``."""
+"""The data source itself: what Spark asks for by the format's name. Reading a batch is in ``batch``, a stream in
+``stream``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import ArrayType, StructType
 
 from pyreplog.errors import ConfigError
@@ -21,7 +28,8 @@ __all__ = ["ReplogDataSource"]
 
 
 class ReplogDataSource(DataSource):
-    """``format("replog")``: topics in a folder as a DataFrame, with the columns and options of Spark's Kafka source."""
+    """``format("replog")``: topics in a folder as a DataFrame, with the columns and options of Spark's Kafka
+    source."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,7 +61,10 @@ class ReplogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """As :meth:`writer`, of a stream."""
         if overwrite:
-            raise ConfigError("output mode complete would write everything anew with each batch; use append, or update with foreachBatch")
+            raise ConfigError(
+                "output mode complete would write everything anew with each batch; use append, or update with"
+                " foreachBatch"
+            )
         writer: DataSourceStreamWriter = ReplogStreamWriter(parse_write_options(self._given()), _plain_fields(schema))
         return writer
 
@@ -69,11 +80,16 @@ def _plain_fields(schema: StructType) -> list[Field]:
 def _fields(schema: StructType, several: bool) -> list[Field]:
     """What ``schema`` says, checked."""
     if not schema.fields and pyspark.__version__.startswith("4.0."):
-        raise ConfigError('the schema names no column, and of none PySpark 4.0 counts no rows: name one, as in .schema("offset long")')
+        raise ConfigError(
+            'the schema names no column, and of none PySpark 4.0 counts no rows: name one, as in .schema("offset long")'
+        )
     fields = _plain_fields(schema)
     project(fields, several)
     for field in schema.fields:
         # Of what a list holds Spark compares that as well, and its short text does not tell.
         if isinstance(field.dataType, ArrayType) and field.dataType != field.dataType.toNullable():
-            raise ConfigError(f"the schema says that parts of {field.name} are NOT NULL; ask for it as {field.dataType.simpleString()}")
+            raise ConfigError(
+                f"the schema says that parts of {field.name} are NOT NULL; ask for it as"
+                f" {field.dataType.simpleString()}"
+            )
     return fields

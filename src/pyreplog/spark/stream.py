@@ -1,6 +1,8 @@
-"""The streaming read, as Spark drives it: one long-lived process beside the driver asks how far there is, tasks in the workers read it.
+"""The streaming read, as Spark drives it: one long-lived process beside the driver asks how far there is, tasks in
+the workers read it.
 
-Nothing is kept here that a restart would need: the checkpoint has the end of each micro-batch, and the first end says where it began.
+Nothing is kept here that a restart would need: the checkpoint has the end of each micro-batch, and the first end
+says where it began.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from pyreplog.spark.access import Access
 from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.places import log_of
-from pyreplog.spark.planner import REACH_UNKNOWN, Available, OffsetRange, check_partitions, no_log, plan, remaining, select, start_of
+from pyreplog.spark.planner import (
+    REACH_UNKNOWN,
+    Available,
+    OffsetRange,
+    check_partitions,
+    no_log,
+    plan,
+    remaining,
+    select,
+    start_of,
+)
 from pyreplog.spark.progress import StreamProgress, limit_bytes, limit_offsets
 from pyreplog.spark.schema import Field
 from pyreplog.spark.several import access_of
@@ -50,7 +62,8 @@ SETTLE_S: Final = 30.0
 PAUSE_S: Final = 0.1
 """Between looks at it, where nobody asks again."""
 TOLD_MAX: Final = 1000
-"""So many losses are known to have been told. A query that is slower than its topic's retention loses something new for ever."""
+"""So many losses are known to have been told. A query that is slower than its topic's retention loses something new
+for ever."""
 
 There = Mapping[TopicPartition, Available]
 
@@ -65,7 +78,8 @@ class _New(NamedTuple):
 
 
 class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
-    """One streaming read. Plain data where it is made; what it learns belongs to the one process that plans the query."""
+    """One streaming read. Plain data where it is made; what it learns belongs to the one process that plans the
+    query."""
 
     def __init__(
         self,
@@ -76,7 +90,9 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if options.limited and not LIMITS:
-            raise ConfigError("limits per trigger need PySpark 4.2 or newer: before, Spark asks a source for all there is")
+            raise ConfigError(
+                "limits per trigger need PySpark 4.2 or newer: before, Spark asks a source for all there is"
+            )
         self._options = options
         self._fields = list(fields)
         self._monotonic = monotonic
@@ -86,7 +102,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         self._initial: StreamProgress | None = None
         #: End of the micro-batch planned last.
         self._planned: StreamProgress | None = None
-        #: Whether the query only takes what is there when it begins, and what that is, once it was looked at.
+        #: Whether the query only takes what is there when it begins, and what that is, once it was
+        #: looked at.
         self._freezes = False
         self._frozen: There | None = None
         self._seen: There | None = None
@@ -112,7 +129,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                     self._tell(lost)
                 starts[partition] = min(max(start, available.start), available.end)
             self._initial = self._progress(starts, {}, there)
-        # No end of a micro-batch looks like this: so Spark notes the first one down even where nothing is there yet, and what comes is new.
+        # No end of a micro-batch looks like this: so Spark notes the first one down even where
+        # nothing is there yet, and what comes is new.
         return self._initial.to_json() | {"initial": True}
 
     # -- how far the next micro-batch goes --
@@ -148,14 +166,17 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on there is nothing but what is there now."""
-        # Looked at with the first question: that knows what was read before, which says what is read now.
+        # Looked at with the first question: that knows what was read before, which says what is
+        # read now.
         self._freezes = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Where the partitions ended when last looked at: what ``lag`` compares with."""
         if self._seen is None:
             return None
-        return StreamProgress({partition: found.end for partition, found in self._seen.items()}, several=self._options.several).to_json()
+        return StreamProgress(
+            {partition: found.end for partition, found in self._seen.items()}, several=self._options.several
+        ).to_json()
 
     # -- a micro-batch --
 
@@ -167,8 +188,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             return []  # where this one began may stand in it, but that was the micro-batch before
         access = self._files()
         ranges = []
-        # The first micro-batch says of each partition where it begins. Spark runs it again from what is there by then, new ones among it,
-        # which the next one reads.
+        # The first micro-batch says of each partition where it begins. Spark runs it again from
+        # what is there by then, new ones among it, which the next one reads.
         if not until.ends or until.starts.keys() != until.ends.keys():
             for partition, reached in before.ends.items():
                 if partition not in until.ends:
@@ -179,7 +200,12 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                 reach = self._reach(partition, last)
                 topic_id = until.topic_ids.get(partition, "")
                 ranges.append(
-                    replace(_range(partition, first, last), topic_id=topic_id, reach=reach, cluster_id=until.cluster_id(partition))
+                    replace(
+                        _range(partition, first, last),
+                        topic_id=topic_id,
+                        reach=reach,
+                        cluster_id=until.cluster_id(partition),
+                    )
                 )
         total = sum(map(access.size_of, ranges))
         # Every core gets two tasks, but no task less than is worth it.
@@ -205,9 +231,14 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return self._access
 
     def _progress(
-        self, ends: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], there: There, before: StreamProgress | None = None
+        self,
+        ends: Mapping[TopicPartition, int],
+        starts: Mapping[TopicPartition, int],
+        there: There,
+        before: StreamProgress | None = None,
     ) -> StreamProgress:
-        """The end of a micro-batch, with the ids of its topics and logs: those of ``before`` if nothing is there any more."""
+        """The end of a micro-batch, with the ids of its topics and logs: those of ``before`` if nothing is there
+        any more."""
         ids, clusters = ({}, {}) if before is None else (dict(before.topic_ids), dict(before.cluster_ids))
         ids |= {place: found.topic_id for place, found in there.items() if found.topic_id}
         clusters |= {log_of(place): found.cluster_id for place, found in there.items() if found.cluster_id}
@@ -220,7 +251,11 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         """The progress that Spark gives back, from this start of the query or an earlier one."""
         progress = StreamProgress.from_json(offset)
         if progress.several != self._options.several:
-            was, now = ("a pattern of several logs", "one folder") if progress.several else ("one folder", "a pattern of several logs")
+            was, now = (
+                ("a pattern of several logs", "one folder")
+                if progress.several
+                else ("one folder", "a pattern of several logs")
+            )
             raise ConfigError(
                 f"the checkpoint is of a query whose path was {was}, and path {self._options.path} is {now}: "
                 "give the query a checkpointLocation of its own, and say by startingOffsets where it begins"
@@ -239,7 +274,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return there
 
     def _look(self, before: StreamProgress | None) -> There:
-        """What the partitions that are read hold now, new ones among them. ``before``: those are read, whatever became of the others."""
+        """What the partitions that are read hold now, new ones among them. ``before``: those are read, whatever
+        became of the others."""
         access = self._files()
         found = access.partitions()
         access.refresh()
@@ -247,14 +283,16 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         known = None if before is None else before.topics()
         if before is None and options.several and not found:
             raise no_log(options)
-        # What a pattern names may come, and what was read may have gone: the latter is told partition by partition.
+        # What a pattern names may come, and what was read may have gone: the latter is told
+        # partition by partition.
         chosen = select(options, found, partly=before is not None or options.pattern is not None, known_topics=known)
         seen = {partition: available for partition in chosen if (available := access.available(partition)) is not None}
         self._seen = seen
         return seen
 
     def _before(self, start: dict[str, Any] | None) -> StreamProgress | None:
-        """The end of the micro-batch before. Spark before 4.2 does not say it, so after a restart it may not be known (None)."""
+        """The end of the micro-batch before. Spark before 4.2 does not say it, so after a restart it may not be
+        known (None)."""
         if start is not None:
             return self._read_back(start)
         return self._planned or self._initial
@@ -268,7 +306,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         for partition, end in before.ends.items():
             if partition not in there:
                 self._tell(self._left_out(partition, end))
-                # failOnDataLoss is false. The next offset no longer names a log that is gone, so the option can be set back.
+                # failOnDataLoss is false. The next offset no longer names a log that is gone, so
+                # the option can be set back.
                 if not left or log_of(partition) in left:
                     starts[partition] = ends[partition] = end
         for partition, found in there.items():
@@ -295,7 +334,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return _New(starts, ends, added)
 
     def _logs(self) -> set[str]:
-        """The logs of a pattern that are there; empty if none is, and if the path is one folder, whose topics may come back."""
+        """The logs of a pattern that are there; empty if none is, and if the path is one folder, whose topics may
+        come back."""
         return {log_of(partition) for partition in self._files().partitions()} if self._options.several else set()
 
     def _left_out(self, partition: TopicPartition, end: int) -> DataLossError:
@@ -303,8 +343,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return RecordsDeletedError(f"{partition} was read up to offset {end}, but {why}")
 
     def _first(self, partition: TopicPartition, before: StreamProgress, until: StreamProgress) -> int:
-        """Where a micro-batch begins in ``partition``. Of one that was planned without knowing what was read, as before Spark 4.2 after a
-        restart, nobody has looked yet whether it goes on there."""
+        """Where a micro-batch begins in ``partition``. Of one that was planned without knowing what was read, as
+        before Spark 4.2 after a restart, nobody has looked yet whether it goes on there."""
         end, last = before.ends.get(partition), until.ends[partition]
         if partition in until.starts:
             return until.starts[partition]
@@ -313,7 +353,11 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             self._tell(_made_anew(partition, end, was, now))
         elif end is not None and last < end:
             there = self._files().available(partition)
-            self._tell(_ends_before(partition, end, last) if there is None or there.end < end else _planned_short(partition, end, last))
+            self._tell(
+                _ends_before(partition, end, last)
+                if there is None or there.end < end
+                else _planned_short(partition, end, last)
+            )
             return last
         elif end is not None:
             return end
@@ -322,7 +366,11 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     def _short(self, before: StreamProgress, there: There) -> bool:
         """Whether something ends before what was read of it, not for too long yet."""
-        known = [partition for partition in before.ends if partition in there and not _is_another(before, partition, there[partition])]
+        known = [
+            partition
+            for partition in before.ends
+            if partition in there and not _is_another(before, partition, there[partition])
+        ]
         settled = [self._settled(partition) for partition in known if there[partition].end < before.ends[partition]]
         return not all(settled)
 
@@ -334,7 +382,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return self._monotonic() - self._short_since[partition] >= SETTLE_S
 
     def _too_few(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether to wait for ``minOffsetsPerTrigger``: not for longer than ``maxTriggerDelay``, nor for what will not come."""
+        """Whether to wait for ``minOffsetsPerTrigger``: not for longer than ``maxTriggerDelay``, nor for what will
+        not come."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._frozen is not None or self._last_batch_s is None:
             return False
@@ -342,7 +391,9 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             return False
         return sum(ends[partition] - starts[partition] for partition in ends) < least
 
-    def _limited(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _limited(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """``ends`` by ``maxOffsetsPerTrigger`` and ``maxBytesPerTrigger``, whichever is less."""
         options = self._options
         limited = dict(ends)
@@ -353,7 +404,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return limited
 
     def _reach(self, partition: TopicPartition, end: int) -> int:
-        """How far a copy has to reach that is read up to ``end``: this view knows it where all is decided below ``end`` for it."""
+        """How far a copy has to reach that is read up to ``end``: this view knows it where all is decided below
+        ``end`` for it."""
         if self._options.isolation != READ_COMMITTED:
             return 0
         found = self._files().available(partition)
@@ -374,8 +426,11 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             LOGGER.warning(lost.what)
 
 
-def _behind_gaps(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], there: There) -> dict[TopicPartition, int]:
-    """``starts`` without the offsets that are known to be deleted. A limit counts from here, so a micro-batch passes the whole gap."""
+def _behind_gaps(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], there: There
+) -> dict[TopicPartition, int]:
+    """``starts`` without the offsets that are known to be deleted. A limit counts from here, so a micro-batch
+    passes the whole gap."""
     found = {}
     for partition, start in starts.items():
         available = there.get(partition)
@@ -389,7 +444,8 @@ def _is_another(before: StreamProgress, partition: TopicPartition, found: Availa
 
 
 def _differ(was: tuple[str, str], now: tuple[str, str]) -> bool:
-    """Whether two pairs of a cluster id and a topic id name different topics. An id that is missing says nothing."""
+    """Whether two pairs of a cluster id and a topic id name different topics. An id that is missing says
+    nothing."""
     return any(one and other and one != other for one, other in zip(was, now, strict=True))
 
 
@@ -406,8 +462,13 @@ def _ends_before(partition: TopicPartition, end: int, now: int) -> DataLossError
 
 
 def _planned_short(partition: TopicPartition, end: int, planned: int) -> DataLossError:
-    short = f"but only up to {planned} was seen when the query was started again, as while a leader is elected, and so Spark noted it down"
-    return LogTruncatedError(f"{partition} was read up to offset {end}, {short}: failOnDataLoss=false has what lies between come again")
+    short = (
+        f"but only up to {planned} was seen when the query was started again, as while a leader is elected, and so"
+        " Spark noted it down"
+    )
+    return LogTruncatedError(
+        f"{partition} was read up to offset {end}, {short}: failOnDataLoss=false has what lies between come again"
+    )
 
 
 def _range(partition: TopicPartition, start: int, end: int) -> OffsetRange:

@@ -42,10 +42,13 @@ def read_task(options: ReadOptions, fields: Sequence[Field], partition: InputPar
     return read_ranges(options, fields, partition.ranges if isinstance(partition, Task) else ())
 
 
-def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[OffsetRange]) -> Generator[pa.RecordBatch]:
+def read_ranges(
+    options: ReadOptions, fields: Sequence[Field], ranges: Sequence[OffsetRange]
+) -> Generator[pa.RecordBatch]:
     """The rows of ``ranges`` as Arrow batches, in exactly the types Spark expects for ``fields``.
 
-    :class:`DataLossError` where a part of them is gone by now, or a warning in the log with ``failOnDataLoss=false``.
+    :class:`DataLossError` where a part of them is gone by now, or a warning in the log with
+    ``failOnDataLoss=false``.
     """
     converter = Converter(project(fields, options.several), [field.nullable for field in fields])
     with access_of(options, READ_UNCOMMITTED) as access:
@@ -53,12 +56,19 @@ def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[
         for planned in ranges:
             wanted: OffsetRange | None = planned
             while wanted is not None:
-                source = PlannedRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=LOGGER.warning, committed=committed)
+                source = PlannedRange(
+                    access,
+                    wanted,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                    warn=LOGGER.warning,
+                    committed=committed,
+                )
                 name = f"topic {wanted.topic} in {f'{options.logs_in}/{wanted.log}' if wanted.log else options.path}"
                 scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
                 for batch in scan.batches():
                     yield converter.convert(pa.record_batch(batch), wanted)
                 wanted = source.left
     if TaskContext.get() is not None and next(_tasks) < SETTLING_TASKS:
-        # What all tasks use, a thousand modules, is not looked at any more by the collection of garbage that a worker has after each task.
+        # What all tasks use, a thousand modules, is not looked at any more by the collection of
+        # garbage that a worker has after each task.
         gc.freeze()

@@ -1,8 +1,9 @@
 """A home for Spark in which its Python is not zipped.
 
-Of its home Spark puts ``python/lib/pyspark.zip`` and py4j's first on the path of every Python process it starts, which is one or two for
-each step of a query. Python keeps no byte code of what it imports from a zip: each of them compiles PySpark anew, for longer than
-everything else takes until the first row is there. Here both names are folders, with the packages that this process imports.
+Of its home Spark puts ``python/lib/pyspark.zip`` and py4j's first on the path of every Python process it starts,
+which is one or two for each step of a query. Python keeps no byte code of what it imports from a zip: each of them
+compiles PySpark anew, for longer than everything else takes until the first row is there. Here both names are
+folders, with the packages that this process imports.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rows that other processes leave for the owner of a log: the door.
 
-:class:`Spool` is the files in a log's or cluster's folder; executors :meth:`~Spool.stage`, a driver publishes, the owner
-calls :func:`apply`.
-Nothing here holds a lock on the log, and nothing is ever pickled. Protocol: docs/internals/format/spool.md.
+:class:`Spool` is the files in a log's or cluster's folder; executors :meth:`~Spool.stage`, a driver publishes, the
+owner calls :func:`apply`. Nothing here holds a lock on the log, and nothing is ever pickled. Protocol:
+docs/internals/format/spool.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The ``applied`` file of a query: which batch the log has got last, and its fingerprint. Format: docs/internals/format/spool.md."""
+"""The ``applied`` file of a query: which batch the log has got last, and its fingerprint. Format:
+docs/internals/format/spool.md."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _VERSION: Final = "0"  # on disk: never change
 
 
 class Applied(NamedTuple):
-    """The last batch of a query that is in the log; ``batch`` is -1 before the first. ``once``: the query has no other batch.
-    ``fingerprint`` is None if an older release wrote the file."""
+    """The last batch of a query that is in the log; ``batch`` is -1 before the first. ``once``: the query has no
+    other batch. ``fingerprint`` is None if an older release wrote the file."""
 
     batch: int
     once: bool = False
@@ -35,7 +36,11 @@ class Applied(NamedTuple):
             raise CorruptError("the last batch of a query in another version", file=path)
         try:
             text = values.get("fingerprint")
-            return cls(int(values["batch"]), values.get("once") == "true", None if text is None else Fingerprint.from_text(text))
+            return cls(
+                int(values["batch"]),
+                values.get("once") == "true",
+                None if text is None else Fingerprint.from_text(text),
+            )
         except KeyError:
             raise CorruptError("the number of the batch is missing", file=path) from None
         except ValueError as error:

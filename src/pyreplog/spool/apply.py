@@ -1,7 +1,8 @@
 """What an owner does with a batch: look at all of it, make it its own, append it idempotently, say so.
 
-Whatever of it an earlier owner appended is recognised by producer id, epoch and sequence (:func:`pyreplog.spool.producer_of`), so it may
-be stopped and begun again at any point. A batch that cannot be appended is refused before anything of it is.
+Whatever of it an earlier owner appended is recognised by producer id, epoch and sequence
+(:func:`pyreplog.spool.producer_of`), so it may be stopped and begun again at any point. A batch that cannot be
+appended is refused before anything of it is.
 """
 
 from __future__ import annotations
@@ -36,17 +37,18 @@ class Appender(Protocol):
     """What the owner appends with."""
 
     def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
-        """What raises where ``key`` would not take a batch: :class:`MessageTooLargeError`, :class:`InvalidTimestampError`. Raises
-        :class:`UnknownTopicError` where it is not this owner's."""
+        """What raises where ``key`` would not take a batch: :class:`MessageTooLargeError`,
+        :class:`InvalidTimestampError`. Raises :class:`UnknownTopicError` where it is not this owner's."""
         ...
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
-        """Append one batch with its producer's sequence, or find that it is there. May return before that is so; batches of one partition
-        stay in order. ``data`` is handed over."""
+        """Append one batch with its producer's sequence, or find that it is there. May return before that is so;
+        batches of one partition stay in order. ``data`` is handed over."""
         ...
 
     def finish(self) -> None:
-        """Return when everything appended counts, as durable as the log promises; raises what keeps that from being so."""
+        """Return when everything appended counts, as durable as the log promises; raises what keeps that from being
+        so."""
         ...
 
     def close(self) -> None:
@@ -91,7 +93,8 @@ def damage_of(spool: Spool, batch_id: BatchId) -> SpoolDamagedError | None:
 
 
 def _begun(spool: Spool, batch_id: BatchId) -> Manifest | None:
-    """A batch that was begun, by whomever: durably so, before anything more of it is appended; None where there is none any more."""
+    """A batch that was begun, by whomever: durably so, before anything more of it is appended; None where there is
+    none any more."""
     manifest = spool.begun(batch_id)
     if manifest is not None:
         spool.confirm(batch_name(batch_id, BEGUN))
@@ -116,7 +119,8 @@ def _taken(spool: Spool, batch_id: BatchId, appender: Appender) -> Manifest | No
 
 
 def _check(spool: Spool, manifest: Manifest, appender: Appender) -> None:
-    """Every batch is whole and may be appended: one that the log refuses when others are in it could never be finished."""
+    """Every batch is whole and may be appended: one that the log refuses when others are in it could never be
+    finished."""
     checks: dict[TopicPartition, Callable[[RecordBatch], None]] = {}
     for file in manifest.files:
         with closing(read_staged(spool.disk, spool.folder, file)) as batches:
@@ -130,8 +134,14 @@ def _check(spool: Spool, manifest: Manifest, appender: Appender) -> None:
 
 
 def _check_header(batch: RecordBatch) -> None:
-    """What an encoder of rows makes. The records are not walked: whoever may stage may write to the log's files, and the checksum holds."""
-    if batch.is_control or batch.is_transactional or batch.base_offset or not 0 < batch.record_count == batch.last_offset + 1:
+    """What an encoder of rows makes. The records are not walked: whoever may stage may write to the log's files,
+    and the checksum holds."""
+    if (
+        batch.is_control
+        or batch.is_transactional
+        or batch.base_offset
+        or not 0 < batch.record_count == batch.last_offset + 1
+    ):
         raise InvalidRequestError("a staged batch holds plain records, numbered from 0")
 
 
@@ -152,14 +162,16 @@ def _append(spool: Spool, manifest: Manifest, appender: Appender) -> None:
 class Resumer:
     """Appends the batches of one producer to one partition, some of which may be there.
 
-    A log remembers the last batches of a producer, not all: an earlier one that is there is out of order for it. That is so for
-    the first ones of a batch that was begun before; a later one then is a repetition or follows. Where none does, the log lost some.
+    A log remembers the last batches of a producer, not all: an earlier one that is there is out of order for it.
+    That is so for the first ones of a batch that was begun before; a later one then is a repetition or follows.
+    Where none does, the log lost some.
     """
 
     __slots__ = ("_append", "_passed")
 
     def __init__(self, append: Callable[[memoryview], object]) -> None:
-        """``append`` appends a batch or finds that it is there; :class:`OutOfOrderSequenceError` where its sequence is another one."""
+        """``append`` appends a batch or finds that it is there; :class:`OutOfOrderSequenceError` where its sequence
+        is another one."""
         self._append = append
         self._passed: OutOfOrderSequenceError | None = None
 

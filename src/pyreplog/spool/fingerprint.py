@@ -1,4 +1,5 @@
-"""The fingerprint of a batch: whether a batch that is run again has the same rows. Format: docs/internals/format/spool.md.
+"""The fingerprint of a batch: whether a batch that is run again has the same rows. Format:
+docs/internals/format/spool.md.
 
 A batch may be run again in other tasks, in another order, later, so a fingerprint depends on nothing but the rows.
 """

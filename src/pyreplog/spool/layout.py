@@ -1,6 +1,7 @@
 """Names of a spool's files, and what of a batch's identity follows from them.
 
-All lie in the folder of the log or cluster itself, beside the partitions: Kafka ignores files there, and would not ignore a folder.
+All lie in the folder of the log or cluster itself, beside the partitions: Kafka ignores files there, and would not
+ignore a folder.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ ID_BITS: Final = 62
 
 _QUERY: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TASK: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9]{1,32}")
-_OF_BATCH: Final = re.compile(r"replog\.spool\.([A-Za-z0-9_-]{1,64})\.([0-9]{1,19})\.(?:([0-9]{1,10}-[A-Za-z0-9]{1,32})\.)?([a-z]+)")
+_OF_BATCH: Final = re.compile(
+    r"replog\.spool\.([A-Za-z0-9_-]{1,64})\.([0-9]{1,19})\.(?:([0-9]{1,10}-[A-Za-z0-9]{1,32})\.)?([a-z]+)"
+)
 _OF_QUERY: Final = re.compile(r"replog\.spool\.([A-Za-z0-9_-]{1,64})\.(applied|lock)")
 
 
@@ -95,8 +98,8 @@ def staged_name(batch_id: BatchId, task: str) -> str:
 def producer_of(batch_id: BatchId) -> tuple[int, int]:
     """Producer id and epoch that a batch is appended with: the same at each attempt, another for every batch.
 
-    The id is a digest of the query's name in the upper half of the positive int64, where no controller allots any; the epoch counts
-    batches, and where it would start again the id is another one.
+    The id is a digest of the query's name in the upper half of the positive int64, where no controller allots any;
+    the epoch counts batches, and where it would start again the id is another one.
     """
     turn, epoch = divmod(batch_id.batch, EPOCH_COUNT)
     import hashlib  # noqa: PLC0415  (rarely needed, and slow to load)

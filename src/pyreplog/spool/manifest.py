@@ -19,7 +19,8 @@ _VERSION: Final = "0"  # on disk: never change
 
 
 class Manifest(NamedTuple):
-    """One batch. ``once``: the query has no other batch, and it is not run again. ``fingerprint`` is None if its driver made none."""
+    """One batch. ``once``: the query has no other batch, and it is not run again. ``fingerprint`` is None if its
+    driver made none."""
 
     batch_id: BatchId
     files: tuple[StagedFile, ...]
@@ -34,7 +35,9 @@ class Manifest(NamedTuple):
     def to_values(self) -> dict[str, str]:
         """As a state file has it."""
         values = {
-            f"file.{number:09d}": f"{file.name} {file.size} {file.footer_position} {file.footer_crc:08x} {file.record_count}"
+            f"file.{number:09d}": (
+                f"{file.name} {file.size} {file.footer_position} {file.footer_crc:08x} {file.record_count}"
+            )
             for number, file in enumerate(self.files)
         }
         if self.fingerprint is not None:

@@ -1,9 +1,9 @@
 """The spool in one folder: what executors and drivers leave there, and what the owner of the log makes of it.
 
-Each step is one file that appears by an atomic rename, durable before the next step: staged files, ``manifest`` (by the driver, the first
-one wins), ``taken`` (the owner renames the manifest before it looks at it), ``begun`` (and once more before it appends anything),
-``applied`` (the number of the query's last batch that is in the log). A driver takes a manifest back by renaming it, too; so either the
-owner has it or the driver, never both.
+Each step is one file that appears by an atomic rename, durable before the next step: staged files, ``manifest`` (by
+the driver, the first one wins), ``taken`` (the owner renames the manifest before it looks at it), ``begun`` (and
+once more before it appends anything), ``applied`` (the number of the query's last batch that is in the log). A
+driver takes a manifest back by renaming it, too; so either the owner has it or the driver, never both.
 
 Drivers hold a query's lock while they publish. The owner is whoever holds the log. No threads, no time of its own.
 """
@@ -45,8 +45,8 @@ ORPHAN_AGE_MS: Final = 7 * 24 * 3600 * 1000
 _VERSION: Final = "0"  # on disk: never change
 _COPIED: Final = "it was restored from a backup, or copied from another query"
 _ADVICE: Final = (
-    "Go on with the newest checkpoint, or begin a new one behind the rows that are in the log. With option appliedBatch=keep "
-    "such a batch is skipped, and its rows are not written"
+    "Go on with the newest checkpoint, or begin a new one behind the rows that are in the log. With option"
+    " appliedBatch=keep such a batch is skipped, and its rows are not written"
 )
 # One becomes the next, and an owner may give back what it took.
 _STANDING: Final = (MANIFEST, TAKEN, MANIFEST, BEGUN)
@@ -60,7 +60,8 @@ class Waiting(NamedTuple):
 
 
 class Spool:
-    """The spool in ``folder``. Holds nothing but the two: any number may look at the same folder, from any process."""
+    """The spool in ``folder``. Holds nothing but the two: any number may look at the same folder, from any
+    process."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
@@ -76,22 +77,23 @@ class Spool:
         """What it is on."""
         return self._disk
 
-    # ------------------------------------------------------------------------------------------------------------------- executors
+    # ------------------------------------------------------------------------------------ executors
 
     def stage(self, batch_id: BatchId, task: str, syncs: Syncs | None = None) -> StagedWriter:
-        """Begin a staged file. ``task``: the task's number, a hyphen, and what no other attempt ever has. ``syncs``: None syncs at the
-        end."""
+        """Begin a staged file. ``task``: the task's number, a hyphen, and what no other attempt ever has.
+        ``syncs``: None syncs at the end."""
         return StagedWriter(self._disk, self._folder, check_id(batch_id), task, AtTheEnd() if syncs is None else syncs)
 
-    # --------------------------------------------------------------------------------------------------------------------- drivers
+    # -------------------------------------------------------------------------------------- drivers
 
-    def publish(self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool = False, keep: bool = False) -> bool:
-        """Make ``files`` the batch, durably, unless it has a manifest already or is applied: whether they are. Otherwise they are
-        removed, unless the manifest names the same files.
+    def publish(
+        self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool = False, keep: bool = False
+    ) -> bool:
+        """Make ``files`` the batch, durably, unless it has a manifest already or is applied: whether they are.
+        Otherwise they are removed, unless the manifest names the same files.
 
-        ``keep``: a batch that is in :meth:`conflict` counts as published too.
-        Raises :class:`SpoolRefusedError` for such a batch otherwise, and :class:`LockedError` while another process publishes for this
-        query.
+        ``keep``: a batch that is in :meth:`conflict` counts as published too. Raises :class:`SpoolRefusedError` for
+        such a batch otherwise, and :class:`LockedError` while another process publishes for this query.
         """
         check_id(batch_id)
         disk = self._disk
@@ -101,7 +103,8 @@ class Spool:
             fingerprint = fingerprint_of(files)
             known, conflict = self._compared(batch_id, fingerprint)
             if not known:
-                # Refused before anything was appended: the new attempt takes the place of the old one.
+                # Refused before anything was appended: the new attempt takes the place of the old
+                # one.
                 self._remove([batch_name(batch_id, REFUSED)])
                 manifest = Manifest(batch_id, tuple(files), once, fingerprint)
                 write_state(disk, self._path(batch_name(batch_id, MANIFEST)), manifest.to_values())
@@ -114,10 +117,12 @@ class Spool:
         return not known
 
     def conflict(self, batch_id: BatchId, files: Sequence[StagedFile]) -> str:
-        """Why a batch of ``files`` is not the one that the log has, or the spool, under this number; empty if there is no such reason.
+        """Why a batch of ``files`` is not the one that the log has, or the spool, under this number; empty if there
+        is no such reason.
 
-        A query runs its last batch again and no other, and with the same rows. So a lower number, and the same number with other rows,
-        come from a checkpoint that is older than the log or was copied, or from a query that does not repeat its rows.
+        A query runs its last batch again and no other, and with the same rows. So a lower number, and the same
+        number with other rows, come from a checkpoint that is older than the log or was copied, or from a query
+        that does not repeat its rows.
         """
         return self._compared(batch_id, fingerprint_of(files))[1]
 
@@ -131,10 +136,13 @@ class Spool:
         latest = max(latest, applied.batch)
         if batch_id.batch < latest:
             done = "was written before" if latest == applied.batch else "was published and waits to be appended"
-            return True, (
-                f"{batch_id} has a lower number than batch {latest}, which {done}. Only the last batch of a query is "
-                f"run again, so the query's checkpoint is older than the log: {_COPIED} (a batch write: its txnVersion does not rise). "
-                f"{_ADVICE if latest == applied.batch else self._advice_of_waiting()}"
+            return (
+                True,
+                (
+                    f"{batch_id} has a lower number than batch {latest}, which {done}. Only the last batch of a query"
+                    f" is run again, so the query's checkpoint is older than the log: {_COPIED} (a batch write: its"
+                    f" txnVersion does not rise). {_ADVICE if latest == applied.batch else self._advice_of_waiting()}"
+                ),
             )
         waits = batch_id.batch != applied.batch
         if not waits:
@@ -143,23 +151,32 @@ class Spool:
             return False, ""
         if published is None or fingerprint is None or published == fingerprint:
             return True, ""
-        rows = f"{fingerprint.rows} rows where it had {published.rows}" if fingerprint.rows != published.rows else "other rows"
+        rows = (
+            f"{fingerprint.rows} rows where it had {published.rows}"
+            if fingerprint.rows != published.rows
+            else "other rows"
+        )
         done = "published before and waits to be appended" if waits else "written before"
-        return True, (
-            f"{batch_id} was {done}, and now comes with {rows}. Either the query's checkpoint does not belong to the log: "
-            f"{_COPIED}; or the query does not give the same rows when it is run again (rand(), the time, a static side that changed). "
-            f"{self._advice_of_waiting() if waits else _ADVICE}"
+        return (
+            True,
+            (
+                f"{batch_id} was {done}, and now comes with {rows}. Either the query's checkpoint does not belong to"
+                f" the log: {_COPIED}; or the query does not give the same rows when it is run again (rand(), the time,"
+                f" a static side that changed). {self._advice_of_waiting() if waits else _ADVICE}"
+            ),
         )
 
     def _advice_of_waiting(self) -> str:
         """What to do about a published batch that is not in the log yet."""
         return (
-            f"The next process that opens {self._folder} to write (open_log, Cluster) appends the batch that waits. After that: {_ADVICE}"
+            f"The next process that opens {self._folder} to write (open_log, Cluster) appends the batch that waits."
+            f" After that: {_ADVICE}"
         )
 
     def note_empty(self, batch_id: BatchId) -> bool:
-        """Note durably that a batch without a row is the last of its query: its number counts as that of any other batch. False, and
-        nothing is noted, if a batch of the query waits to be appended: its number would count as one that is in the log.
+        """Note durably that a batch without a row is the last of its query: its number counts as that of any other
+        batch. False, and nothing is noted, if a batch of the query waits to be appended: its number would count as
+        one that is in the log.
 
         Raises :class:`LockedError` while another process publishes for this query.
         """
@@ -194,7 +211,8 @@ class Spool:
         return None
 
     def answered(self, batch_id: BatchId) -> bool:
-        """Whether the batch is in the log. Raises :class:`SpoolRefusedError` where the owner refused it: nothing of it is."""
+        """Whether the batch is in the log. Raises :class:`SpoolRefusedError` where the owner refused it: nothing of
+        it is."""
         if self.applied(batch_id.query) >= batch_id.batch:
             return True
         refusal = self._read(self._path(batch_name(batch_id, REFUSED)))
@@ -203,7 +221,8 @@ class Spool:
         return False
 
     def withdraw(self, batch_id: BatchId) -> bool:
-        """Take a published batch back: True, and nothing of it will be appended; False where an owner has begun, or is done."""
+        """Take a published batch back: True, and nothing of it will be appended; False where an owner has begun, or
+        is done."""
         if self.applied(batch_id.query) >= batch_id.batch:
             return False
         withdrawn = batch_name(batch_id, WITHDRAWN)
@@ -219,8 +238,8 @@ class Spool:
         self._remove([file.name for file in files])
 
     def abandon(self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool) -> None:
-        """A write failed: remove its staged files, unless they were published. ``once``: also those that nobody told of, as no other
-        attempt will."""
+        """A write failed: remove its staged files, unless they were published. ``once``: also those that nobody
+        told of, as no other attempt will."""
         if self.stands(batch_id) or self.applied(batch_id.query) >= batch_id.batch:
             return
         doomed = {file.name for file in files}
@@ -229,15 +248,17 @@ class Spool:
         self._remove(sorted(doomed))
 
     def forget(self, query: str) -> None:
-        """Remove what is kept of a query whose batches are applied and which nobody runs again. REQUIRES that none :meth:`stands`: an
-        owner that finds one applies it, and could not know that it did before."""
-        # The owner cleared up without a sync: power loss may bring back what it removed, beside no word that it was applied.
+        """Remove what is kept of a query whose batches are applied and which nobody runs again. REQUIRES that none
+        :meth:`stands`: an owner that finds one applies it, and could not know that it did before."""
+        # The owner cleared up without a sync: power loss may bring back what it removed, beside no
+        # word that it was applied.
         self._disk.sync_directory(self._folder)
         self._remove([query_name(query, APPLIED), query_name(query, LOCK)])
 
     def stands(self, batch_id: BatchId) -> bool:
         """Whether the batch has a manifest that counts."""
-        # In this order. Gone between the looks is applied, and the owner knows a batch that is applied.
+        # In this order. Gone between the looks is applied, and the owner knows a batch that is
+        # applied.
         return any(self._disk.stat(self._path(batch_name(batch_id, kind))) is not None for kind in _STANDING)
 
     def _discard_others(self, batch_id: BatchId, files: Sequence[StagedFile]) -> None:
@@ -252,7 +273,7 @@ class Spool:
                 kept |= {file.name for file in manifest.files}
         self._remove([file.name for file in files if file.name not in kept])
 
-    # ----------------------------------------------------------------------------------------------------------------------- owner
+    # ---------------------------------------------------------------------------------------- owner
 
     def waiting(self) -> list[Waiting]:
         """The batches to append: those begun first, then by query and number. Cheap where there are none."""
@@ -265,8 +286,8 @@ class Spool:
         return [Waiting(batch_id, found[batch_id]) for batch_id in order]
 
     def take(self, batch_id: BatchId) -> Manifest | None:
-        """Keep the batch's driver from taking it back or publishing another, and say what it consists of; None where there is none any
-        more. :meth:`begin`, :meth:`refuse` or :meth:`give_back` comes next."""
+        """Keep the batch's driver from taking it back or publishing another, and say what it consists of; None
+        where there is none any more. :meth:`begin`, :meth:`refuse` or :meth:`give_back` comes next."""
         taken = batch_name(batch_id, TAKEN)
         if not self._rename(batch_name(batch_id, MANIFEST), taken) and self._disk.stat(self._path(taken)) is None:
             return None
@@ -300,8 +321,8 @@ class Spool:
             raise
 
     def confirm(self, name: str) -> None:
-        """Write the state file ``name``, which is there, once more and durably: whoever wrote or renamed it may have been stopped before
-        its sync, or told that this failed."""
+        """Write the state file ``name``, which is there, once more and durably: whoever wrote or renamed it may
+        have been stopped before its sync, or told that this failed."""
         values = self._read(self._path(name))
         if values is not None:
             write_state(self._disk, self._path(name), values)
@@ -314,26 +335,35 @@ class Spool:
         self.tidy(query)
 
     def refuse(self, manifest: Manifest, reason: str) -> None:
-        """Nothing of the batch, which was taken, is appended, nor will be: say why. What it was made of is removed."""
+        """Nothing of the batch, which was taken, is appended, nor will be: say why. What it was made of is
+        removed."""
         batch_id = manifest.batch_id
         reason = " ".join(reason.split())
         write_state(self._disk, self._path(batch_name(batch_id, REFUSED)), {"version": _VERSION, "reason": reason})
         self._remove([*(file.name for file in manifest.files), batch_name(batch_id, TAKEN)])
 
     def tidy(self, query: str) -> None:
-        """Remove whatever belongs to batches of ``query`` that are applied: left by an owner that was stopped, by attempts that lost."""
+        """Remove whatever belongs to batches of ``query`` that are applied: left by an owner that was stopped, by
+        attempts that lost."""
         applied = self.applied(query)
-        doomed = [name for name in self._listed() if (found := parse_name(name)) and found.query == query and 0 <= found.batch <= applied]
+        doomed = [
+            name
+            for name in self._listed()
+            if (found := parse_name(name)) and found.query == query and 0 <= found.batch <= applied
+        ]
         # A manifest goes before its files: one that is left over names nothing that is gone.
         doomed.sort(key=lambda name: name.endswith(STAGED))
         self._remove(doomed)
 
     def sweep(self, now_ms: int) -> int:
-        """Remove what whoever made it will never come back for: staged files of no manifest, refusals nobody heard, queries of a single
-        batch, and temporary files, all older than :data:`ORPHAN_AGE_MS`. Returns how many. Staged files of standing manifests are kept."""
+        """Remove what whoever made it will never come back for: staged files of no manifest, refusals nobody heard,
+        queries of a single batch, and temporary files, all older than :data:`ORPHAN_AGE_MS`. Returns how many.
+        Staged files of standing manifests are kept."""
         names = self._listed()
         parsed = {name: parse_name(name) for name in names}
-        standing = {(found.query, found.batch) for found in parsed.values() if found is not None and found.kind in _STANDING}
+        standing = {
+            (found.query, found.batch) for found in parsed.values() if found is not None and found.kind in _STANDING
+        }
         doomed = []
         for name, found in parsed.items():
             stat = self._disk.stat(self._path(name))
@@ -344,12 +374,16 @@ class Spool:
             elif found.kind in (STAGED, REFUSED, WITHDRAWN):
                 if (found.query, found.batch) not in standing:
                     doomed.append(name)
-            elif found.kind == APPLIED and (found.query, 0) not in standing and (self._read(self._path(name)) or {}).get("once") == "true":
+            elif (
+                found.kind == APPLIED
+                and (found.query, 0) not in standing
+                and (self._read(self._path(name)) or {}).get("once") == "true"
+            ):
                 doomed += [name, query_name(found.query, LOCK)]
         self._remove([name for name in doomed if name in parsed])
         return len(doomed)
 
-    # ----------------------------------------------------------------------------------------------------------------------- files
+    # ---------------------------------------------------------------------------------------- files
 
     def applied(self, query: str) -> int:
         """The number of the query's last batch that is in the log; -1 before the first."""

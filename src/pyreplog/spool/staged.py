@@ -1,6 +1,8 @@
-"""A staged file: what one task has for one batch, as record batches one behind the other, and at its end what they are.
+"""A staged file: what one task has for one batch, as record batches one behind the other, and at its end what they
+are.
 
-Written by any process, without a lock; it counts only once a manifest names it. Format: docs/internals/format/spool.md.
+Written by any process, without a lock; it counts only once a manifest names it. Format:
+docs/internals/format/spool.md.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ SYNC_SIZE: Final = 8 << 20
 
 
 class StagedFile(NamedTuple):
-    """One staged file, as a manifest names it. Sizes and positions in bytes; plain data, fit to travel between processes."""
+    """One staged file, as a manifest names it. Sizes and positions in bytes; plain data, fit to travel between
+    processes."""
 
     name: str
     size: int
@@ -31,8 +34,8 @@ class StagedFile(NamedTuple):
     footer_crc: int
     record_count: int
     row_sum: int | None = None
-    """The hashes of the rows, summed modulo 2**64: see :class:`pyreplog.spool.Fingerprint`. None: not known, also after a manifest was
-    read, which has the sum of all its files."""
+    """The hashes of the rows, summed modulo 2**64: see :class:`pyreplog.spool.Fingerprint`. None: not known, also
+    after a manifest was read, which has the sum of all its files."""
 
 
 class StagedBatch(NamedTuple):
@@ -94,7 +97,8 @@ class StagedWriter:
             self._syncs.begin(self._file)
 
     def finish(self, row_sum: int | None = None) -> StagedFile:
-        """Write the footer, make the file durable and return its entry for a manifest. ``row_sum``: see :class:`StagedFile`."""
+        """Write the footer, make the file durable and return its entry for a manifest. ``row_sum``: see
+        :class:`StagedFile`."""
         values = {f"batch.{number:09d}": entry for number, entry in enumerate(self._entries)}
         footer = format_state({"version": _VERSION, **values})
         try:
@@ -103,7 +107,9 @@ class StagedWriter:
         finally:
             self._file.close()
         self._disk.sync_directory(self._folder)
-        return StagedFile(self._name, self._position + len(footer), self._position, crc32c(footer), self._record_count, row_sum)
+        return StagedFile(
+            self._name, self._position + len(footer), self._position, crc32c(footer), self._record_count, row_sum
+        )
 
     def discard(self) -> None:
         """Give it up."""
@@ -112,7 +118,8 @@ class StagedWriter:
 
 
 def read_staged(disk: Disk, folder: str, staged: StagedFile) -> Generator[StagedBatch]:
-    """The batches of a staged file in order, each verified. :class:`CorruptError` where it is not what the manifest names. Close it."""
+    """The batches of a staged file in order, each verified. :class:`CorruptError` where it is not what the manifest
+    names. Close it."""
     path = join(folder, staged.name)
     try:
         file = disk.open(path)
@@ -150,7 +157,8 @@ def _read_footer(file: File, path: str, staged: StagedFile) -> list[tuple[TopicP
 
 
 def parse_footer(footer: bytes, path: str, position: int) -> list[tuple[TopicPartition, int]]:
-    """Partition and size of each batch that the footer at ``position`` tells of. :class:`CorruptError` where it is none."""
+    """Partition and size of each batch that the footer at ``position`` tells of. :class:`CorruptError` where it is
+    none."""
     values = parse_state(footer, path)
     if values.pop("version", None) != _VERSION:
         raise CorruptError("unknown version", file=path, position=position)

@@ -9,4 +9,13 @@ from pyreplog.system.held import HeldSyncs
 from pyreplog.system.local import LocalNetwork, LocalTransport
 from pyreplog.system.process import current as current_process
 
-__all__ = ["HeldSyncs", "LocalNetwork", "LocalTransport", "SystemChance", "SystemClock", "SystemDisk", "anchored", "current_process"]
+__all__ = [
+    "HeldSyncs",
+    "LocalNetwork",
+    "LocalTransport",
+    "SystemChance",
+    "SystemClock",
+    "SystemDisk",
+    "anchored",
+    "current_process",
+]

@@ -69,7 +69,9 @@ class SystemDisk:
     system. ``held_syncs``: see :class:`~pyreplog.system.syncs.SyncPool`.
     """
 
-    def __init__(self, *, permissions: Permissions = "owner", any_folder: bool = False, held_syncs: HeldSyncs | None = None) -> None:
+    def __init__(
+        self, *, permissions: Permissions = "owner", any_folder: bool = False, held_syncs: HeldSyncs | None = None
+    ) -> None:
         self._process = current()
         self._modes = modes_of(permissions)
         self._any_folder = any_folder
@@ -96,7 +98,9 @@ class SystemDisk:
         If there is no room to reserve ``size`` bytes, no file is left.
         """
         with self._doing("creating", path):
-            fd = with_free_descriptor(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, self._modes.file))
+            fd = with_free_descriptor(
+                lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, self._modes.file)
+            )
             try:
                 self._modes.settle_file(fd)
                 if size and (code := _platform.lib.rl_preallocate(fd, size)) and code not in _NO_RESERVATION:
@@ -136,7 +140,13 @@ class SystemDisk:
                     raise
                 return None
         identity = (status.st_dev, status.st_ino)
-        return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), status.st_blocks * 512, identity)
+        return Stat(
+            status.st_size,
+            status.st_mtime_ns // 1_000_000,
+            stat.S_ISDIR(status.st_mode),
+            status.st_blocks * 512,
+            identity,
+        )
 
     def make_directory(self, path: str) -> None:
         """Make the folder and its missing parents; an existing folder is fine.
@@ -376,18 +386,25 @@ def _check_directory(folder: str, modes: Modes, *, write: bool, link: bool = Fal
 def _check_link(folder: str, status: os.stat_result, modes: Modes) -> None:
     """Refuse the symbolic link ``folder`` if an untrusted user made it or could replace it."""
     if status.st_uid != os.geteuid():
-        why = f"the folder is a symbolic link that belongs to user {status.st_uid}, not to this one: name the folder itself"
+        why = (
+            f"the folder is a symbolic link that belongs to user {status.st_uid}, not to this one: name the folder"
+            " itself"
+        )
         raise StorageError(errno.ELOOP, why, folder)
     parent = os.path.dirname(os.path.abspath(folder))
     if refusal := modes.refusal(os.stat(parent), write=True):
-        raise StorageError(errno.ELOOP, f"the folder is a symbolic link, which another user could replace in {parent}: {refusal}", folder)
+        raise StorageError(
+            errno.ELOOP,
+            f"the folder is a symbolic link, which another user could replace in {parent}: {refusal}",
+            folder,
+        )
 
 
 def _check_mount(folder: str) -> None:
     if is_shared(kind := kind_of(folder)):
         raise StorageError(
             errno.EOPNOTSUPP,
-            f"the folder is on a network file system ({kind}), where locks and syncs cannot be relied on: keep it on a disk of this "
-            "machine, or, if you accept the risk, open it with disk=SystemDisk(any_folder=True)",
+            f"the folder is on a network file system ({kind}), where locks and syncs cannot be relied on: keep it on a"
+            " disk of this machine, or, if you accept the risk, open it with disk=SystemDisk(any_folder=True)",
             folder,
         )

@@ -195,7 +195,13 @@ class SystemFile:
         try:
             if len(parts) == 1:
                 part = parts[0]
-                size = part.nbytes if type(part) is memoryview else len(part) if type(part) is bytearray else memoryview(part).nbytes
+                size = (
+                    part.nbytes
+                    if type(part) is memoryview
+                    else len(part)
+                    if type(part) is bytearray
+                    else memoryview(part).nbytes
+                )
                 descriptor.writes += size + 1
                 written = os.pwrite(descriptor.fd, part, position)
             else:
@@ -312,7 +318,9 @@ class SystemFile:
             return True
         if descriptor.process.left:
             return False
-        if (descriptor.writes != descriptor.writes_synced or descriptor.sync_error) and (not sync or sync_data(descriptor)):
+        if (descriptor.writes != descriptor.writes_synced or descriptor.sync_error) and (
+            not sync or sync_data(descriptor)
+        ):
             return False
         try:
             status = os.fstat(descriptor.fd)

@@ -170,7 +170,9 @@ def _open(path: str, flags: int, mode: int, opened: list[int]) -> None:
     except LockedError:
         raise
     except OSError as error:
-        raise StorageError.from_os_error(error, "opening the lock file" if flags is OPEN_FLAGS else "opening", path) from error
+        raise StorageError.from_os_error(
+            error, "opening the lock file" if flags is OPEN_FLAGS else "opening", path
+        ) from error
 
 
 def _take(lock: SystemLock, path: str, text: str, modes: Modes) -> None:
@@ -247,7 +249,11 @@ def _holder(fd: int) -> str:
     for _ in range(HOLDER_TRIES):
         if text := os.pread(fd, TEXT_SIZE_MAX, 0):
             holder = text.decode("utf-8", "replace")
-            return f"this process, {holder}" if holder.startswith(f"pid {os.getpid()} on {os.uname().nodename} ") else holder
+            return (
+                f"this process, {holder}"
+                if holder.startswith(f"pid {os.getpid()} on {os.uname().nodename} ")
+                else holder
+            )
         time.sleep(HOLDER_WAIT_S)
     return "a process that left no name"
 

@@ -19,7 +19,10 @@ _KINDS: Final = (
     # File systems of one disk that several machines write to.
     "acfs beegfs fhgfs gfs gfs2 gpfs ocfs2",
     # File systems in user space. FUSE puts its own name in front.
-    "blobfuse blobfuse2 ceph-fuse cephfs curlftpfs davfs2 gcsfuse goofys juicefs lizardfs mfs moosefs mountpoint-s3 quobyte rclone",
+    (
+        "blobfuse blobfuse2 ceph-fuse cephfs curlftpfs davfs2 gcsfuse goofys juicefs lizardfs mfs moosefs mountpoint-s3"
+        " quobyte rclone"
+    ),
     "s3fs seaweedfs smbnetfs sshfs",
 )
 # 9p, virtiofs, vboxsf and similar ones are not among them: they show a disk of the one host of this

@@ -33,7 +33,9 @@ class Process:
 
     def refuse(self, what: str) -> ForkedError:
         """Return the error for a use of ``what`` in a child."""
-        return ForkedError(f"{what} belongs to process {self.pid}, and this process is a fork of it: open it again here")
+        return ForkedError(
+            f"{what} belongs to process {self.pid}, and this process is a fork of it: open it again here"
+        )
 
 
 _current = Process()

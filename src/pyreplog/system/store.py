@@ -44,7 +44,14 @@ class SystemStore:
             # The caller holds the root's lock, so LMDB needs none of its own (it would be one more
             # file).
             self._environment: lmdb.Environment = lmdb.open(
-                path, map_size=MAP_SIZE, subdir=False, readonly=not write, lock=False, mode=modes.file, create=write, readahead=False
+                path,
+                map_size=MAP_SIZE,
+                subdir=False,
+                readonly=not write,
+                lock=False,
+                mode=modes.file,
+                create=write,
+                readahead=False,
             )
             if is_new and modes.exact:
                 os.chmod(path, modes.file)  # the umask removed bits
@@ -82,12 +89,19 @@ class _Doing:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         import lmdb  # noqa: PLC0415  (as above)
 
-        if isinstance(error, lmdb.InvalidError | lmdb.CorruptedError | lmdb.VersionMismatchError | lmdb.PageNotFoundError):
+        if isinstance(
+            error, lmdb.InvalidError | lmdb.CorruptedError | lmdb.VersionMismatchError | lmdb.PageNotFoundError
+        ):
             raise CorruptError(f"the file is not a store of this program ({error})", file=self._path) from error
         if isinstance(error, lmdb.Error):
             # LMDB gives the system's error only as text.
             code = next(
-                (code for code in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ENOMEM) if os.strerror(code) in str(error)), errno.EIO
+                (
+                    code
+                    for code in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ENOMEM)
+                    if os.strerror(code) in str(error)
+                ),
+                errno.EIO,
             )
             raise StorageError(code, f"{error} while {self._doing}", self._path) from error
         if isinstance(error, OSError) and not isinstance(error, StorageError):

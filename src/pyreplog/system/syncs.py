@@ -223,7 +223,9 @@ class SyncPool:
         with self._lock:
             if self._lent is lent:
                 for descriptor, requests in lent.items():
-                    requests.extend([request for request in self._waiting.get(descriptor, ()) if request not in requests])
+                    requests.extend(
+                        [request for request in self._waiting.get(descriptor, ()) if request not in requests]
+                    )
                 self._waiting, self._lent = {**self._waiting, **lent}, {}
             is_mine = self._go_on()
         if is_mine:

@@ -1,7 +1,9 @@
-"""A simulated cluster, down to its disks and its network: for our tests and for those of programs built on pyreplog.
+"""A simulated cluster, down to its disks and its network: for our tests and for those of programs built on
+pyreplog.
 
-``World(seed).run()`` is a whole cluster under faults with checkers looking on (``python -m pyreplog.testing --seed N``). No sleeping, no
-threads, and no chance but that of the seed or of the ``random.Random`` given.
+``World(seed).run()`` is a whole cluster under faults with checkers looking on
+(``python -m pyreplog.testing --seed N``). No sleeping, no threads, and no chance but that of the seed or of the
+``random.Random`` given.
 """
 
 from __future__ import annotations

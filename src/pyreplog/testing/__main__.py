@@ -1,6 +1,8 @@
-"""``python -m pyreplog.testing --seed N``: run the simulated cluster of a seed, and say what happened. Exit code 1: an invariant broke.
+"""``python -m pyreplog.testing --seed N``: run the simulated cluster of a seed, and say what happened. Exit code 1:
+an invariant broke.
 
-A failing seed is shrunk: the options that it does not need to fail are left out, and the smaller world is printed too.
+A failing seed is shrunk: the options that it does not need to fail are left out, and the smaller world is printed
+too.
 """
 
 from __future__ import annotations
@@ -42,14 +44,21 @@ def _walk(first: int, count: int, variant: str | None, *, trace: bool) -> int:
 
 def main() -> int:
     """Run the seeds asked for; 1 as soon as one fails."""
-    parser = argparse.ArgumentParser(prog="python -m pyreplog.testing", description="Run simulated clusters under faults.")
+    parser = argparse.ArgumentParser(
+        prog="python -m pyreplog.testing", description="Run simulated clusters under faults."
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there (default 1)")
     parser.add_argument("--trace", action="store_true", help="print what was done to the cluster, and when")
     names = sorted((*MUSEUM, *CLUSTERS))
-    parser.add_argument("--variant", metavar="NAME", choices=names, help="put this known-bad rule in the place of the right one")
     parser.add_argument(
-        "--walk", type=int, metavar="SEED", help="a random walk over one partition instead of a cluster (also with --count)"
+        "--variant", metavar="NAME", choices=names, help="put this known-bad rule in the place of the right one"
+    )
+    parser.add_argument(
+        "--walk",
+        type=int,
+        metavar="SEED",
+        help="a random walk over one partition instead of a cluster (also with --count)",
     )
     parser.add_argument("--no-shrink", action="store_true", help="stop at the failure itself")
     options = parser.parse_args()
@@ -58,12 +67,17 @@ def main() -> int:
         parts = (CLUSTERS[options.variant] if options.variant in CLUSTERS else MUSEUM[options.variant]).parts()
     if options.walk is not None:
         if options.variant in CLUSTERS:
-            parser.error(f"{options.variant} takes a whole cluster, which a walk has not; repeat it with: replog lesson {options.variant}")
+            parser.error(
+                f"{options.variant} takes a whole cluster, which a walk has not; repeat it with: replog lesson"
+                f" {options.variant}"
+            )
         return _walk(options.walk, options.count, options.variant, trace=options.trace)
     totals = Totals()
     begun = time.process_time()
     for seed in range(options.seed, options.seed + options.count):
-        replay = f"python -m pyreplog.testing --seed {seed}" + ("" if options.variant is None else f" --variant {options.variant}")
+        replay = f"python -m pyreplog.testing --seed {seed}" + (
+            "" if options.variant is None else f" --variant {options.variant}"
+        )
         try:
             world = World(seed, **parts, replay=replay)
             print(world.about(), flush=True)
@@ -84,7 +98,9 @@ def main() -> int:
         outcomes = {what: sum(attempt.outcome == what for attempt in attempts) for what in ("ok", "refused", "unknown")}
         print(f"  faults: {world.faults}")
         print(f"  seen: {world.seen}")
-        print(f"  appends: {outcomes}; {world.turns} events, {world.clock.monotonic_ns() / 1e9:.1f} s of simulated time")
+        print(
+            f"  appends: {outcomes}; {world.turns} events, {world.clock.monotonic_ns() / 1e9:.1f} s of simulated time"
+        )
         print(f"  every invariant held; digest {world.digest:08x}")
     if options.count > 1:
         print(totals.text(time.process_time() - begun))

@@ -58,7 +58,12 @@ class DiskHome:
             log_class = stage.log_class
 
         self.root = Root.open(
-            self.disk, f"node-{self._node_id}", clock=stage.clock, random=self._random, node_id=self._node_id, cluster_id=stage.cluster_id
+            self.disk,
+            f"node-{self._node_id}",
+            clock=stage.clock,
+            random=self._random,
+            node_id=self._node_id,
+            cluster_id=stage.cluster_id,
         )
         return self.root.incarnation_id, self.root.previous_broker_epoch if self.root.clean else -1
 
@@ -124,7 +129,8 @@ class _Worst(Random):
 
 @dataclass(slots=True, eq=False)
 class StageNode:
-    """One node on the stage. ``told``: how many of the controller's records it has heard of; ``epoch``: of its registration.
+    """One node on the stage. ``told``: how many of the controller's records it has heard of; ``epoch``: of its
+    registration.
 
     ``node``, ``root``, ``disk_failed`` and ``rotten`` are what checkers look at, in the shape of a world's machine.
     """

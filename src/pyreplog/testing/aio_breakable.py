@@ -12,10 +12,11 @@ __all__ = ["AioBreakableCluster"]
 
 
 class AioBreakableCluster(Cluster):
-    """A :class:`pyreplog.aio.Cluster` with the controls of :class:`BreakableCluster`, awaited. The pytest fixture ``aio_replog_cluster``
-    makes one.
+    """A :class:`pyreplog.aio.Cluster` with the controls of :class:`BreakableCluster`, awaited. The pytest fixture
+    ``aio_replog_cluster`` makes one.
 
-    It is open already, so a test uses it in whatever event loop runs; in one loop after the other, too. The owner of ``cluster`` closes it.
+    It is open already, so a test uses it in whatever event loop runs; in one loop after the other, too. The owner
+    of ``cluster`` closes it.
     """
 
     def __init__(self, cluster: BreakableCluster) -> None:

@@ -1,9 +1,9 @@
 """BreakableCluster: a real cluster on real files, whose nodes, links and disks break when a test says so.
 
-For tests of programs built on pyreplog; the pytest fixture ``replog_cluster`` makes one. What is real stays real: files, syncs, threads,
-time. What cannot be had on one machine is put on top: a link that is cut loses messages in silence, a slow disk syncs late, a failing one
-refuses, a torn one has lost what was not synced, as after a power cut. For faults by the thousand, in no time and repeatable, see
-:class:`pyreplog.testing.World`.
+For tests of programs built on pyreplog; the pytest fixture ``replog_cluster`` makes one. What is real stays real:
+files, syncs, threads, time. What cannot be had on one machine is put on top: a link that is cut loses messages in
+silence, a slow disk syncs late, a failing one refuses, a torn one has lost what was not synced, as after a power
+cut. For faults by the thousand, in no time and repeatable, see :class:`pyreplog.testing.World`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class _File:
 class BreakableDisk:
     """This machine's disk, as one node sees it, with faults. Thread-safe as that is.
 
-    A call that is told to fail fails with its errno until :meth:`mend`; it changes nothing. How much of each segment is synced is
-    remembered, so that :meth:`tear` can take back the rest.
+    A call that is told to fail fails with its errno until :meth:`mend`; it changes nothing. How much of each
+    segment is synced is remembered, so that :meth:`tear` can take back the rest.
     """
 
     def __init__(self, permissions: Permissions = "owner") -> None:
@@ -80,7 +80,9 @@ class BreakableDisk:
         self._synced: dict[str, int] = {}
         self._delay_s = 0.0
         self._tokens = 0
-        self._running: dict[int, tuple[int, list[tuple[str, int]]]] = {}  # the real disk's token -> ours, and what it will have synced
+        self._running: dict[
+            int, tuple[int, list[tuple[str, int]]]
+        ] = {}  # the real disk's token -> ours, and what it will have synced
         self._done: list[SyncDone] = []
         self._boots = 0
         self._life = 0
@@ -97,7 +99,7 @@ class BreakableDisk:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
 
-    # -- faults -----------------------------------------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def slow(self, seconds: float) -> None:
         """Every sync takes so much longer from now on."""
@@ -116,8 +118,8 @@ class BreakableDisk:
         self._delay_s = 0.0
 
     def tear(self, random: Random) -> int:
-        """The power was cut: of what was appended to segments and not synced, some is gone, and the last of the rest may be damaged; the
-        machine has booted again. Bytes lost. REQUIRES that nobody has the files open."""
+        """The power was cut: of what was appended to segments and not synced, some is gone, and the last of the
+        rest may be damaged; the machine has booted again. Bytes lost. REQUIRES that nobody has the files open."""
         lost = 0
         with self._lock:
             self._boots += 1
@@ -138,7 +140,7 @@ class BreakableDisk:
             before = self._synced.get(path, 0)
             self._synced[path] = min(before, size) if shrink else max(before, size)
 
-    # -- the disk ---------------------------------------------------------------------------------------------------------------------
+    # -- the disk ----------------------------------------------------------------------------------
 
     def boot_id(self, directory: str) -> str:
         """Another one after :meth:`tear`."""
@@ -257,11 +259,11 @@ class _Network(LocalNetwork):
 
 
 class BreakableCluster(Cluster):
-    """A :class:`pyreplog.Cluster` with controls: ``kill``, ``pause`` and ``resume``, ``partition`` and ``heal``, ``slow_disk``,
-    ``fail_disk``, ``tear``. Nodes are named by their number, from 1.
+    """A :class:`pyreplog.Cluster` with controls: ``kill``, ``pause`` and ``resume``, ``partition`` and ``heal``,
+    ``slow_disk``, ``fail_disk``, ``tear``. Nodes are named by their number, from 1.
 
-    Beside them everything of a cluster is there: ``nodes[i].kill()`` and ``restart()``, clients, ``scan``. Faults end with :meth:`heal`.
-    ``seed``: where a torn file ends. Controls may be used by any thread.
+    Beside them everything of a cluster is there: ``nodes[i].kill()`` and ``restart()``, clients, ``scan``. Faults
+    end with :meth:`heal`. ``seed``: where a torn file ends. Controls may be used by any thread.
     """
 
     _network_class: ClassVar[type[LocalNetwork]] = _Network
@@ -293,7 +295,7 @@ class BreakableCluster(Cluster):
             raise ConfigError(f"there is no node {node!r}; nodes are numbered from 1 to {len(self.nodes)}")
         return self.nodes[node - 1]
 
-    # -- nodes ------------------------------------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------------
 
     def kill(self, node: int) -> None:
         """It dies as a process does. ``restart`` brings it back."""
@@ -304,22 +306,32 @@ class BreakableCluster(Cluster):
         self._node(node).restart()
 
     def pause(self, node: int) -> None:
-        """It gets no turn any more, as a process that is stopped or a machine that is moved: it neither answers nor knows of it."""
+        """It gets no turn any more, as a process that is stopped or a machine that is moved: it neither answers nor
+        knows of it."""
         self._node(node).pause()
 
     def resume(self, node: int) -> None:
         """It goes on where it was."""
         self._node(node).resume()
 
-    # -- links ------------------------------------------------------------------------------------------------------------------------
+    # -- links -------------------------------------------------------------------------------------
 
     def partition(self, *groups: Sequence[int | str]) -> None:
-        """Cut every link between members of different groups, both ways. A member is a node's number or an address ("controller",
-        "producer-1"); who is in no group keeps all links, so clients and the controller do unless named."""
+        """Cut every link between members of different groups, both ways. A member is a node's number or an address
+        ("controller", "producer-1"); who is in no group keeps all links, so clients and the controller do unless
+        named."""
         sets = [[self._address_of(name) for name in group] for group in groups]
-        pairs = [(one, other) for index, group in enumerate(sets) for others in sets[index + 1 :] for one in group for other in others]
+        pairs = [
+            (one, other)
+            for index, group in enumerate(sets)
+            for others in sets[index + 1 :]
+            for one in group
+            for other in others
+        ]
         if not pairs:
-            raise ConfigError("partition takes two groups or more, with somebody in them: between these the links are cut")
+            raise ConfigError(
+                "partition takes two groups or more, with somebody in them: between these the links are cut"
+            )
         for one, other in pairs:
             if one == other:
                 raise ConfigError(f"{one} is in two groups: between which of its links should be cut, nobody knows")
@@ -335,8 +347,8 @@ class BreakableCluster(Cluster):
         self._network.cuts[link] = None
 
     def heal(self) -> None:
-        """All links carry, all disks work, paused nodes go on. Killed ones stay dead, and a node whose disk failed is offline until
-        ``restart``."""
+        """All links carry, all disks work, paused nodes go on. Killed ones stay dead, and a node whose disk failed
+        is offline until ``restart``."""
         self._network.cuts.clear()
         for disk in self._disks.values():
             disk.mend()
@@ -353,12 +365,14 @@ class BreakableCluster(Cluster):
         if isinstance(name, int):
             self._node(name)
             return f"node-{name}"
-        known = dict.fromkeys([*(f"node-{node.node_id}" for node in self.nodes), *self._network.addresses()])  # one may be down
+        known = dict.fromkeys(
+            [*(f"node-{node.node_id}" for node in self.nodes), *self._network.addresses()]
+        )  # one may be down
         if name not in known:
             raise ConfigError(f"nobody is called {name!r}{suggestion(name, tuple(known))}")
         return name
 
-    # -- disks ------------------------------------------------------------------------------------------------------------------------
+    # -- disks -------------------------------------------------------------------------------------
 
     def slow_disk(self, node: int, seconds: float) -> None:
         """Every sync of its data takes so much longer. ConfigError for what is no number of seconds."""
@@ -367,13 +381,14 @@ class BreakableCluster(Cluster):
         self._disk_of(node).slow(seconds)
 
     def fail_disk(self, node: int, *, calls: Sequence[str] = ("write", "sync"), errno: int = errors.EIO) -> None:
-        """These calls of its disk ("write", "sync", "read", "create") fail from now on; it goes offline at the first of them. But for
-        want of room (ENOSPC) in a write or create: that is refused, and tried again, until there is some."""
+        """These calls of its disk ("write", "sync", "read", "create") fail from now on; it goes offline at the
+        first of them. But for want of room (ENOSPC) in a write or create: that is refused, and tried again, until
+        there is some."""
         self._disk_of(node).fail(calls, errno)
 
     def tear(self, node: int) -> int:
-        """Its power is cut: it dies, and some of what it had not synced is gone; the bytes that are. ``restart`` brings it back, and it
-        takes no part in deciding before it has caught up."""
+        """Its power is cut: it dies, and some of what it had not synced is gone; the bytes that are. ``restart``
+        brings it back, and it takes no part in deciding before it has caught up."""
         self._node(node).kill()
         return self._disk_of(node).tear(self._tears)
 
@@ -381,6 +396,8 @@ class BreakableCluster(Cluster):
         super().__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.heal()
         super().__exit__(kind, error, trace)

@@ -19,22 +19,25 @@ __all__ = ["BreakableLog"]
 
 
 class BreakableLog:
-    """A log's folder on a :class:`BreakableDisk`. ``open()`` opens the log, and again after a crash; what is open is closed at the end.
+    """A log's folder on a :class:`BreakableDisk`. ``open()`` opens the log, and again after a crash; what is open
+    is closed at the end.
 
-    The pytest fixture ``replog_log`` makes one. For a cluster see :class:`BreakableCluster`. ``seed``: how much a torn file keeps.
-    ``permissions``: as for ``open_log``.
+    The pytest fixture ``replog_log`` makes one. For a cluster see :class:`BreakableCluster`. ``seed``: how much a
+    torn file keeps. ``permissions``: as for ``open_log``.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, seed: int = 0, permissions: Permissions = "owner") -> None:
         """Nothing is opened yet."""
         self.path = os.fspath(path)
         self.disk = BreakableDisk(check_permissions(permissions))
-        """For ``pyreplog.open_log(path, disk=...)`` and its asyncio twin, if the program under test opens the log."""
+        """For ``pyreplog.open_log(path, disk=...)`` and its asyncio twin, if the program under test opens the
+        log."""
         self._tears = Random(seed)
         self._log: Log | None = None
 
     def open(self, **settings: Any) -> Log:
-        """The log, opened for writing. ``settings``: those of :func:`pyreplog.open_log`. One at a time: the one before is closed."""
+        """The log, opened for writing. ``settings``: those of :func:`pyreplog.open_log`. One at a time: the one
+        before is closed."""
         self.close()
         self._log = open_log(self.path, disk=self.disk.begin_life(), **settings)
         return self._log
@@ -46,7 +49,8 @@ class BreakableLog:
             log.close()
 
     def fail_disk(self, calls: Sequence[str] = ("write", "sync"), *, errno: int = errors.EIO) -> None:
-        """These calls of the disk (``"write"``, ``"sync"``, ``"read"``, ``"create"``) fail from now on, until :meth:`heal`."""
+        """These calls of the disk (``"write"``, ``"sync"``, ``"read"``, ``"create"``) fail from now on, until
+        :meth:`heal`."""
         self.disk.fail(calls, errno)
 
     def slow_disk(self, seconds: float) -> None:
@@ -58,7 +62,8 @@ class BreakableLog:
         self.disk.mend()
 
     def tear(self) -> int:
-        """Cut the power: the log ends without writing anything more, and some of what it had not synced is gone. Return how many bytes.
+        """Cut the power: the log ends without writing anything more, and some of what it had not synced is gone.
+        Return how many bytes.
 
         :meth:`open` opens it again, as after a crash.
         """
@@ -71,7 +76,9 @@ class BreakableLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.heal()
         with suppress(PyreplogError):  # a log that was poisoned on purpose says so again
             self.close()

@@ -12,8 +12,8 @@ EPOCH_MS: Final = 1_700_000_000_000
 class SimClock:
     """A :class:`~pyreplog.ports.Clock` moved by hand: no test ever sleeps.
 
-    Monotonic time starts at one second, wall time at ``wall_ms``. ``skew_wall`` lets the wall clock jump, as an administrator or NTP
-    does; timeouts must not notice.
+    Monotonic time starts at one second, wall time at ``wall_ms``. ``skew_wall`` lets the wall clock jump, as an
+    administrator or NTP does; timeouts must not notice.
     """
 
     __slots__ = ("_now_ns", "_wall_offset_ms")

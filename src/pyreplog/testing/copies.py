@@ -1,4 +1,5 @@
-"""Copies of the machines' parts, whether they run interpreted or compiled: ``copy.copy`` knows nothing of a compiled class's attributes."""
+"""Copies of the machines' parts, whether they run interpreted or compiled: ``copy.copy`` knows nothing of a
+compiled class's attributes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Every crash point of a workload: stop there, lose what was not synced, reopen, check.
 
-``crash_points`` runs a workload once on a simulated disk. Before each call that changes something it takes the disk as it would be found
-after power loss (several times, with damage drawn from the seed) and after a process kill (with the call's write not, partly and wholly
-done), and gives it to the check together with what was acknowledged by then. ``error_points`` runs the workload once for each call and
-errno, lets that call fail, and checks what is left.
+``crash_points`` runs a workload once on a simulated disk. Before each call that changes something it takes the disk
+as it would be found after power loss (several times, with damage drawn from the seed) and after a process kill
+(with the call's write not, partly and wholly done), and gives it to the check together with what was acknowledged
+by then. ``error_points`` runs the workload once for each call and errno, lets that call fail, and checks what is
+left.
 
 A workload appends to the list it is given each thing that was acknowledged, as soon as it was::
 
@@ -46,7 +47,8 @@ _KILLED_AGAIN: Final = 0.25
 
 
 class CrashFailure(AssertionError):
-    """A state after which the check failed. The text has all that replays it; the check's own exception is the cause."""
+    """A state after which the check failed. The text has all that replays it; the check's own exception is the
+    cause."""
 
 
 @dataclass(slots=True)
@@ -92,14 +94,15 @@ def crash_points(
 ) -> CrashReport:
     """Crash at every call of ``workload`` that changes something and once after it, and ``check`` what is left.
 
-    ``damages``: power losses per call. ``kills``: process kills too. ``compound``: that many of a call's states are crashed once more, at a
-    random call of the check's own recovery, and checked again; so is one kill in four. ``thorough``: this share of all states, drawn from
-    the seed, is crashed again at *every* call of the recovery, by power loss and by a kill. ``every``, ``first``: only every so many-th
-    call from that one on, for a share of the whole; ``end``: once after the last call too. ``disk`` makes the disk. ``known``: what was
-    checked, added to; a state that is in it, with as many things acknowledged, is counted and not checked again. For one workload and a
-    ``check`` that draws nothing from its disk's chance; one set for several seeds, which have many of their states in common.
-    ``replay``: the command that a failure's text names.
-    Raises :class:`CrashFailure` at the first state that fails; the workload's own errors come out as they are.
+    ``damages``: power losses per call. ``kills``: process kills too. ``compound``: that many of a call's states are
+    crashed once more, at a random call of the check's own recovery, and checked again; so is one kill in four.
+    ``thorough``: this share of all states, drawn from the seed, is crashed again at *every* call of the recovery,
+    by power loss and by a kill. ``every``, ``first``: only every so many-th call from that one on, for a share of
+    the whole; ``end``: once after the last call too. ``disk`` makes the disk. ``known``: what was checked, added
+    to; a state that is in it, with as many things acknowledged, is counted and not checked again. For one workload
+    and a ``check`` that draws nothing from its disk's chance; one set for several seeds, which have many of their
+    states in common. ``replay``: the command that a failure's text names. Raises :class:`CrashFailure` at the first
+    state that fails; the workload's own errors come out as they are.
     """
     runner = _Runner(check, seed, replay, thorough, known)
     acknowledged: list[A] = []
@@ -118,7 +121,9 @@ def crash_points(
     machine.observer = before
     workload(machine, acknowledged)
     if end:
-        runner.at(machine, Call(machine.calls + 1, "end", ""), acknowledged, damages=damages, kills=kills, compound=compound)
+        runner.at(
+            machine, Call(machine.calls + 1, "end", ""), acknowledged, damages=damages, kills=kills, compound=compound
+        )
     return runner.report
 
 
@@ -134,11 +139,12 @@ def error_points(
     disk: Callable[[Random], SimDisk] = SimDisk,
     replay: str = "",
 ) -> CrashReport:
-    """Let each call of ``workload`` fail once, and from there on for ever, with each of ``errors``; check what is left.
+    """Let each call of ``workload`` fail once, and from there on for ever, with each of ``errors``; check what is
+    left.
 
-    ``every``, ``first``: only every so many-th call from that one on.
-    The workload may end with any :class:`PyreplogError` then, and only with one. Afterwards the faults end, and the check gets the disk
-    as after a process kill and after power loss.
+    ``every``, ``first``: only every so many-th call from that one on. The workload may end with any
+    :class:`PyreplogError` then, and only with one. Afterwards the faults end, and the check gets the disk as after
+    a process kill and after power loss.
     """
     count = disk(Random(seed))
     workload(count, [])
@@ -148,14 +154,18 @@ def error_points(
             for times in (1, None):
                 machine = disk(Random(f"{seed}:{number}:{error}:{times}"))
                 machine.trace = []
-                fault = machine.fail(nth=number, times=times, error=error, partial=Random(f"{seed}:{number}").randint(0, 600))
+                fault = machine.fail(
+                    nth=number, times=times, error=error, partial=Random(f"{seed}:{number}").randint(0, 600)
+                )
                 acknowledged: list[A] = []
                 try:
                     workload(machine, acknowledged)
                 except PyreplogError:
                     pass
                 except Exception as caught:
-                    raise runner.failure(machine, f"call {number} failing with {errno.errorcode[error]}", number, 0) from caught
+                    raise runner.failure(
+                        machine, f"call {number} failing with {errno.errorcode[error]}", number, 0
+                    ) from caught
                 runner.report.errors += fault.hits
                 machine.clear_faults()
                 call = Call(number, f"{errno.errorcode[error]}{'' if times else ' for ever'}", "")
@@ -166,7 +176,9 @@ def error_points(
 class _Runner:
     """Makes the states of one crash point, checks each, and counts."""
 
-    def __init__(self, check: Check[Any], seed: int, replay: str, thorough: float = 0.0, known: set[bytes] | None = None) -> None:
+    def __init__(
+        self, check: Check[Any], seed: int, replay: str, thorough: float = 0.0, known: set[bytes] | None = None
+    ) -> None:
         self.check = check
         self.thorough = thorough
         self.known = known
@@ -174,7 +186,9 @@ class _Runner:
         self.replay = replay
         self.only = _only()
 
-    def at(self, machine: SimDisk, call: Call, acknowledged: Sequence[Any], *, damages: int, kills: bool, compound: int) -> None:
+    def at(
+        self, machine: SimDisk, call: Call, acknowledged: Sequence[Any], *, damages: int, kills: bool, compound: int
+    ) -> None:
         report = self.report
         report.calls += 1
         report.kinds[call.kind] = report.kinds.get(call.kind, 0) + 1
@@ -203,7 +217,9 @@ class _Runner:
     def _random(self, call: Call, state: int) -> Random:
         return Random(f"{self.report.seed}:{call.number}:{call.kind}:{state}")
 
-    def _try(self, machine: SimDisk, left: SimDisk, call: Call, state: int, known: Sequence[Any], *, again: bool) -> None:
+    def _try(
+        self, machine: SimDisk, left: SimDisk, call: Call, state: int, known: Sequence[Any], *, again: bool
+    ) -> None:
         self.report.states += 1
         recrashed: list[SimDisk] = []
         chance = self._random(call, -state)
@@ -219,7 +235,8 @@ class _Runner:
             seen = 0
 
             def choose(inner: Call) -> None:
-                # One of the recovery's calls, each with the same chance, without knowing how many there will be.
+                # One of the recovery's calls, each with the same chance, without knowing how many
+                # there will be.
                 nonlocal seen
                 if inner.kind in MUTATING:
                     seen += 1
@@ -232,7 +249,10 @@ class _Runner:
             if not self._repeated(left, known) or left.observer is not None:
                 self.check(left, known)
             for number, disk in enumerate(recrashed, 1):
-                what = f"state {state} of a crash before call {call}, and a second one during the recovery ({number} of {len(recrashed)})"
+                what = (
+                    f"state {state} of a crash before call {call}, and a second one during the recovery ({number} of"
+                    f" {len(recrashed)})"
+                )
                 self.report.compound += 1
                 if not self._repeated(disk, known):
                     self.check(disk, known)
@@ -240,7 +260,8 @@ class _Runner:
             raise self.failure(machine, what, call.number, state) from caught
 
     def _repeated(self, left: SimDisk, known: Sequence[Any]) -> bool:
-        """Whether this was checked before. A recovery that is to be crashed again at calls of its own is none of it."""
+        """Whether this was checked before. A recovery that is to be crashed again at calls of its own is none of
+        it."""
         if self.known is None:
             return False
         state = left.fingerprint() + len(known).to_bytes(8)

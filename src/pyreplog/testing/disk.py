@@ -3,22 +3,26 @@
 **Legal after power loss** (:meth:`SimDisk.crash`), the pessimistic reading of POSIX:
 
 * what :meth:`SimFile.sync` or a completed sync covered is there, whole: also its length;
-* a write or truncation after that is kept, dropped or torn: at any byte, in any set of 512-byte sectors, or with the length grown but
-  the bytes zero or arbitrary. Bytes that nobody wrote to stay as they were. Any order: a later piece may survive an earlier one;
-* a name made, renamed or removed since the last :meth:`SimDisk.sync_directory` of *its folder* is there or not. Syncing a file does not
-  sync its name. A rename is atomic (the new name holds the old or the new file, whole), yet its old name may be left beside it.
-  A folder's name counts like a file's: without it everything in the folder is gone;
+* a write or truncation after that is kept, dropped or torn: at any byte, in any set of 512-byte sectors, or with
+  the length grown but the bytes zero or arbitrary. Bytes that nobody wrote to stay as they were. Any order: a later
+  piece may survive an earlier one;
+* a name made, renamed or removed since the last :meth:`SimDisk.sync_directory` of *its folder* is there or not.
+  Syncing a file does not sync its name. A rename is atomic (the new name holds the old or the new file, whole), yet
+  its old name may be left beside it. A folder's name counts like a file's: without it everything in the folder is
+  gone;
 * the boot id changes, locks are gone.
 
-**Legal after a process kill** (:meth:`SimDisk.kill`, :meth:`SimDisk.snapshot`): everything written is shown, nothing more is durable;
-a write under way may be there in part; handles and locks are gone; the boot id stays.
+**Legal after a process kill** (:meth:`SimDisk.kill`, :meth:`SimDisk.snapshot`): everything written is shown,
+nothing more is durable; a write under way may be there in part; handles and locks are gone; the boot id stays.
 
-**Legal while running**: any call fails with any errno (:meth:`SimDisk.fail`); a failing write may have written a part; a failing sync
-leaves the data shown but never durable, and a second sync reports success (one that finds no descriptor did not begin, and
-leaves everything as it was); reads fail; bits flip (:meth:`SimDisk.flip`); a sync
-takes arbitrarily long, and syncs end in any order. EINTR never comes out of the real disk; injected here it is one more error.
+**Legal while running**: any call fails with any errno (:meth:`SimDisk.fail`); a failing write may have written a
+part; a failing sync leaves the data shown but never durable, and a second sync reports success (one that finds no
+descriptor did not begin, and leaves everything as it was); reads fail; bits flip (:meth:`SimDisk.flip`); a sync
+takes arbitrarily long, and syncs end in any order. EINTR never comes out of the real disk; injected here it is one
+more error.
 
-**Not modelled**: sectors that become unreadable by power loss, writes that land elsewhere, disks that lie about syncs.
+**Not modelled**: sectors that become unreadable by power loss, writes that land elsewhere, disks that lie about
+syncs.
 
 One thread. Deterministic: chance comes from the ``random`` given.
 """
@@ -76,7 +80,9 @@ class SimFile:
         self._check()
         self._disk.begin("read", self._path, position)
         if position < 0 or size < 0:
-            raise StorageError(errno.EINVAL, f"{os.strerror(errno.EINVAL)} while reading {size} bytes at byte {position}", self._path)
+            raise StorageError(
+                errno.EINVAL, f"{os.strerror(errno.EINVAL)} while reading {size} bytes at byte {position}", self._path
+            )
         return memoryview(bytes(self._inode.data[position : position + size]))
 
     def sync(self) -> None:
@@ -93,11 +99,14 @@ class SimFile:
         """Make the file exactly ``size`` bytes long; new bytes are zeros."""
         self._check()
         if not self._write or size < 0:
-            raise StorageError(errno.EINVAL, f"{os.strerror(errno.EINVAL)} while truncating to {size} bytes", self._path)
+            raise StorageError(
+                errno.EINVAL, f"{os.strerror(errno.EINVAL)} while truncating to {size} bytes", self._path
+            )
         self._disk.truncate(self._path, self._inode, size)
 
     def start_sync(self, position: int, size: int) -> None:
-        """Nothing more than may happen at any moment: what is written reaches the disk, or does not. A fault fails every later sync."""
+        """Nothing more than may happen at any moment: what is written reaches the disk, or does not. A fault fails
+        every later sync."""
         self._check()
         self._disk.start_sync(self._path, self._inode, position)
 
@@ -118,7 +127,8 @@ class SimFile:
                 self._disk.begin("close", self._path)
 
     def opened_inode(self, disk: SimDisk) -> Inode:
-        """What a sync of this file syncs. Raises :class:`ClosedError` where it is closed, :class:`InternalError` for another disk's."""
+        """What a sync of this file syncs. Raises :class:`ClosedError` where it is closed, :class:`InternalError`
+        for another disk's."""
         self._check()
         if self._disk is not disk:
             raise InternalError(f"{self._path} is a file of another disk")
@@ -158,12 +168,18 @@ class _Sync(NamedTuple):
 class SimDisk:
     """A :class:`~pyreplog.ports.Disk` in memory. See the module's text for what it may do to its user.
 
-    ``capacity``: bytes in all files and reservations before ENOSPC (None: no limit). ``clock``: for modification times.
-    ``manual``: syncs end only by :meth:`complete`; otherwise the next :meth:`poll` ends all, in an order drawn from ``random``.
+    ``capacity``: bytes in all files and reservations before ENOSPC (None: no limit). ``clock``: for modification
+    times. ``manual``: syncs end only by :meth:`complete`; otherwise the next :meth:`poll` ends all, in an order
+    drawn from ``random``.
     """
 
     def __init__(
-        self, random: Random | None = None, *, capacity: int | None = None, clock: Clock | None = None, manual: bool = False
+        self,
+        random: Random | None = None,
+        *,
+        capacity: int | None = None,
+        clock: Clock | None = None,
+        manual: bool = False,
     ) -> None:
         self.random = random if random is not None else Random(0)
         self.capacity = capacity
@@ -175,7 +191,8 @@ class SimDisk:
         self.generation = 0
         """+1 at each :meth:`kill`."""
         self.observer: Callable[[Call], None] | None = None
-        """Told of each call before it happens. May take :meth:`crash` and :meth:`snapshot`, which count as no calls."""
+        """Told of each call before it happens. May take :meth:`crash` and :meth:`snapshot`, which count as no
+        calls."""
         self.trace: list[str] | None = None
         """Set to a list to have each call described in it."""
         self.syncs = 0
@@ -190,7 +207,7 @@ class SimDisk:
         self._done: list[SyncDone] = []
         self._token = 0
 
-    # Faults ------------------------------------------------------------------------------------------------------------------
+    # Faults ---------------------------------------------------------------------------------------
 
     def fail(
         self,
@@ -202,11 +219,12 @@ class SimDisk:
         error: int = errno.EIO,
         partial: int = 0,
     ) -> Fault:
-        """Let the ``nth`` matching call from now fail, and ``times`` in all from there (None: for ever), with the errno ``error``.
+        """Let the ``nth`` matching call from now fail, and ``times`` in all from there (None: for ever), with the
+        errno ``error``.
 
-        Kinds: read write truncate sync submit_sync create open close stat list rename remove make_directory remove_directory
-        sync_directory lock. ``sync`` is each file's sync, also one that was submitted; ``submit_sync`` the call that submits.
-        ``partial``: bytes that a failing write has written.
+        Kinds: read write truncate sync submit_sync create open close stat list rename remove make_directory
+        remove_directory sync_directory lock. ``sync`` is each file's sync, also one that was submitted;
+        ``submit_sync`` the call that submits. ``partial``: bytes that a failing write has written.
         """
         fault = Fault(kind, path, nth, times, error, partial)
         self._faults.append(fault)
@@ -220,7 +238,7 @@ class SimDisk:
         """Rot: flip the bits of ``mask`` in one byte of a file."""
         self._file(path).flip(position, mask)
 
-    # Crashes -----------------------------------------------------------------------------------------------------------------
+    # Crashes --------------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> SimDisk:
         """A new disk as power loss leaves this one. This one goes on unchanged.
@@ -261,7 +279,8 @@ class SimDisk:
         return disk
 
     def kill(self) -> None:
-        """The process dies: open files and locks are gone, syncs under way promise nothing, what was written stays shown."""
+        """The process dies: open files and locks are gone, syncs under way promise nothing, what was written stays
+        shown."""
         self.generation += 1
         self._locks.clear()
         self._pending.clear()
@@ -293,7 +312,9 @@ class SimDisk:
         assert isinstance(root, Folder)
         disk._root = root
         for change in self._changes:
-            parts = tuple((copy(folder), name, None if node is None else copy(node)) for folder, name, node in change.parts)
+            parts = tuple(
+                (copy(folder), name, None if node is None else copy(node)) for folder, name, node in change.parts
+            )
             disk._changes.append(Change(change.sequence, parts))  # type: ignore[arg-type]
         if call is not None and call.inode is not None and written:
             inode = copy(call.inode)
@@ -302,7 +323,8 @@ class SimDisk:
         return disk
 
     def fingerprint(self) -> bytes:
-        """16 bytes that tell what is on this disk, shown, stable and pending, from anything else, but for its chance and its faults."""
+        """16 bytes that tell what is on this disk, shown, stable and pending, from anything else, but for its
+        chance and its faults."""
         digest = blake2b(digest_size=16)
         numbers: dict[Node, int] = {}
 
@@ -353,7 +375,7 @@ class SimDisk:
         self._changes.clear()
         settle(self._root)
 
-    # ports.Disk --------------------------------------------------------------------------------------------------------------
+    # ports.Disk -----------------------------------------------------------------------------------
 
     def list(self, directory: str) -> Sequence[str]:
         """Names in ``directory``, sorted."""
@@ -390,7 +412,8 @@ class SimDisk:
         return Stat(len(node.data), node.mtime_ms, is_directory=False, allocated=allocated, identity=(0, node.number))
 
     def make_directory(self, path: str) -> None:
-        """Make it, parents too. Names of parents made on the way are stable at once; its own needs :meth:`sync_directory`."""
+        """Make it, parents too. Names of parents made on the way are stable at once; its own needs
+        :meth:`sync_directory`."""
         self.begin("make_directory", path)
         folder = self._root
         names = _split(path)
@@ -457,8 +480,8 @@ class SimDisk:
         self._change((folder, name, None))
 
     def sync_directory(self, directory: str) -> None:
-        """Make the names in ``directory`` stable. One that fails makes some of them stable and no later one repairs it, unless it did not
-        even begin."""
+        """Make the names in ``directory`` stable. One that fails makes some of them stable and no later one repairs
+        it, unless it did not even begin."""
         folder = self._folder(directory)
         try:
             self.begin("sync_directory", directory)
@@ -470,7 +493,8 @@ class SimDisk:
                     change.apply_stable()
             self._changes = [change for change in self._changes if not change.touches(folder)]
             raise
-        # A rename between folders is one transaction: with one of them the other becomes stable too.
+        # A rename between folders is one transaction: with one of them the other becomes stable
+        # too.
         folders = [folder]
         for known in folders:
             for change in self._changes:
@@ -555,7 +579,7 @@ class SimDisk:
         self.begin("boot_id", directory)
         return f"00000000-0000-4000-8000-{self._boot:012d}"
 
-    # Syncs as events ---------------------------------------------------------------------------------------------------------
+    # Syncs as events ------------------------------------------------------------------------------
 
     @property
     def pending_syncs(self) -> Sequence[int]:
@@ -563,12 +587,13 @@ class SimDisk:
         return [*self._pending]
 
     def complete(self, token: int, error: int = 0) -> None:
-        """End a submitted sync, with the errno ``error`` unless 0; :meth:`poll` then tells, and its ``wake`` is called."""
+        """End a submitted sync, with the errno ``error`` unless 0; :meth:`poll` then tells, and its ``wake`` is
+        called."""
         wake = self._pending[token].wake
         self._end(token, error)
         wake()
 
-    # For SimFile and SimLock -------------------------------------------------------------------------------------------------
+    # For SimFile and SimLock ----------------------------------------------------------------------
 
     def begin(self, kind: str, path: str, position: int = 0, data: bytes = b"", inode: Inode | None = None) -> None:
         """Count one call, show it to the observer, and raise where a fault waits for it."""
@@ -609,7 +634,8 @@ class SimDisk:
         inode.reserved = min(inode.reserved, size)
 
     def sync(self, path: str, inode: Inode, *, sequence: int | None = None, error: int = 0) -> None:
-        """One file's sync, up to ``sequence``. One that fails loses what it covers, for ever, unless it did not even begin."""
+        """One file's sync, up to ``sequence``. One that fails loses what it covers, for ever, unless it did not
+        even begin."""
         upto = self._sequence if sequence is None else sequence
         try:
             self.begin("sync", path)
@@ -624,8 +650,8 @@ class SimDisk:
         self.syncs += 1
 
     def start_sync(self, path: str, inode: Inode, position: int) -> None:
-        """A file's sync that is only begun. One that fails loses what was written, for ever, and the syncs of this process tell.
-        Nothing, where a sync of the file is under way."""
+        """A file's sync that is only begun. One that fails loses what was written, for ever, and the syncs of this
+        process tell. Nothing, where a sync of the file is under way."""
         if any(inode is other for sync in self._pending.values() for _, other in sync.files):
             return
         try:
@@ -644,7 +670,7 @@ class SimDisk:
             if lock.is_named:
                 inode.change(PendingWrite(self._next(), 0, None))
 
-    # Inside ------------------------------------------------------------------------------------------------------------------
+    # Inside ---------------------------------------------------------------------------------------
 
     def _end(self, token: int, error: int) -> None:
         sync = self._pending.pop(token)
@@ -657,7 +683,8 @@ class SimDisk:
         self._done.append(SyncDone(token, failure))
 
     def _reborn(self) -> SimDisk:
-        # The new machine's own chance: it must not draw from this one's, or looking at a crash would change what happens next.
+        # The new machine's own chance: it must not draw from this one's, or looking at a crash
+        # would change what happens next.
         return SimDisk(Random(self._sequence), capacity=self.capacity, clock=self.clock, manual=self.manual)
 
     def _next(self) -> int:
@@ -740,4 +767,6 @@ def _split(path: str) -> Sequence[str]:
 
 
 def _contains(folder: Folder, wanted: Folder) -> bool:
-    return folder is wanted or any(isinstance(node, Folder) and _contains(node, wanted) for node in folder.entries.values())
+    return folder is wanted or any(
+        isinstance(node, Folder) and _contains(node, wanted) for node in folder.entries.values()
+    )

@@ -40,7 +40,13 @@ class Call(NamedTuple):
     inode: Inode | None = None
 
     def __str__(self) -> str:
-        detail = f" {len(self.data)} bytes at {self.position}" if self.data else f" at {self.position}" if self.position else ""
+        detail = (
+            f" {len(self.data)} bytes at {self.position}"
+            if self.data
+            else f" at {self.position}"
+            if self.position
+            else ""
+        )
         return f"{self.number} {self.kind} {self.path}{detail}"
 
 

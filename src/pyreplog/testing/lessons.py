@@ -1,6 +1,8 @@
-"""Lessons: schedules told step by step, each replica's log drawn after every step, first with the rules of old and then with ours.
+"""Lessons: schedules told step by step, each replica's log drawn after every step, first with the rules of old and
+then with ours.
 
-Nothing is scripted but the schedule: the logs drawn are those of the real replicas, with a known-bad follower in the first telling.
+Nothing is scripted but the schedule: the logs drawn are those of the real replicas, with a known-bad follower in
+the first telling.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ Telling = Callable[[Stage], Iterator[str]]
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson. ``telling`` does a step at a time and says what it was; ``ends`` what each of the two tellings comes to."""
+    """One lesson. ``telling`` does a step at a time and says what it was; ``ends`` what each of the two tellings
+    comes to."""
 
     name: str
     title: str
@@ -38,7 +41,11 @@ class Lesson:
         yield from self.about.splitlines()
         for heading, kind, end in (
             ("The first design: a new follower truncates to its own high watermark.", FirstDesign, self.ends[0]),
-            ("With leader epochs: a follower truncates only where the leader shows that their logs part.", None, self.ends[1]),
+            (
+                "With leader epochs: a follower truncates only where the leader shows that their logs part.",
+                None,
+                self.ends[1],
+            ),
         ):
             yield ""
             yield heading
@@ -53,7 +60,8 @@ class Lesson:
 
 
 def draw(stage: Stage) -> list[str]:
-    """Each node's log in one line: its records with their leader epochs, and ``|`` where its high watermark stands."""
+    """Each node's log in one line: its records with their leader epochs, and ``|`` where its high watermark
+    stands."""
     found = []
     for node_id, actor in stage.machines.items():
         log = actor.log
@@ -134,26 +142,36 @@ _ALL: Final = (
     Lesson(
         "hw-truncation",
         "How a committed record was lost (KIP-101, first case)",
-        "A follower's high watermark lags behind its leader's. If it throws away what lies above it whenever it begins to\n"
-        "follow, it throws away committed records; and if the leader dies before it has fetched them again, they are gone.",
+        "A follower's high watermark lags behind its leader's. If it throws away what lies above it whenever it begins"
+        " to\nfollow, it throws away committed records; and if the leader dies before it has fetched them again, they"
+        " are gone.",
         _hw_truncation,
         {"min_insync_replicas": 2},
         (
-            "m2 was acknowledged, and is nowhere. No message was lost and no disk failed: two processes died, one after the other.",
-            "Node 2 kept m2 when it came back, because nobody had shown that it should not. What was acknowledged is there.",
+            (
+                "m2 was acknowledged, and is nowhere. No message was lost and no disk failed: two processes died, one"
+                " after the other."
+            ),
+            (
+                "Node 2 kept m2 when it came back, because nobody had shown that it should not. What was acknowledged"
+                " is there."
+            ),
         ),
     ),
     Lesson(
         "divergence",
         "How two replicas came to differ for ever (KIP-101, second case)",
-        "Offsets alone do not say whether two logs agree. A follower that only compares its end with the leader's does not notice\n"
-        "that another record stands at the same offset.",
+        "Offsets alone do not say whether two logs agree. A follower that only compares its end with the leader's does"
+        " not notice\nthat another record stands at the same offset.",
         _divergence,
         {"min_insync_replicas": 1, "unclean": True},
         (
             "Offset 1 is m2 on node 1 and m3 on node 2, below both high watermarks, and nobody will ever notice.",
-            "Node 1 said that its last epoch was 0; the leader answered that epoch 0 ends at offset 1 with it. So m2 went, and the logs\n"
-            "are equal. (That m2 is lost is the price of an unclean election: somebody had to ask for that. By itself node 2 would wait.)",
+            (
+                "Node 1 said that its last epoch was 0; the leader answered that epoch 0 ends at offset 1 with it. So"
+                " m2 went, and the logs\nare equal. (That m2 is lost is the price of an unclean election: somebody had"
+                " to ask for that. By itself node 2 would wait.)"
+            ),
         ),
     ),
 )

@@ -1,4 +1,5 @@
-"""What breaks, when, and for how long: drawn from the world's chance, within what the acknowledgement table allows."""
+"""What breaks, when, and for how long: drawn from the world's chance, within what the acknowledgement table
+allows."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class Nemesis:
         for node_id in world.machines:
             world.start(node_id)
 
-    # ------------------------------------------------------------------------------------------------------------------------- its turns
+    # ------------------------------------------------------------------------------------ its turns
 
     def _plan(self) -> None:
         self._world.plan(self._random.random() * 2 * self._rates.interval_ms, self._strike)
@@ -98,7 +99,7 @@ class Nemesis:
     def _back(self, node_id: int) -> None:
         self._later(lambda: self._world.start(node_id))
 
-    # ---------------------------------------------------------------------------------------------------------------------- its faults
+    # ----------------------------------------------------------------------------------- its faults
 
     def _kill(self) -> bool:
         up = self._up()
@@ -256,8 +257,8 @@ class Nemesis:
         return True
 
     def _rot(self) -> bool:
-        """A process dies, and meanwhile a bit flips in the file its start will look at. The copy counts as lost: it must be found out and
-        made anew."""
+        """A process dies, and meanwhile a bit flips in the file its start will look at. The copy counts as lost: it
+        must be found out and made anew."""
         up = [one for one in self._up() if self._world.may_lose([one], wiped=True)]
         if not up:
             return False

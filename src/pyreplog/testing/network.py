@@ -1,13 +1,16 @@
-"""A network in memory: it delays, drops, repeats and reorders whole messages, and cuts links, as it is told and as its chance falls.
+"""A network in memory: it delays, drops, repeats and reorders whole messages, and cuts links, as it is told and as
+its chance falls.
 
-**Legal**: any message is late, lost, doubled or overtaken; a link fails one way only; a link is slow; a cut says nothing to either end,
-and takes what is on its way. A peer that goes away in good order is told of (:class:`Disconnected`), late, and not across a cut. What was
-sent to an address before its present owner began to listen is lost, as with connections; what a dead process had sent may arrive.
+**Legal**: any message is late, lost, doubled or overtaken; a link fails one way only; a link is slow; a cut says
+nothing to either end, and takes what is on its way. A peer that goes away in good order is told of
+(:class:`Disconnected`), late, and not across a cut. What was sent to an address before its present owner began to
+listen is lost, as with connections; what a dead process had sent may arrive.
 
 **Not modelled**: messages altered on their way (TLS and batch checksums are tested elsewhere), or split or joined.
 
-Messages are copied when they are sent, so that two nodes never share memory: by the ``materialise`` given, by default the message's own
-``materialised()`` where it has one. One that cannot be copied any more (its log was truncated since) is lost.
+Messages are copied when they are sent, so that two nodes never share memory: by the ``materialise`` given, by
+default the message's own ``materialised()`` where it has one. One that cannot be copied any more (its log was
+truncated since) is lost.
 
 One thread. The same seed gives the same run: events at one moment happen in the order of their making.
 """
@@ -39,7 +42,8 @@ class NetworkOptions:
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
-    """Chance that a message may overtake, or be overtaken by, others of its link; the rest of a link's messages keep their order."""
+    """Chance that a message may overtake, or be overtaken by, others of its link; the rest of a link's messages
+    keep their order."""
     reorder_max_ns: int = 20_000_000
     """How much later than the others such a message, or a second copy, may arrive."""
 
@@ -71,7 +75,8 @@ class _Arrival(NamedTuple):
 
 
 def materialise(message: object) -> object:
-    """A copy of ``message`` that shares no memory with it: what its ``materialised()`` returns; without one, the message itself."""
+    """A copy of ``message`` that shares no memory with it: what its ``materialised()`` returns; without one, the
+    message itself."""
     copy = getattr(message, "materialised", None)
     return message if copy is None else copy()
 
@@ -114,7 +119,7 @@ class SimNetwork:
             transport.listen(address)
         return transport
 
-    # Faults ------------------------------------------------------------------------------------------------------------------
+    # Faults ---------------------------------------------------------------------------------------
 
     def link(self, source: Address, target: Address) -> Link:
         """The link from ``source`` to ``target``, to be changed at will."""
@@ -133,7 +138,8 @@ class SimNetwork:
         self.cut(other, one)
 
     def partition(self, *groups: Sequence[Address]) -> None:
-        """Cut every link between addresses of different groups; links inside a group, and of addresses in none, stay as they are."""
+        """Cut every link between addresses of different groups; links inside a group, and of addresses in none,
+        stay as they are."""
         for index, group in enumerate(groups):
             for other in groups[index + 1 :]:
                 for one in group:
@@ -147,7 +153,8 @@ class SimNetwork:
                 self.cut_both(address, other)
 
     def vanish(self, address: Address) -> None:
-        """The machine behind ``address`` loses power: nobody is told, as they would be by :meth:`SimTransport.close`."""
+        """The machine behind ``address`` loses power: nobody is told, as they would be by
+        :meth:`SimTransport.close`."""
         endpoint = self._endpoints.get(address)
         if endpoint is not None:
             endpoint.close(silent=True)
@@ -163,7 +170,7 @@ class SimNetwork:
             link.slow_ns = 0
             link.loss = None
 
-    # Time --------------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
     @property
     def next_arrival_ns(self) -> int | None:
@@ -171,7 +178,8 @@ class SimNetwork:
         return self._arrivals[0].at_ns if self._arrivals else None
 
     def deliver_next(self) -> Address | None:
-        """Move the clock to the next arrival and hand it over. Returns whose it was; None where it was lost or nothing was on its way."""
+        """Move the clock to the next arrival and hand it over. Returns whose it was; None where it was lost or
+        nothing was on its way."""
         if not self._arrivals:
             return None
         arrival = heapq.heappop(self._arrivals)
@@ -200,7 +208,7 @@ class SimNetwork:
                 targets[target] = None
         return [*targets]
 
-    # For SimTransport --------------------------------------------------------------------------------------------------------
+    # For SimTransport -----------------------------------------------------------------------------
 
     def join(self, address: Address, endpoint: SimTransport) -> None:
         """An endpoint begins to listen."""
@@ -239,7 +247,13 @@ class SimNetwork:
         self._send(source, target, Received(source, copy), link)
         if options.duplicate and chance.random() < options.duplicate:
             self.doubled += 1
-            self._send(source, target, Received(source, self._materialise(copy)), link, extra_ns=chance.randint(0, options.reorder_max_ns))
+            self._send(
+                source,
+                target,
+                Received(source, self._materialise(copy)),
+                link,
+                extra_ns=chance.randint(0, options.reorder_max_ns),
+            )
         return True
 
     def notice(self, source: Address, target: Address, event: TransportEvent) -> None:
@@ -261,7 +275,9 @@ class SimNetwork:
             at_ns = link.last_ns = max(at_ns, link.last_ns)
         self._sequence += 1
         link.queued += 1
-        heapq.heappush(self._arrivals, _Arrival(at_ns, self._sequence, source, target, event, self._incarnations.get(target, 0)))
+        heapq.heappush(
+            self._arrivals, _Arrival(at_ns, self._sequence, source, target, event, self._incarnations.get(target, 0))
+        )
 
     def _lose(self, source: Address, target: Address, message: object) -> None:
         self.lost += 1
@@ -274,7 +290,8 @@ class SimNetwork:
 
 
 class SimTransport:
-    """A :class:`~pyreplog.ports.Transport` of a :class:`SimNetwork`. ``poll`` never waits: the network's owner moves time."""
+    """A :class:`~pyreplog.ports.Transport` of a :class:`SimNetwork`. ``poll`` never waits: the network's owner
+    moves time."""
 
     __slots__ = ("_address", "_closed", "_inbox", "_network", "_paused", "_peers")
 
@@ -299,7 +316,8 @@ class SimTransport:
         return bool(self._inbox) and any(event.peer not in self._paused for event in self._inbox)
 
     def listen(self, address: Address) -> Address:
-        """Begin to receive at ``address``. One address per transport; an address taken is a :class:`LocalProtocolError`."""
+        """Begin to receive at ``address``. One address per transport; an address taken is a
+        :class:`LocalProtocolError`."""
         if self._closed:
             raise ClosedError("the transport is closed")
         if self._address is not None:
@@ -309,7 +327,8 @@ class SimTransport:
         return address
 
     def connect(self, peer: Address) -> None:
-        """:class:`Connected` arrives where ``peer`` listens, :class:`Disconnected` where nobody does, nothing across a cut."""
+        """:class:`Connected` arrives where ``peer`` listens, :class:`Disconnected` where nobody does, nothing
+        across a cut."""
         own = self.address
         if peer in self._peers:
             return
@@ -323,7 +342,8 @@ class SimTransport:
             network.notice(peer, own, Disconnected(peer))
 
     def send(self, peer: Address, message: object) -> bool:
-        """Hand over one message. True says nothing about its arrival; False: the link's queue is full, nothing taken."""
+        """Hand over one message. True says nothing about its arrival; False: the link's queue is full, nothing
+        taken."""
         self._peers[peer] = None
         return self._network.message(self.address, peer, message)
 

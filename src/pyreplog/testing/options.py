@@ -38,8 +38,8 @@ class TopicOptions:
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """Weights of the faults, and the mean time between two. A fault that would take more than the acknowledgement table allows is left out
-    when its turn comes."""
+    """Weights of the faults, and the mean time between two. A fault that would take more than the acknowledgement
+    table allows is left out when its turn comes."""
 
     interval_ms: int = 1000
     lasting_ms: int = 1500
@@ -126,8 +126,8 @@ class WorldOptions:
 
 
 def differing(options: object) -> str:
-    """Return ``options`` (a dataclass, or a value or sequence of them) as an expression that names only the settings that differ from
-    their defaults."""
+    """Return ``options`` (a dataclass, or a value or sequence of them) as an expression that names only the
+    settings that differ from their defaults."""
     if isinstance(options, tuple | list):
         return f"({''.join(f'{differing(each)}, ' for each in options).rstrip()})"
     if not dataclasses.is_dataclass(options):

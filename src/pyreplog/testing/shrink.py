@@ -15,9 +15,11 @@ __all__ = ["shrink"]
 TRIES_MAX: Final = 60
 
 
-def shrink(options: WorldOptions, run: Callable[[WorldOptions], None], rule: str) -> tuple[WorldOptions, InvariantBroken | None]:
-    """The smallest options found under which ``run`` still breaks ``rule``, and how. Each try takes one thing away for good where it is
-    not needed."""
+def shrink(
+    options: WorldOptions, run: Callable[[WorldOptions], None], rule: str
+) -> tuple[WorldOptions, InvariantBroken | None]:
+    """The smallest options found under which ``run`` still breaks ``rule``, and how. Each try takes one thing away
+    for good where it is not needed."""
     found: InvariantBroken | None = None
     tries = 0
     going = True

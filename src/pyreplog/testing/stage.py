@@ -1,8 +1,9 @@
-"""One partition on a stage: the real replicas and the real controller, and every message, sync, decision and accident in the caller's hand.
+"""One partition on a stage: the real replicas and the real controller, and every message, sync, decision and
+accident in the caller's hand.
 
-A :class:`World` is a cluster under random weather; a stage is for schedules. Nothing moves by itself: a caller says which message arrives,
-is lost or arrives twice, which sync ends, who hears what the controller decided, who is killed and who loses power. The checkers of the
-world look on after every step::
+A :class:`World` is a cluster under random weather; a stage is for schedules. Nothing moves by itself: a caller says
+which message arrives, is lost or arrives twice, which sync ends, who hears what the controller decided, who is
+killed and who loses power. The checkers of the world look on after every step::
 
     stage = Stage(3, min_insync_replicas=2)
     stage.append(1, b"m1")
@@ -99,7 +100,8 @@ REFUSALS_MAX: Final = 12
 
 
 class Stage:
-    """See the module's text. ``variant``: the parts of a known-bad rule (see :mod:`pyreplog.testing.variants`), as keywords of this.
+    """See the module's text. ``variant``: the parts of a known-bad rule (see :mod:`pyreplog.testing.variants`), as
+    keywords of this.
 
     ``durability``: ``"os"`` or ``"sync"``. ``home``: makes where a node keeps its log. Every broken invariant is an
     :class:`InvariantBroken`; ``events`` is what was done.
@@ -161,7 +163,9 @@ class Stage:
         self._scene: Any = self
         self.checkers = list(stage_checkers() if checkers is None else checkers)
         self._node_checkers = [one for one in self.checkers if type(one).node_turn is not Checker.node_turn]
-        self._controller_checkers = [one for one in self.checkers if type(one).controller_turn is not Checker.controller_turn]
+        self._controller_checkers = [
+            one for one in self.checkers if type(one).controller_turn is not Checker.controller_turn
+        ]
         self._settle_checkers = [one for one in self.checkers if type(one).settled is not Checker.settled]
         for node_id in range(1, count + 1):
             actor = self.machines[node_id] = StageNode(node_id, home(self, node_id))
@@ -179,7 +183,7 @@ class Stage:
         self._decided()
         self.tell()
 
-    # ---------------------------------------------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------------- looking
 
     @property
     def now_ns(self) -> int:
@@ -247,14 +251,16 @@ class Stage:
     def broken(self, rule: str, about: str) -> None:
         """Raise :class:`InvariantBroken`."""
         kind = INVARIANTS.get(rule)
-        raise InvariantBroken(rule, about, 0, self.now_ns, self.events, self.replay or "this schedule", "" if kind is None else kind.says)
+        raise InvariantBroken(
+            rule, about, 0, self.now_ns, self.events, self.replay or "this schedule", "" if kind is None else kind.says
+        )
 
     def say(self, text: str) -> None:
         """Note what is done."""
         if not self.quiet:
             self.events.append(text)
 
-    # --------------------------------------------------------------------------------------------------------------------- one step
+    # ------------------------------------------------------------------------------------- one step
 
     def step(self, node_id: int, event: Event) -> None:
         """Give one event to one replica, note its effects, and let the checkers look."""
@@ -284,7 +290,9 @@ class Stage:
                     data: Any = materialised(result)
                 except PyreplogError:
                     return
-                self.flight.append(Envelope("records", actor.node_id, follower, (FetchAnswered(request, data), self._life(follower))))
+                self.flight.append(
+                    Envelope("records", actor.node_id, follower, (FetchAnswered(request, data), self._life(follower)))
+                )
             case Fetch():
                 actor.fetch = effect
                 self.send(actor.node_id)
@@ -311,7 +319,11 @@ class Stage:
                     one.deleted(self._scene, TopicPartition(TOPIC, 0), result.low_watermark, actor.image.brokers)
         elif number in self._wanting_all and not result.error_code:
             attempt: Any = SimpleNamespace(
-                outcome="ok", acks=-1, offset=result.base_offset, topic_partition=TopicPartition(TOPIC, 0), value=self.values[number]
+                outcome="ok",
+                acks=-1,
+                offset=result.base_offset,
+                topic_partition=TopicPartition(TOPIC, 0),
+                value=self.values[number],
             )
             self._fresh.append(attempt)
 
@@ -329,7 +341,9 @@ class Stage:
         batch = next(one for one in batches_of(log, offset, log.end_offset) if one.next_offset > offset)
         found = next(iter(records_of(batch, TOPIC, 0))).value
         if found != value:
-            self.broken("S1", f"{value!r} was acknowledged at offset {offset}, where node {actor.node_id} has {found!r}")
+            self.broken(
+                "S1", f"{value!r} was acknowledged at offset {offset}, where node {actor.node_id} has {found!r}"
+            )
 
     def _life(self, node_id: int) -> int:
         return self.machines[node_id].starts
@@ -340,13 +354,18 @@ class Stage:
         for checker in self._controller_checkers:
             checker.controller_turn(self._scene, self.image)
 
-    # ------------------------------------------------------------------------------------------------------------------- the clients
+    # ---------------------------------------------------------------------------------- the clients
 
     def append(
-        self, node_id: int, *values: bytes, acks: int = -1, timeout_ms: int = FOREVER_MS, numbers: tuple[int, int, int] = (-1, -1, -1)
+        self,
+        node_id: int,
+        *values: bytes,
+        acks: int = -1,
+        timeout_ms: int = FOREVER_MS,
+        numbers: tuple[int, int, int] = (-1, -1, -1),
     ) -> int:
-        """One batch of ``values`` (by default one of its own) to a node; its number, under which ``results`` gets the answer. ``numbers``:
-        producer id, epoch and base sequence."""
+        """One batch of ``values`` (by default one of its own) to a node; its number, under which ``results`` gets
+        the answer. ``numbers``: producer id, epoch and base sequence."""
         self._numbers += 1
         number = self._numbers
         records = values or (b"m%d" % number,)
@@ -362,8 +381,8 @@ class Stage:
         return number
 
     def read(self, node_id: int, offset: int) -> list[Record]:
-        """What a consumer is given that asks a node for what lies from ``offset`` on. None of it may be above what is committed, or other
-        than what was (S10, S3)."""
+        """What a consumer is given that asks a node for what lies from ``offset`` on. None of it may be above what
+        is committed, or other than what was (S10, S3)."""
         self._numbers += 1
         number = self._numbers
         request = FetchPartition(0, -1, offset, -1, -1, 1 << 20)
@@ -401,7 +420,7 @@ class Stage:
         self.step(node_id, DeleteRecords(CLIENT, self._numbers, offset, FOREVER_MS))
         return self._numbers
 
-    # ------------------------------------------------------------------------------------------------------------------- the network
+    # ---------------------------------------------------------------------------------- the network
 
     def send(self, follower: int) -> None:
         """The outstanding fetch of a follower sets out (again)."""
@@ -434,7 +453,8 @@ class Stage:
         self.flight.remove(letter)
 
     def arrive(self, letter: Envelope) -> None:
-        """What a message does where it arrives; it stays in ``flight`` where it is there, so that it arrives twice."""
+        """What a message does where it arrives; it stays in ``flight`` where it is there, so that it arrives
+        twice."""
         body = letter.body
         if letter.kind == "fetch":
             if letter.target in self.machines:
@@ -461,22 +481,31 @@ class Stage:
             self.flight.append(Envelope("decision", 0, letter.source, (answer, self._life(letter.source), number)))
         else:
             answer, life, number = body
-            if life == self._life(letter.target) and (number == self.machines[letter.target].asked or not self.match_answers):
+            if life == self._life(letter.target) and (
+                number == self.machines[letter.target].asked or not self.match_answers
+            ):
                 self.step(letter.target, answer)  # as a node has it: only the answer to its newest request counts
 
     def _count_refusals(self, actor: StageNode, event: FetchAnswered) -> None:
         """Nobody is told for ever that its log diverges (L5), or that its offset is out of range (L12)."""
         data = event.data
-        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or (data.diverging_epoch is not None and not data.error_code):
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or (
+            data.diverging_epoch is not None and not data.error_code
+        ):
             rule = "L12" if data.error_code else "L5"
             place = (rule, actor.node_id, actor.starts, event.request.current_leader_epoch)
             self._told_off[place] = self._told_off.get(place, 0) + 1
             if self._told_off[place] > event.request.current_leader_epoch + REFUSALS_MAX:
-                self.broken(rule, f"node {actor.node_id} was refused {self._told_off[place]} times in one epoch at {event.request}")
+                self.broken(
+                    rule,
+                    f"node {actor.node_id} was refused {self._told_off[place]} times in one epoch at {event.request}",
+                )
 
     def letters(self, kind: str, source: int = -1, target: int = -1) -> list[Envelope]:
         """What is on its way of that kind, from or to those where given."""
-        return [one for one in self.flight if one.kind == kind and source in (-1, one.source) and target in (-1, one.target)]
+        return [
+            one for one in self.flight if one.kind == kind and source in (-1, one.source) and target in (-1, one.target)
+        ]
 
     def exchange(self, *followers: int) -> None:
         """Each of these has its newest fetch arrive, and gets the answer, if there is one."""
@@ -493,14 +522,15 @@ class Stage:
         return self.letters("fetch", follower)
 
     def decide(self, leader: int, *, answer: bool = True) -> None:
-        """The oldest proposal of a leader arrives at the controller; and the decision back, unless it is to stay on its way."""
+        """The oldest proposal of a leader arrives at the controller; and the decision back, unless it is to stay on
+        its way."""
         for letter in self.letters("proposal", leader)[:1]:
             self.deliver(letter)
         if answer:
             for letter in self.letters("decision", target=leader):
                 self.deliver(letter)
 
-    # ---------------------------------------------------------------------------------------------------------------- the controller
+    # ------------------------------------------------------------------------------- the controller
 
     def tell(self, *node_ids: int, count: int = FOREVER_MS) -> None:
         """These (none: all that are up) hear of the controller's next records, one after the other."""
@@ -560,7 +590,9 @@ class Stage:
             log = actor.home.create(self.key[0], config, incomplete=actor.node_id not in partition.isr)
         replica = actor.replica = self.replica_class(log, actor.node_id, self.config)
         hosted = SimpleNamespace(key=self.key, log=log, replica=replica, topic_partition=TopicPartition(TOPIC, 0))
-        actor.node = SimpleNamespace(hosted={self.key: hosted}, broken_rules=[], failed_requests=[], offline=None, failure=None)
+        actor.node = SimpleNamespace(
+            hosted={self.key: hosted}, broken_rules=[], failed_requests=[], offline=None, failure=None
+        )
         return True
 
     def take_away(self, node_id: int) -> None:
@@ -600,7 +632,8 @@ class Stage:
         self._decided()
 
     def fence(self, node_id: int) -> None:
-        """The controller loses sight of a node, which knows nothing of it: it leaves the in-sync set, and its leadership goes."""
+        """The controller loses sight of a node, which knows nothing of it: it leaves the in-sync set, and its
+        leadership goes."""
         self.say(f"the controller takes node {node_id} for dead")
         epoch, session = self.machines[node_id].epoch, self.controller._sessions[node_id]
         self.controller.heartbeat(BrokerHeartbeatRequest(node_id, epoch, epoch, want_fence=True), self.now_ns)
@@ -623,7 +656,7 @@ class Stage:
             self.controller.elect_uncleanly(TOPIC, 0)
             self._decided()
 
-    # ----------------------------------------------------------------------------------------------------------------- the accidents
+    # -------------------------------------------------------------------------------- the accidents
 
     def kill(self, node_id: int, *, tell: bool = True) -> None:
         """A process dies; where ``tell`` the controller hears of it at once."""
@@ -692,7 +725,7 @@ class Stage:
         actor.epoch = response.broker_epoch
         self._decided()
 
-    # ----------------------------------------------------------------------------------------------------------------- disk and time
+    # -------------------------------------------------------------------------------- disk and time
 
     def sync(self, *node_ids: int) -> None:
         """The outstanding sync of these (none: all) ends well."""
@@ -731,10 +764,11 @@ class Stage:
                 actor.wake_ns = 0
                 self.step(node_id, Tick())
 
-    # -------------------------------------------------------------------------------------------------------------------- the finale
+    # ----------------------------------------------------------------------------------- the finale
 
     def settle(self, *node_ids: int, rounds: int = ROUNDS_MAX) -> None:
-        """Everything that can happen between these (none: all that are up) happens in order, until nothing is left or changes."""
+        """Everything that can happen between these (none: all that are up) happens in order, until nothing is left
+        or changes."""
         live = list(node_ids) or self.up()
         for _ in range(rounds):
             before = self._shape()
@@ -757,7 +791,13 @@ class Stage:
         return [
             self.partition,
             *(
-                (actor.replica.role, actor.log.end_offset, actor.log.high_watermark, actor.log.flushed_offset, actor.told)
+                (
+                    actor.replica.role,
+                    actor.log.end_offset,
+                    actor.log.high_watermark,
+                    actor.log.flushed_offset,
+                    actor.told,
+                )
                 for actor in self.machines.values()
                 if actor.replica is not None
             ),
@@ -786,7 +826,11 @@ class Stage:
                     self._heartbeat(actor)
             self.pass_time(1000)
             logs = [actor.log for actor in self.machines.values()]
-            equal = all(log is not None and log.end_offset == log.high_watermark == logs[0].end_offset for log in logs if logs[0])
+            equal = all(
+                log is not None and log.end_offset == log.high_watermark == logs[0].end_offset
+                for log in logs
+                if logs[0]
+            )
             if equal and self.leader != NO_LEADER and len(self.partition.isr) == len(self.partition.replicas):
                 break
         else:

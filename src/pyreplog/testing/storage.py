@@ -1,7 +1,8 @@
 """What lies under a simulated disk: files and folders of which each has a *shown* and a *stable* state.
 
-Shown is what the running system sees (the page cache); stable is what power loss leaves for certain. Between the two lie pending
-pieces: writes and truncations of a file, changes of names in folders. A crash keeps, drops or tears each of them (:class:`PowerLoss`).
+Shown is what the running system sees (the page cache); stable is what power loss leaves for certain. Between the
+two lie pending pieces: writes and truncations of a file, changes of names in folders. A crash keeps, drops or tears
+each of them (:class:`PowerLoss`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ PIECES_MAX: Final = 4096
 
 
 class PendingWrite(NamedTuple):
-    """One unsynced change of a file: ``chunk`` written at ``position``, or (``chunk`` is None) the length set to ``position``."""
+    """One unsynced change of a file: ``chunk`` written at ``position``, or (``chunk`` is None) the length set to
+    ``position``."""
 
     sequence: int
     position: int
@@ -28,7 +30,17 @@ class PendingWrite(NamedTuple):
 class Inode:
     """A file's content, without its name."""
 
-    __slots__ = ("_frozen_data", "_frozen_stable", "data", "failed_start", "mtime_ms", "number", "pending", "reserved", "stable")
+    __slots__ = (
+        "_frozen_data",
+        "_frozen_stable",
+        "data",
+        "failed_start",
+        "mtime_ms",
+        "number",
+        "pending",
+        "reserved",
+        "stable",
+    )
     _numbers: Final = count()
 
     def __init__(self, data: bytes = b"", stable: bytes = b"", *, mtime_ms: int = 0, reserved: int = 0) -> None:
@@ -39,7 +51,8 @@ class Inode:
         self.reserved = reserved
         #: Of no other file of this process.
         self.number = next(self._numbers)
-        #: The generation of processes and the errno of a sync that failed when it was only begun: the process remembers, not the file.
+        #: The generation of processes and the errno of a sync that failed when it was only begun:
+        #: the process remembers, not the file.
         self.failed_start = (-1, 0)
         self._frozen_data: bytes | None = data
         self._frozen_stable: bytes | None = stable
@@ -69,7 +82,8 @@ class Inode:
         del pending[:count]
 
     def spoil(self, sequence: int, chance: Random) -> None:
-        """A sync up to ``sequence`` fails: what is pending reaches the disk in part, and none of it is ever written again."""
+        """A sync up to ``sequence`` fails: what is pending reaches the disk in part, and none of it is ever written
+        again."""
         damage = PowerLoss.independent(chance)
         stable = self._writable_stable()
         for piece in self.pending:
@@ -142,7 +156,8 @@ Node = Inode | Folder
 class Change(NamedTuple):
     """One unsynced change of names, whole or not at all: ``(folder, name, what it then names or None)``.
 
-    A rename has two parts, the new name first. After a crash its old name may still be there too, but never is neither.
+    A rename has two parts, the new name first. After a crash its old name may still be there too, but never is
+    neither.
     """
 
     sequence: int
@@ -159,16 +174,19 @@ class Change(NamedTuple):
 
 
 class PowerLoss:
-    """How one power loss treats what was pending: drawn once, then asked for each piece in the order of their making.
+    """How one power loss treats what was pending: drawn once, then asked for each piece in the order of their
+    making.
 
-    Legal for a file: each piece kept, dropped or torn (at any byte; any set of sectors; length grown but bytes zero or, where nothing was
-    written before, arbitrary). Legal for names: each change kept or dropped; a rename's old name may survive it. The order of the
-    disk is not the order of the calls.
+    Legal for a file: each piece kept, dropped or torn (at any byte; any set of sectors; length grown but bytes zero
+    or, where nothing was written before, arbitrary). Legal for names: each change kept or dropped; a rename's old
+    name may survive it. The order of the disk is not the order of the calls.
     """
 
     __slots__ = ("_chance", "_cut", "_drop_data", "_drop_names", "_tear")
 
-    def __init__(self, chance: Random, *, drop_data: float, drop_names: float, tear: float, cut: int | None = None) -> None:
+    def __init__(
+        self, chance: Random, *, drop_data: float, drop_names: float, tear: float, cut: int | None = None
+    ) -> None:
         self._chance = chance
         self._drop_data = drop_data
         self._drop_names = drop_names
@@ -186,7 +204,8 @@ class PowerLoss:
         if kind == 2:
             return cls(chance, drop_data=0.0, drop_names=1.0, tear=0.0)  # data only: the file nobody names
         if kind == 3:
-            # A disk that keeps the order: everything before a moment, the piece of that moment torn.
+            # A disk that keeps the order: everything before a moment, the piece of that moment
+            # torn.
             return cls(chance, drop_data=0.0, drop_names=0.0, tear=0.0, cut=chance.randint(oldest, newest + 1))
         if kind == 4:
             return cls(chance, drop_data=0.0, drop_names=0.0, tear=1.0)
@@ -195,7 +214,9 @@ class PowerLoss:
     @classmethod
     def independent(cls, chance: Random) -> PowerLoss:
         """Each piece on its own."""
-        return cls(chance, drop_data=chance.choice((0.15, 0.5, 0.85)), drop_names=chance.choice((0.15, 0.5, 0.85)), tear=0.4)
+        return cls(
+            chance, drop_data=chance.choice((0.15, 0.5, 0.85)), drop_names=chance.choice((0.15, 0.5, 0.85)), tear=0.4
+        )
 
     def keeps(self, change: Change) -> bool:
         """Whether a change of names reached the disk."""
@@ -261,7 +282,8 @@ def _tear(content: bytearray, position: int, chunk: bytes, chance: Random) -> No
                 _apply(content, position + start, chunk[start:end])
             start = end
     else:
-        # The length reached the disk and the bytes did not. Bytes that were there before stay as they were.
+        # The length reached the disk and the bytes did not. Bytes that were there before stay as
+        # they were.
         missing = position + size - len(content)
         if missing > 0:
             content.extend(bytes(missing) if kind == 3 else chance.randbytes(missing))

@@ -18,7 +18,8 @@ _MAGIC: Final = b"SIMSTORE"
 
 
 class SimStore:
-    """A :class:`~pyreplog.ports.Store` in a file of a :class:`SimDisk`. Nothing in it is checked: its user has to."""
+    """A :class:`~pyreplog.ports.Store` in a file of a :class:`SimDisk`. Nothing in it is checked: its user has
+    to."""
 
     def __init__(self, disk: SimDisk, path: str, *, write: bool) -> None:
         fresh = write and disk.stat(path) is None

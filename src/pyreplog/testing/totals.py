@@ -13,7 +13,8 @@ __all__ = ["Totals"]
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over runs. ``faults`` are the nemesis's, by kind; ``message_faults`` are messages lost, doubled and overtaken."""
+    """Sums over runs. ``faults`` are the nemesis's, by kind; ``message_faults`` are messages lost, doubled and
+    overtaken."""
 
     seeds: int = 0
     events: int = 0
@@ -43,6 +44,7 @@ class Totals:
         """One line; ``seconds`` of processor time were spent."""
         rate = f", {self.events / seconds:,.0f} events/s" if seconds > 0 else ""
         return (
-            f"{self.seeds:,} seeds, {self.events:,} events{rate}, {sum(self.faults.values()):,} faults and {self.message_faults:,} of "
-            f"messages, {self.appends:,} appends, {self.simulated_ns / 1e9:,.0f} s of simulated time: no invariant broke"
+            f"{self.seeds:,} seeds, {self.events:,} events{rate}, {sum(self.faults.values()):,} faults and"
+            f" {self.message_faults:,} of messages, {self.appends:,} appends, {self.simulated_ns / 1e9:,.0f} s of"
+            " simulated time: no invariant broke"
         )

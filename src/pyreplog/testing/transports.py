@@ -7,9 +7,9 @@
         def endpoint(self) -> Transport: ...       # a new endpoint on it, which does not listen yet
         def teardown_method(self) -> None: ...
 
-pytest finds the tests by their names; nothing here needs pytest itself. The messages are the protocol's own, so a transport between
-processes may encode them with :class:`pyreplog.wire.Conversation`. How they are written, and what the protocol around them may rely on,
-is told in the guide "Writing a transport".
+pytest finds the tests by their names; nothing here needs pytest itself. The messages are the protocol's own, so a
+transport between processes may encode them with :class:`pyreplog.wire.Conversation`. How they are written, and what
+the protocol around them may rely on, is told in the guide "Writing a transport".
 """
 
 from __future__ import annotations
@@ -55,28 +55,30 @@ class TransportConformance:
     in_order: ClassVar[bool] = True
     """Messages from one endpoint to another arrive in the order they were sent, or not at all."""
     waits: ClassVar[bool] = True
-    """``poll`` with a timeout waits for the first event. A transport whose waiting is somebody else's says False, and ``poll`` returns at
-    once."""
+    """``poll`` with a timeout waits for the first event. A transport whose waiting is somebody else's says False,
+    and ``poll`` returns at once."""
 
-    # -- what a transport's author gives ---------------------------------------------------------------------------------------------
+    # -- what a transport's author gives -----------------------------------------------------------
 
     def endpoint(self) -> Transport:
         """A new endpoint of the network under test."""
         raise AssertionError("override endpoint()")
 
     def progress(self) -> None:
-        """Let time pass, where the network only moves when it is told to. Called again and again while a test waits."""
+        """Let time pass, where the network only moves when it is told to. Called again and again while a test
+        waits."""
 
     def clock(self) -> Clock:
         """The clock that nodes on this network live by."""
         return SystemClock()
 
-    # -- help -------------------------------------------------------------------------------------------------------------------------
+    # -- help --------------------------------------------------------------------------------------
 
     _mail: dict[Transport, list[Any]]
 
     def at(self, address: str) -> Transport:
-        """An endpoint that listens. From now on every wait of a test polls it, too: a transport may only move while it is polled."""
+        """An endpoint that listens. From now on every wait of a test polls it, too: a transport may only move while
+        it is polled."""
         transport = self.endpoint()
         assert transport.listen(address) == address
         if not hasattr(self, "_mail"):
@@ -124,7 +126,7 @@ class TransportConformance:
         """A small request."""
         return Request(source, number, MetadataRequest([MetadataRequestTopic(f"topic-{number}")]))
 
-    # -- the tests --------------------------------------------------------------------------------------------------------------------
+    # -- the tests ---------------------------------------------------------------------------------
 
     def test_a_request_arrives(self) -> None:
         """A request arrives whole, once, equal to what was sent, and says where it came from."""
@@ -175,7 +177,12 @@ class TransportConformance:
         builder.append(Random(1).randbytes(3 << 20), None, (), 0)
         records = bytes(builder.finish())
         assert one.send(
-            "two", Request("one", 1, ProduceRequest(-1, 1, [TopicProduceData(_TOPIC_ID, [PartitionProduceData(0, bytearray(records))])]))
+            "two",
+            Request(
+                "one",
+                1,
+                ProduceRequest(-1, 1, [TopicProduceData(_TOPIC_ID, [PartitionProduceData(0, bytearray(records))])]),
+            ),
         )
         assert one.send("two", self.request("one", 2))
         first, second = self.received(two, 2)
@@ -186,7 +193,8 @@ class TransportConformance:
         assert second.message == self.request("one", 2)
 
     def test_nobody_there(self) -> None:
-        """A message to an address where nobody listens is refused, or reported as a disconnection, or lost; the endpoint lives on."""
+        """A message to an address where nobody listens is refused, or reported as a disconnection, or lost; the
+        endpoint lives on."""
         one, two = self.at("one"), self.at("two")
         one.send("nobody", self.request("one", 1))
         assert one.send("two", self.request("one", 2))
@@ -224,7 +232,8 @@ class TransportConformance:
         self.heard_after(one, "two", self.request("one", 2), two)
 
     def test_close(self) -> None:
-        """A closed endpoint receives nothing and sends nothing; closing twice is harmless; its address can be listened at again."""
+        """A closed endpoint receives nothing and sends nothing; closing twice is harmless; its address can be
+        listened at again."""
         one, two = self.at("one"), self.at("two")
         two.close()
         two.close()
@@ -243,7 +252,8 @@ class TransportConformance:
         assert not list(one.poll(1_000_000))
 
     def test_wake(self) -> None:
-        """``wake``, from another thread, ends a wait that would be long; one that came before the wait began does so, too."""
+        """``wake``, from another thread, ends a wait that would be long; one that came before the wait began does
+        so, too."""
         one = self.at("one")
         long_ns = 60_000_000_000 if self.waits else 0
         one.wake()
@@ -265,19 +275,29 @@ class TransportConformance:
         raise AssertionError("the message did not arrive")
 
     def test_a_cluster_replicates(self) -> None:
-        """Three nodes, a controller and clients on this network: records are acknowledged by all replicas, and read back in order."""
+        """Three nodes, a controller and clients on this network: records are acknowledged by all replicas, and read
+        back in order."""
         clock = self.clock()
         disks = [SimDisk(clock=clock) for _ in range(4)]
         authority = LocalController.open(disks[0], "controller", NodeConfig(), Random(0), now_ns=clock.monotonic_ns())
         machines: list[Any] = [ControllerServer(authority, self.endpoint(), clock)]
         for number in (1, 2, 3):
             root = LogRoot.open(
-                disks[number], f"node-{number}", clock=clock, random=Random(number), node_id=number, cluster_id=authority.cluster_id
+                disks[number],
+                f"node-{number}",
+                clock=clock,
+                random=Random(number),
+                node_id=number,
+                cluster_id=authority.cluster_id,
             )
-            machines.append(Node(number, root, disks[number], self.endpoint(), clock, NodeConfig(), random=Random(number)))
+            machines.append(
+                Node(number, root, disks[number], self.endpoint(), clock, NodeConfig(), random=Random(number))
+            )
         bootstrap = [f"node-{number}" for number in (1, 2, 3)]
         admin = Admin(self.endpoint(), clock, Random(4), address="admin-1", controller=machines[0].address)
-        producer = Producer(self.endpoint(), clock, Random(5), bootstrap, address="client-1", config=ProducerConfig(max_in_flight=1))
+        producer = Producer(
+            self.endpoint(), clock, Random(5), bootstrap, address="client-1", config=ProducerConfig(max_in_flight=1)
+        )
         consumer = Consumer(self.endpoint(), clock, Random(6), bootstrap, address="client-2")
         machines += [admin, producer, consumer]
 

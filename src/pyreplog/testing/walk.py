@@ -1,8 +1,9 @@
-"""Random walks over a stage: whatever can happen next happens with some chance, then everything heals and must agree.
+"""Random walks over a stage: whatever can happen next happens with some chance, then everything heals and must
+agree.
 
-Smaller than a world (one partition, no clients that retry, no network with times) and so a hundred times cheaper per schedule: walks look
-for what worlds reach too seldom. Each seed draws its own weather (which actions are likely, who is slow, which kind of message),
-because no single weather finds everything.
+Smaller than a world (one partition, no clients that retry, no network with times) and so a hundred times cheaper
+per schedule: walks look for what worlds reach too seldom. Each seed draws its own weather (which actions are
+likely, who is slow, which kind of message), because no single weather finds everything.
 """
 
 from __future__ import annotations
@@ -57,12 +58,15 @@ _LATER: Final = (
 
 
 class Walk:
-    """One walk. ``variant``: the name of an exhibit of the museum, whose settings it takes; None for the true rules.
+    """One walk. ``variant``: the name of an exhibit of the museum, whose settings it takes; None for the true
+    rules.
 
     ``run()`` returns the stage at the end; raises :class:`InvariantBroken`. The same seed walks the same way.
     """
 
-    def __init__(self, seed: int, variant: str | None = None, *, steps: int = 400, right: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, seed: int, variant: str | None = None, *, steps: int = 400, right: bool = False, **settings: Any
+    ) -> None:
         self.seed = seed
         self.steps = steps
         self.random = random = Random(seed)
@@ -169,10 +173,13 @@ class Walk:
             self.stage.skip(self.random.choice(up))
 
     def _leading(self) -> list[int]:
-        return [one for one, actor in self.stage.machines.items() if actor.replica is not None and actor.replica.is_leader]
+        return [
+            one for one, actor in self.stage.machines.items() if actor.replica is not None and actor.replica.is_leader
+        ]
 
     def _number(self) -> None:
-        """An idempotent producer sends its batch, and sends it again, sometimes although it was acknowledged, before it goes on."""
+        """An idempotent producer sends its batch, and sends it again, sometimes although it was acknowledged,
+        before it goes on."""
         stage, random = self.stage, self.random
         leading = self._leading()
         if not leading:
@@ -187,7 +194,10 @@ class Walk:
                 self._batch = 0
         acks = random.choice((-1, -1, 1))
         number = stage.append(
-            random.choice(leading), b"p%d-%d" % (self._producer, self._batch), acks=acks, numbers=(self._producer, 0, self._batch)
+            random.choice(leading),
+            b"p%d-%d" % (self._producer, self._batch),
+            acks=acks,
+            numbers=(self._producer, 0, self._batch),
         )
         self._again.append(number)
         if acks == -1:
@@ -200,7 +210,11 @@ class Walk:
             log = stage.log(node_id)
             stage.read(node_id, self.random.randint(log.start_offset, log.end_offset))
         actor = stage.machines.get(stage.leader)
-        if actor is not None and actor.replica is not None and actor.replica.leader_epoch == stage.partition.leader_epoch:
+        if (
+            actor is not None
+            and actor.replica is not None
+            and actor.replica.leader_epoch == stage.partition.leader_epoch
+        ):
             stage.latest(stage.leader)
 
     def _delete(self) -> None:
@@ -227,7 +241,9 @@ class Walk:
 
     def _refuse(self) -> None:
         """A sync fails, and soon after the node ends, one way or the other."""
-        syncing = [one for one in self._up() if self.stage.machines[one].syncs] if self.stage.durability == "sync" else []
+        syncing = (
+            [one for one in self._up() if self.stage.machines[one].syncs] if self.stage.durability == "sync" else []
+        )
         if syncing:
             node_id = self.random.choice(syncing)
             self.fenced.pop(node_id, None)
@@ -272,7 +288,8 @@ class Walk:
             self.stage.stop(node_id)
 
     def _power(self) -> None:
-        """Never more than the acknowledgement table allows: of an ``os`` log one copy less than the minimum may lack something."""
+        """Never more than the acknowledgement table allows: of an ``os`` log one copy less than the minimum may
+        lack something."""
         stage = self.stage
         up = self._up()
         if not up:
@@ -307,8 +324,8 @@ class Walk:
 
 
 def search(variant: str, budget: int, *, first: int = 0) -> tuple[int, InvariantBroken] | None:
-    """The first seed of at most ``budget`` whose walk with that exhibit breaks one of the invariants named for it, and how. (Walks that
-    break another one, which is as good, are passed over.)"""
+    """The first seed of at most ``budget`` whose walk with that exhibit breaks one of the invariants named for it,
+    and how. (Walks that break another one, which is as good, are passed over.)"""
     named = MUSEUM[variant].caught_by
     for seed in range(first, first + budget):
         try:

@@ -28,7 +28,8 @@ def values(random: Random, count: int, size: int) -> Iterator[bytes]:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One record somebody tried to append. ``outcome``: pending, ok, refused (it was surely not appended), unknown."""
+    """One record somebody tried to append. ``outcome``: pending, ok, refused (it was surely not appended),
+    unknown."""
 
     producer: int
     number: int
@@ -42,8 +43,8 @@ class Attempt:
 
 
 class SimProducer:
-    """Sends bursts of unique records to the partitions of its topics, at random moments, and keeps every attempt. All of its topics have
-    the same ``acks``. ``max_in_flight``: 0 for a producer without idempotence."""
+    """Sends bursts of unique records to the partitions of its topics, at random moments, and keeps every attempt.
+    All of its topics have the same ``acks``. ``max_in_flight``: 0 for a producer without idempotence."""
 
     def __init__(
         self,
@@ -76,7 +77,8 @@ class SimProducer:
         self._wanted: dict[TopicPartition, int] = {}
         self._next_ns = clock.monotonic_ns()
         self._acks = topics[0].acks
-        # Without idempotence one request in flight: a network that reorders would otherwise reorder records, and rightly so.
+        # Without idempotence one request in flight: a network that reorders would otherwise reorder
+        # records, and rightly so.
         idempotent = self._acks == -1 and max_in_flight > 0
         config = ProducerConfig(
             acks=self._acks,
@@ -103,7 +105,9 @@ class SimProducer:
     def begin_again(self) -> None:
         """From now on :meth:`wants_success` waits for an append to every partition that was sent after this."""
         self.sending = True
-        everywhere = [TopicPartition(topic.name, number) for topic in self._topics for number in range(topic.partitions)]
+        everywhere = [
+            TopicPartition(topic.name, number) for topic in self._topics for number in range(topic.partitions)
+        ]
         self._wanted = {topic_partition: self._counts.get(topic_partition, 0) for topic_partition in everywhere}
 
     def wants_success(self) -> TopicPartition | None:
@@ -162,7 +166,8 @@ class SimProducer:
 
 
 class SimConsumer:
-    """Reads every partition from its beginning and keeps what it read. ``machine_class``: of the machine that reads."""
+    """Reads every partition from its beginning and keeps what it read. ``machine_class``: of the machine that
+    reads."""
 
     def __init__(
         self,
@@ -181,7 +186,9 @@ class SimConsumer:
         self.lost_position: list[OffsetOutOfRangeError] = []
         config = ConsumerConfig(auto_offset_reset="none", fetch_max_wait_ms=100, request_timeout_ms=1000)
         self._machine = machine_class(transport, clock, random, nodes, address=self.address, config=config)
-        self._wanted = [TopicPartition(topic.name, partition) for topic in topics for partition in range(topic.partitions)]
+        self._wanted = [
+            TopicPartition(topic.name, partition) for topic in topics for partition in range(topic.partitions)
+        ]
         for topic_partition in self._wanted:
             self.read[topic_partition] = []
         self._assigned = False

@@ -1,8 +1,10 @@
-"""A whole cluster in one process, driven by a seed: nodes, controller, clients, network, disks and faults on one simulated clock.
+"""A whole cluster in one process, driven by a seed: nodes, controller, clients, network, disks and faults on one
+simulated clock.
 
-``World(seed).run()`` draws its options from the seed, runs a *safety* phase in which things break (never more than the acknowledgement
-table allows), then heals everything and runs a *liveness* phase until all is quiet; checkers look on all the time. A broken invariant is an
-:class:`InvariantBroken` that names the seed and the command that repeats the run. The same seed gives the same run, to the last byte.
+``World(seed).run()`` draws its options from the seed, runs a *safety* phase in which things break (never more than
+the acknowledgement table allows), then heals everything and runs a *liveness* phase until all is quiet; checkers
+look on all the time. A broken invariant is an :class:`InvariantBroken` that names the seed and the command that
+repeats the run. The same seed gives the same run, to the last byte.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ STEPS_MAX: Final = 2_000_000
 
 
 class Member(Protocol):
-    """A program in a world: whoever has clients, or anything else to do. One thread, the world's clock, no sleeping."""
+    """A program in a world: whoever has clients, or anything else to do. One thread, the world's clock, no
+    sleeping."""
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -170,10 +173,10 @@ class Machine:
 class World:
     """See the module's text.
 
-    ``options``: what the cluster is and what breaks; None draws them from the seed. ``checkers``: None means :func:`standard_checkers`.
-    ``replica_class``, ``log_class``, ``controller_class``, ``metadata_class`` and ``consumer_class`` put known-bad variants in the place of
-    the real ones.
-    One thread; everything in it shares one simulated clock.
+    ``options``: what the cluster is and what breaks; None draws them from the seed. ``checkers``: None means
+    :func:`standard_checkers`. ``replica_class``, ``log_class``, ``controller_class``, ``metadata_class`` and
+    ``consumer_class`` put known-bad variants in the place of the real ones. One thread; everything in it shares one
+    simulated clock.
     """
 
     root_class: type[LogRoot] = LogRoot
@@ -205,9 +208,12 @@ class World:
             "metadata_class": (metadata_class, MetadataListener),
             "consumer_class": (consumer_class, Consumer),
         }
-        self._other_parts = [f"{name}={given.__name__}" for name, (given, standard) in parts.items() if given is not standard]
+        self._other_parts = [
+            f"{name}={given.__name__}" for name, (given, standard) in parts.items() if given is not standard
+        ]
         self.random = Random(seed)
-        # From a chance of their own, so that the same seed with given options goes on as it did with drawn ones.
+        # From a chance of their own, so that the same seed with given options goes on as it did
+        # with drawn ones.
         self.options = options if options is not None else WorldOptions.drawn(Random(seed))
         self._options_given = options is not None
         self.clock = SimClock()
@@ -261,8 +267,8 @@ class World:
 
     @property
     def replay(self) -> str:
-        """How to repeat this run, as a broken invariant says it: a command if it repeats all of the run, else the world to make again in
-        the caller's program."""
+        """How to repeat this run, as a broken invariant says it: a command if it repeats all of the run, else the
+        world to make again in the caller's program."""
         if self._replay:
             return self._replay
         if self._as_command:
@@ -296,7 +302,7 @@ class World:
         for checker in self._message_checkers:
             checker.message(self, source, target, message)
 
-    # ---------------------------------------------------------------------------------------------------------------------- making it
+    # ------------------------------------------------------------------------------------ making it
 
     def new_disk(self, clock: Clock | None = None, *, manual: bool = True) -> SimDisk:
         """An empty disk with a chance of its own."""
@@ -322,7 +328,14 @@ class World:
         assert machine.transport is not None
 
         return self._node_class(
-            machine.node_id, machine.root, machine.disk, machine.transport, machine.clock, self.options.config, CONTROLLER_ADDRESS, random
+            machine.node_id,
+            machine.root,
+            machine.disk,
+            machine.transport,
+            machine.clock,
+            self.options.config,
+            CONTROLLER_ADDRESS,
+            random,
         )
 
     def _begin(self) -> None:
@@ -335,7 +348,10 @@ class World:
             machine.start()
             self._after(machine.address)
         self.run_until(
-            lambda: all(not one.fenced for one in self.image.brokers.values()) and len(self.image.brokers) == options.nodes, SETUP_MS
+            lambda: (
+                all(not one.fenced for one in self.image.brokers.values()) and len(self.image.brokers) == options.nodes
+            ),
+            SETUP_MS,
         )
         self._create_topics()
         nodes = [machine.address for machine in self.machines.values()]
@@ -381,7 +397,9 @@ class World:
             )
             for one in self.options.topics
         ]
-        replies = self.endpoint.authority.step([Request("world", 0, CreateTopicsRequest(wanted))], self.clock.monotonic_ns())
+        replies = self.endpoint.authority.step(
+            [Request("world", 0, CreateTopicsRequest(wanted))], self.clock.monotonic_ns()
+        )
         (body,) = [reply.body for reply in replies if reply.peer == "world"]
         assert isinstance(body, CreateTopicsResponse)
         assert all(topic.error_code == 0 for topic in body.topics), body
@@ -391,7 +409,7 @@ class World:
     def _chance(self) -> Random:
         return Random(self.random.getrandbits(64))
 
-    # ------------------------------------------------------------------------------------------------------------------- the controller
+    # ------------------------------------------------------------------------------- the controller
 
     def start_controller(self) -> None:
         """The controller starts from its file."""
@@ -399,7 +417,9 @@ class World:
         class Chosen(LocalController):
             controller_class = self._controller_class
 
-        authority = Chosen.open(self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns())
+        authority = Chosen.open(
+            self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns()
+        )
         self.cluster_id = authority.cluster_id
         self._controller_transport = self.network.endpoint()
         self.endpoint = ControllerServer(authority, self._controller_transport, self.clock)
@@ -431,7 +451,7 @@ class World:
             self._last_image, self._last_suspects = self.endpoint.authority.image, self.endpoint.authority.suspects
         return self._last_image
 
-    # ------------------------------------------------------------------------------------------------------------------------ the loop
+    # ------------------------------------------------------------------------------------- the loop
 
     def plan(self, after_ms: float, call: Callable[[], None]) -> None:
         """Have ``call`` made after so long."""
@@ -479,15 +499,16 @@ class World:
         return [machine.address for machine in self.machines.values()]
 
     def join(self, member: Member, *addresses: Address) -> None:
-        """A program takes part: it gets a turn whenever something arrives for one of ``addresses`` (those of its clients), and when it is
-        due. Joining again in the place of an earlier program is how one restarts."""
+        """A program takes part: it gets a turn whenever something arrives for one of ``addresses`` (those of its
+        clients), and when it is due. Joining again in the place of an earlier program is how one restarts."""
         self._standard = False
         for address in addresses:
             self._members[address] = member
             self._wakes[address] = self.clock.monotonic_ns()
 
     def leave(self, *addresses: Address) -> None:
-        """The program behind these addresses gets no more turns. (Close its clients' transports: that is its process's death.)"""
+        """The program behind these addresses gets no more turns. (Close its clients' transports: that is its
+        process's death.)"""
         for address in addresses:
             self._members.pop(address, None)
             self._wakes[address] = FAR_NS
@@ -549,7 +570,11 @@ class World:
 
     def _note(self, address: Address, machine: Machine, node: Node) -> bool:
         """Take the turn into the digest of the run. Whether anything changed that a checker looks at."""
-        shape: list[object] = [len(node.broken_rules) + len(node.failed_requests), node.offline is None, node.failure is None]
+        shape: list[object] = [
+            len(node.broken_rules) + len(node.failed_requests),
+            node.offline is None,
+            node.failure is None,
+        ]
         for hosted in node.hosted.values():
             log, replica = hosted.log, hosted.replica
             shape += (
@@ -598,7 +623,7 @@ class World:
         says = "" if kind is None else kind.says
         raise InvariantBroken(rule, about, self.seed, self.clock.monotonic_ns(), self.events, self.replay, says)
 
-    # ------------------------------------------------------------------------------------------------------------------- looking at it
+    # -------------------------------------------------------------------------------- looking at it
 
     def partitions(self) -> list[tuple[TopicPartition, PartitionKey, PartitionImage]]:
         """Every partition as the controller has it."""
@@ -630,14 +655,15 @@ class World:
         return member if isinstance(member, Machine) else None
 
     def promises(self, attempt: Attempt) -> bool:
-        """Whether the acknowledgement table promises anything for good: acks=1 promises nothing once somebody else leads."""
+        """Whether the acknowledgement table promises anything for good: acks=1 promises nothing once somebody else
+        leads."""
         return attempt.acks == -1 or self.topic_options(attempt.topic_partition.topic).replication_factor == 1
 
     def topic_options(self, name: str) -> TopicOptions:
         """As drawn."""
         return next(one for one in self.options.topics if one.name == name)
 
-    # ---------------------------------------------------------------------------------------------------------------------- what breaks
+    # ---------------------------------------------------------------------------------- what breaks
 
     def kill(self, node_id: int, *, tell: bool = True, silent: bool = False) -> None:
         """A node's process dies."""
@@ -685,16 +711,22 @@ class World:
 
     def copies(self, node_id: int) -> list[tuple[TopicPartition, TopicOptions]]:
         """What a machine has copies of."""
-        return [(name, self.topic_options(name.topic)) for name, _, partition in self.partitions() if node_id in partition.replicas]
+        return [
+            (name, self.topic_options(name.topic))
+            for name, _, partition in self.partitions()
+            if node_id in partition.replicas
+        ]
 
     def lose_copy(self, topic_partition: TopicPartition, node_id: int, *, rotten: bool = False) -> None:
-        """From now on that copy counts as one that may lack something, until it is in sync again. ``rotten``: it may not even know."""
+        """From now on that copy counts as one that may lack something, until it is in sync again. ``rotten``: it
+        may not even know."""
         self.lost.setdefault(topic_partition, {})[node_id] = None
         if rotten:
             self.rotten[topic_partition, node_id] = None
 
     def _forget_losses(self) -> None:
-        """Who is in sync again, as the incarnation that runs now, has everything again; also where it has not heard of that yet."""
+        """Who is in sync again, as the incarnation that runs now, has everything again; also where it has not heard
+        of that yet."""
         for name, key, partition in self.partitions():
             lost = self.lost.get(name, {})
             if partition.leader < 0:
@@ -706,16 +738,17 @@ class World:
                     self.rotten.pop((name, node_id), None)
 
     def _counts(self, node_id: int, key: PartitionKey) -> bool:
-        """Whether the controller would count on that copy again after another restart. Not on one that was made only when its broker, a
-        member before it had any, came back."""
+        """Whether the controller would count on that copy again after another restart. Not on one that was made
+        only when its broker, a member before it had any, came back."""
         log = self.log_of(node_id, key)
         if log is None or not log.incomplete:
             return log is not None
         return log.reported and self._last_suspects.get(key, {}).get(node_id) != MISSING
 
     def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
-        """Whether the acknowledgement table still holds after these lose power (or their disks): of each partition at most
-        ``min.insync.replicas`` - 1 copies may lack something at a time, and one is left that the controller counts on."""
+        """Whether the acknowledgement table still holds after these lose power (or their disks): of each partition
+        at most ``min.insync.replicas`` - 1 copies may lack something at a time, and one is left that the controller
+        counts on."""
         self._forget_losses()
         for name, key, partition in self.partitions():
             options = self.topic_options(name.topic)
@@ -727,7 +760,7 @@ class World:
                 return False
         return True
 
-    # ------------------------------------------------------------------------------------------------------------------------- the run
+    # -------------------------------------------------------------------------------------- the run
 
     def run(self) -> None:
         """Safety, then liveness. Raises :class:`InvariantBroken`."""

@@ -1,7 +1,7 @@
 """An independent look at everything on disk: for people who do not want to take the writer's word for it.
 
-It shares no code with what writes: its own decoders, written from the format descriptions, and the ``crc32c`` package. It reads
-through the ``Disk`` port, takes no lock and changes nothing, so it may run beside a live writer.
+It shares no code with what writes: its own decoders, written from the format descriptions, and the ``crc32c``
+package. It reads through the ``Disk`` port, takes no lock and changes nothing, so it may run beside a live writer.
 """
 
 from __future__ import annotations

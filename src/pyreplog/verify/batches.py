@@ -25,13 +25,15 @@ _COMMON: Final = struct.Struct(">qiIb")
 _INT32_MAX: Final = 2**31 - 1
 _NEW_FORMAT: Final = re.compile(rb"\x02")
 _ANY_FORMAT: Final = re.compile(rb"\x02|[\x00\x01](?=[\x00-\x0f])")
-"""Old messages have an attributes byte of which four bits mean something; they are looked for where they may be, as this takes longer."""
+"""Old messages have an attributes byte of which four bits mean something; they are looked for where they may be, as
+this takes longer."""
 _LOOKS: Final = 3
 """So many batches behind one are asked whether they agree with its offsets."""
 
 
 class Broken(Exception):
-    """No whole batch begins at byte ``position``; ``reason`` says why. ``size``: bytes that the header claims, 0 where it does not."""
+    """No whole batch begins at byte ``position``; ``reason`` says why. ``size``: bytes that the header claims, 0
+    where it does not."""
 
     def __init__(self, position: int, reason: str, size: int = 0) -> None:
         super().__init__(reason)
@@ -41,7 +43,8 @@ class Broken(Exception):
 
 
 class CheckedBatch(NamedTuple):
-    """One whole batch as it lies in its file; of formats 0 and 1 a message or wrapper. -1 where a format has no such field."""
+    """One whole batch as it lies in its file; of formats 0 and 1 a message or wrapper. -1 where a format has no
+    such field."""
 
     position: int
     size: int
@@ -117,7 +120,8 @@ class Window:
 
 
 def batch_at(window: Window, position: int) -> CheckedBatch | None:
-    """The batch at ``position``; None at the end of the file. Raises :class:`Broken` where none is; checksums are not looked at."""
+    """The batch at ``position``; None at the end of the file. Raises :class:`Broken` where none is; checksums are
+    not looked at."""
     left = window.size - position
     if left <= 0:
         return None
@@ -143,7 +147,9 @@ def batch_at(window: Window, position: int) -> CheckedBatch | None:
         raise Broken(position, "the file was shortened while it was read", size)
     if magic < 2:
         return _old_batch(position, size, data, offset, word, magic)
-    _, _, epoch, _, crc, attributes, delta, base_time, max_time, producer, producer_epoch, sequence, count = _V2.unpack_from(data)
+    _, _, epoch, _, crc, attributes, delta, base_time, max_time, producer, producer_epoch, sequence, count = (
+        _V2.unpack_from(data)
+    )
     if delta < 0 or count < 0:
         raise Broken(position, f"its last offset delta is {delta}, its record count {count}", size)
     return CheckedBatch(
@@ -176,20 +182,29 @@ def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, mag
             raise Broken(position, str(error), size) from None
     else:
         if records[-1].offset != offset:
-            raise Broken(position, f"its offset is {offset}, and that of the last message in it {records[-1].offset}", size)
+            raise Broken(
+                position, f"its offset is {offset}, and that of the last message in it {records[-1].offset}", size
+            )
         base, count = records[0].offset, len(records)
         newest = timestamp if attributes & 8 else max(record.timestamp for record in records)
-    return CheckedBatch(position, size, base, offset, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data)
+    return CheckedBatch(
+        position, size, base, offset, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data
+    )
 
 
 def walk(window: Window, position: int = 0) -> Iterator[CheckedBatch]:
-    """The batches from ``position`` to the end of the file. Raises :class:`Broken` where one is not whole, or its checksum differs."""
+    """The batches from ``position`` to the end of the file. Raises :class:`Broken` where one is not whole, or its
+    checksum differs."""
     while True:
         batch = batch_at(window, position)
         if batch is None:
             return
         if batch.checksum() != batch.crc:
-            raise Broken(position, f"checksum mismatch (offsets {batch.base_offset} to {batch.last_offset} by its header)", batch.size)
+            raise Broken(
+                position,
+                f"checksum mismatch (offsets {batch.base_offset} to {batch.last_offset} by its header)",
+                batch.size,
+            )
         yield batch
         position += batch.size
 
@@ -197,12 +212,13 @@ def walk(window: Window, position: int = 0) -> Iterator[CheckedBatch]:
 def resume(
     window: Window, position: int, expected: int, claimed: int = 0, *, following: int | None = None, dense: bool = False
 ) -> CheckedBatch | None:
-    """The first batch behind the damage at ``position`` that is whole, with its checksum, and begins at offset ``expected`` or later.
+    """The first batch behind the damage at ``position`` that is whole, with its checksum, and begins at offset
+    ``expected`` or later.
 
-    ``claimed``: bytes that the damaged batch says it has. Looks there first, and believes what it finds where it has the offset that comes
-    next by the damaged one's last offset delta: else others may lie before it. Then byte by byte. No checksum covers a base offset: one
-    that is contradicted by the batches behind it (``dense``: they begin where those before them end), or by ``following``, the base offset
-    of the next segment, is not believed.
+    ``claimed``: bytes that the damaged batch says it has. Looks there first, and believes what it finds where it
+    has the offset that comes next by the damaged one's last offset delta: else others may lie before it. Then byte
+    by byte. No checksum covers a base offset: one that is contradicted by the batches behind it (``dense``: they
+    begin where those before them end), or by ``following``, the base offset of the next segment, is not believed.
     """
     if claimed:
         offset, delta = _offsets_claimed(window, position)
@@ -244,11 +260,13 @@ def _good(window: Window, position: int, expected: int, following: int | None, *
 
 
 def leads_on(window: Window, batch: CheckedBatch, following: int | None, *, dense: bool = False) -> bool:
-    """Whether neither the batches behind ``batch`` nor ``following``, as in :func:`resume`, say that its base offset is wrong."""
+    """Whether neither the batches behind ``batch`` nor ``following``, as in :func:`resume`, say that its base
+    offset is wrong."""
     if following is not None and batch.last_offset >= following:
         return False
     after = batch.last_offset + 1
-    # How many offsets a batch has its checksum covers: so one of those behind may be wrong where the next one agrees.
+    # How many offsets a batch has its checksum covers: so one of those behind may be wrong where
+    # the next one agrees.
     for behind in look_behind(window, batch):
         if behind.base_offset == after or (behind.base_offset > after and not dense):
             return True

@@ -1,7 +1,8 @@
 """Compressed records to plain ones, for a reader that shares nothing with the library's own.
 
-gzip by the standard library; the blocks of snappy, lz4 and zstd by cramjam, where it is installed; the framings by hand, from Kafka's
-description. What is unpacked comes in pieces, so that memory stays bounded whatever a stream claims.
+gzip by the standard library; the blocks of snappy, lz4 and zstd by cramjam, where it is installed; the framings by
+hand, from Kafka's description. What is unpacked comes in pieces, so that memory stays bounded whatever a stream
+claims.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def decompress(codec: int, data: bytes, magic: int = 2, limit: int = SIZE_MAX) -
 
 def _pieces(codec: int, data: bytes, magic: int, limit: int) -> Iterator[bytes]:
     if codec != 1 and cramjam is None:
-        raise Unavailable(f"cramjam is not installed, so {NAMES[codec] if codec < len(NAMES) else codec} payloads were not read")
+        raise Unavailable(
+            f"cramjam is not installed, so {NAMES[codec] if codec < len(NAMES) else codec} payloads were not read"
+        )
     try:
         if codec == 1:
             yield from _gzip(data)
@@ -90,7 +93,8 @@ def _gzip(data: bytes) -> Iterator[bytes]:
 
 
 def _piped(into: Any, data: bytes) -> Iterator[bytes]:
-    """cramjam decodes a whole stream in one call. Small ones into memory; else a thread makes the call, into a pipe that is read here."""
+    """cramjam decodes a whole stream in one call. Small ones into memory; else a thread makes the call, into a pipe
+    that is read here."""
     room = bytearray(max(64 << 10, min(4 * len(data), _PIECE_SIZE)))
     try:
         yield bytes(memoryview(room)[: into(data, room)])
@@ -151,7 +155,8 @@ def _snappy_block(block: bytes, limit: int) -> bytes:
 
 
 def _lz4(data: bytes) -> Iterator[bytes]:
-    """An lz4 frame of format 0. The checksum of its header is not looked at: who wrote that format wrote a wrong one."""
+    """An lz4 frame of format 0. The checksum of its header is not looked at: who wrote that format wrote a wrong
+    one."""
     magic, flags, block_code = struct.unpack_from("<IBB", data)
     if magic != _LZ4_MAGIC or flags >> 6 != 1:
         raise Undecodable("the lz4 stream has no lz4 frame header")

@@ -15,13 +15,14 @@ from pyreplog.verify.states import Unreadable
 
 _NODE: Final = "node-"
 _PUT_BACK: Final = (
-    "put back the file of this cluster, from the backup that these folders come from or from the folder that they were copied out of; "
-    "the records are in the nodes' folders, each of which can be read as it is"
+    "put back the file of this cluster, from the backup that these folders come from or from the folder that they were"
+    " copied out of; the records are in the nodes' folders, each of which can be read as it is"
 )
 
 
 def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequence[str], book: Report) -> None:
-    """Verify that the controller's state in the folder ``path``, which holds ``names``, is whole and belongs to the nodes in ``roots``.
+    """Verify that the controller's state in the folder ``path``, which holds ``names``, is whole and belongs to the
+    nodes in ``roots``.
 
     Folders that no node of ours wrote, such as a broker's several ``log.dirs``, have no such file and need none.
     """
@@ -29,7 +30,10 @@ def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequenc
     file = f"{path}/{states.CONTROLLER}"
     if states.CONTROLLER not in names:
         if clusters:
-            text = f"the controller's state {states.CONTROLLER} is missing beside {in_words(clusters)}: the cluster cannot be opened"
+            text = (
+                f"the controller's state {states.CONTROLLER} is missing beside {in_words(clusters)}: the cluster cannot"
+                " be opened"
+            )
             book.damage(file, text, _PUT_BACK)
         return
     try:
@@ -41,14 +45,19 @@ def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequenc
     if named in clusters:
         # The state is that of the other nodes: a listed disk holds a node of another cluster.
         strangers = _listed_strangers(disk, path, roots, str(named))
-        foreign = {cluster: nodes for cluster, nodes in foreign.items() if len(nodes) > list(strangers.values()).count(cluster)}
+        foreign = {
+            cluster: nodes for cluster, nodes in foreign.items() if len(nodes) > list(strangers.values()).count(cluster)
+        }
         for folder, cluster in strangers.items():
-            what = f"the cluster in {path} is {str(named)[:64]}, and this folder in its list belongs to cluster {cluster[:64]}"
+            what = (
+                f"the cluster in {path} is {str(named)[:64]}, and this folder in its list belongs to cluster"
+                f" {cluster[:64]}"
+            )
             book.damage(folder, what, "mount the disk that holds this cluster's node there")
     if foreign:
         text = (
-            f"the controller's state {states.CONTROLLER} is that of cluster {str(named)[:64]}, beside {in_words(clusters)}: "
-            "the cluster cannot be opened"
+            f"the controller's state {states.CONTROLLER} is that of cluster {str(named)[:64]}, beside"
+            f" {in_words(clusters)}: the cluster cannot be opened"
         )
         book.damage(file, text, _PUT_BACK)
 

@@ -22,7 +22,8 @@ class Level(IntEnum):
 
 
 class Finding(NamedTuple):
-    """One thing found. ``position``: byte in the file at ``path``; ``start``, ``end``: offsets it concerns. -1: says nothing."""
+    """One thing found. ``position``: byte in the file at ``path``; ``start``, ``end``: offsets it concerns. -1:
+    says nothing."""
 
     level: Level
     path: str
@@ -70,7 +71,9 @@ class Report:
         if self._progress is not None:
             self._progress(size)
 
-    def note(self, path: str, what: str, advice: str = "", *, position: int = -1, start: int = -1, end: int = -1) -> None:
+    def note(
+        self, path: str, what: str, advice: str = "", *, position: int = -1, start: int = -1, end: int = -1
+    ) -> None:
         """Something worth knowing."""
         self._add(Finding(Level.NOTE, path, what, advice, position, start, end))
 
@@ -95,7 +98,9 @@ class Report:
 
     def unlisted(self) -> list[tuple[Level, str, int]]:
         """(level, file, how many) of what was counted and not listed, in order of appearance."""
-        return [(level, path, count - PER_FILE_MAX) for (level, path), count in self._counts.items() if count > PER_FILE_MAX]
+        return [
+            (level, path, count - PER_FILE_MAX) for (level, path), count in self._counts.items() if count > PER_FILE_MAX
+        ]
 
     def count(self, level: Level) -> int:
         """How many findings of ``level``."""

@@ -31,7 +31,8 @@ _FILE_OF_SEGMENT: Final = re.compile(r"(.*)\.(log|index|timeindex|txnindex|snaps
 
 @dataclass(slots=True)
 class CheckContext:
-    """How a folder is to be looked at, and what its root says of it. ``recovery_point`` and ``watermark``: None where nothing says."""
+    """How a folder is to be looked at, and what its root says of it. ``recovery_point`` and ``watermark``: None
+    where nothing says."""
 
     deep: bool = True
     """Decode every record, not only headers and checksums."""
@@ -73,7 +74,8 @@ class Facts:
 
 
 def read_file(disk: Disk, path: str, book: Report | None = None) -> bytes | None:
-    """A small file; None where there is none. Raises :class:`Unreadable` where it is too large, or cannot be read."""
+    """A small file; None where there is none. Raises :class:`Unreadable` where it is too large, or cannot be
+    read."""
     try:
         file = disk.open(path)  # not looked at before: a link that leads nowhere is something, too
         try:
@@ -100,18 +102,22 @@ def segment_bases(names: list[str]) -> dict[int, str]:
 
 
 def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
-    """Base offset -> name of each log file that counts in the folder at ``path``, rising: where replacing segments was interrupted those
-    that were to get their names (``.swap``), unless some were not ready yet (``.cleaned``), instead of those that they reach over."""
+    """Base offset -> name of each log file that counts in the folder at ``path``, rising: where replacing segments
+    was interrupted those that were to get their names (``.swap``), unless some were not ready yet (``.cleaned``),
+    instead of those that they reach over."""
     found = segment_bases(names)
     unready = min((int(name[:_OFFSET_DIGITS]) for name in names if _UNREADY.fullmatch(name) is not None), default=None)
     swaps = {
         base: f"{name}.swap"
-        for base, name in segment_bases([name.removesuffix(".swap") for name in names if name.endswith(".swap")]).items()
+        for base, name in segment_bases(
+            [name.removesuffix(".swap") for name in names if name.endswith(".swap")]
+        ).items()
         if unready is None or base < unready
     }
     ends = {base: _end_of(disk, f"{path}/{name}", base) for base, name in swaps.items()}
     if all(end == base for base, end in ends.items()):
-        # None has a batch: they do not take the place of what is still there. Beside others one may be the first part of a split.
+        # None has a batch: they do not take the place of what is still there. Beside others one may
+        # be the first part of a split.
         swaps = {base: name for base, name in swaps.items() if base not in found}
     if not swaps:
         return found
@@ -121,7 +127,8 @@ def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
 
 
 def _end_of(disk: Disk, path: str, base: int) -> int:
-    """The offset behind the last batch of a segment, as far as its headers lead; ``base`` where they lead nowhere."""
+    """The offset behind the last batch of a segment, as far as its headers lead; ``base`` where they lead
+    nowhere."""
     end, position = base, 0
     try:
         file = disk.open(path)
@@ -139,7 +146,8 @@ def _end_of(disk: Disk, path: str, base: int) -> int:
 
 
 def split_deleted(bases: dict[int, str], start: int) -> tuple[dict[int, str], dict[int, str]]:
-    """The segments that lie wholly below ``start``, where the log begins, which the next opening for writing removes; and the others."""
+    """The segments that lie wholly below ``start``, where the log begins, which the next opening for writing
+    removes; and the others."""
     order = list(bases)
     below = sum(following <= start for following in order[1:])
     return {base: bases[base] for base in order[:below]}, {base: bases[base] for base in order[below:]}
@@ -167,7 +175,8 @@ class FolderCheck:
         self._unvouched: bytes | None = None
 
     def look_at_small_files(self) -> None:
-        """The mark first, for what it promises is in the files by then, and they only grow. Again where a writer is between two of them."""
+        """The mark first, for what it promises is in the files by then, and they only grow. Again where a writer is
+        between two of them."""
         book = self._book
         for _ in range(_SMALL_TRIES):
             self._book = own = Report(book.read)
@@ -203,7 +212,10 @@ class FolderCheck:
             return read_file(self._disk, self._at(name), None if quiet else self._book)
         except Unreadable as error:
             if not quiet:
-                advice = "neither readers nor the next writer get by it: look at the disk and the file's mode; then verify again"
+                advice = (
+                    "neither readers nor the next writer get by it: look at the disk and the file's mode; then verify"
+                    " again"
+                )
                 self._book.damage(self._at(name), str(error), advice)
             return None
 
@@ -213,7 +225,9 @@ class FolderCheck:
         if data is None:
             if self._look.own:
                 self._book.warn(
-                    path, "the durable mark is missing", "open the log for writing: everything is scanned, and a new one is made"
+                    path,
+                    "the durable mark is missing",
+                    "open the log for writing: everything is scanned, and a new one is made",
                 )
         else:
             self._slots = states.mark_slots(data)
@@ -228,12 +242,17 @@ class FolderCheck:
             holes = b"".join(data[position + states.SLOT_SIZE : position + 512] for position in states.MARK_SLOTS[:2])
             if any(holes) or len(data) > states.MARK_SIZE:
                 self._book.warn(
-                    path, "there are bytes between or behind its slots, where nothing is written", "look at the disk: who wrote them?"
+                    path,
+                    "there are bytes between or behind its slots, where nothing is written",
+                    "look at the disk: who wrote them?",
                 )
             mark = self.facts.mark = states.mark(data)
             if len(data) < states.MARK_SIZE:
                 advice = "open the log for writing: everything is scanned, and a new one is made"
-                text = f"it has {len(data)} bytes where {states.MARK_SIZE} belong: none of it is believed, for the newest may be missing"
+                text = (
+                    f"it has {len(data)} bytes where {states.MARK_SIZE} belong: none of it is believed, for the newest"
+                    " may be missing"
+                )
                 self._book.warn(path, text, advice)
             elif mark is None:
                 advice = "open the log for writing: everything is scanned, and a new one is made"
@@ -242,7 +261,8 @@ class FolderCheck:
                 self._mark_content(mark, path)
         mark = self.facts.mark
         if mark is not None:
-            # As for whoever opens it: what was shown to readers and not synced is owed only while the memory that had it lasts.
+            # As for whoever opens it: what was shown to readers and not synced is owed only while
+            # the memory that had it lasts.
             self._promised = mark.synced_end if self._look.rebooted or mark.is_poisoned else mark.promised
             self._dense = not mark.is_adopted
             return
@@ -261,10 +281,14 @@ class FolderCheck:
             )
         if mark.is_poisoned:
             self._book.warn(
-                path, "a sync of this log failed: what is in memory may not be on the disk", "check the disk, then open the log for writing"
+                path,
+                "a sync of this log failed: what is in memory may not be on the disk",
+                "check the disk, then open the log for writing",
             )
         if mark.is_incomplete:
-            self._book.note(path, "this replica may miss acknowledged records: it neither leads nor counts until it has caught up")
+            self._book.note(
+                path, "this replica may miss acknowledged records: it neither leads nor counts until it has caught up"
+            )
 
     def _identity(self) -> None:
         data = self._read(states.IDENTITY)
@@ -282,7 +306,9 @@ class FolderCheck:
             self._book.warn(path, f"not to be read: {error}", advice if mark is None else PUT_BACK)
             return
         if mark is not None and sum(one != other for one, other in zip(mark.topic_id, topic_id, strict=True)) == 1:
-            self._book.warn(path, f"one letter of its topic id {topic_id} is another than in the mark's, {mark.topic_id}", PUT_BACK)
+            self._book.warn(
+                path, f"one letter of its topic id {topic_id} is another than in the mark's, {mark.topic_id}", PUT_BACK
+            )
         elif mark is not None and mark.topic_id != topic_id:
             self._book.damage(
                 path,
@@ -297,13 +323,17 @@ class FolderCheck:
         if data is None:
             if self.facts.mark is not None:
                 self._book.warn(
-                    path, "the log's settings are missing", "open the log with the settings that it had; defaults hold otherwise"
+                    path,
+                    "the log's settings are missing",
+                    "open the log with the settings that it had; defaults hold otherwise",
                 )
             return
         try:
             values = states.state(data)
         except Unreadable as error:
-            self._book.warn(path, f"not to be believed: {error}", "remove it and open the log with the settings that it had")
+            self._book.warn(
+                path, f"not to be believed: {error}", "remove it and open the log with the settings that it had"
+            )
             return
         mark, durability = self.facts.mark, values.get("durability")
         if mark is not None and durability is not None and (durability == "sync") != mark.is_sync:
@@ -351,21 +381,44 @@ class FolderCheck:
         for name in self._names:
             path = self._at(name)
             if name.endswith((".swap", ".cleaned")):
-                self._book.warn(path, "replacing segments was interrupted", "open the log for writing, which ends it; then verify again")
+                self._book.warn(
+                    path,
+                    "replacing segments was interrupted",
+                    "open the log for writing, which ends it; then verify again",
+                )
             elif name.startswith("replog.torn-"):
-                self._book.note(path, "what an earlier recovery cut off the log's end was kept here", "remove it when nobody misses it")
+                self._book.note(
+                    path,
+                    "what an earlier recovery cut off the log's end was kept here",
+                    "remove it when nobody misses it",
+                )
             elif (match := _FILE_OF_SEGMENT.fullmatch(name)) is None:
                 continue
             elif not (match[1].isascii() and match[1].isdigit() and int(match[1]) <= _OFFSET_MAX):
-                self._book.warn(path, "a file that Kafka would refuse to start with: its name should begin with an offset", "move it away")
+                self._book.warn(
+                    path,
+                    "a file that Kafka would refuse to start with: its name should begin with an offset",
+                    "move it away",
+                )
             elif len(match[1]) != _OFFSET_DIGITS:
-                self._book.warn(path, f"nobody reads this file: the offset in its name should have {_OFFSET_DIGITS} digits", "move it away")
+                self._book.warn(
+                    path,
+                    f"nobody reads this file: the offset in its name should have {_OFFSET_DIGITS} digits",
+                    "move it away",
+                )
             elif match[2].endswith("index") and f"{match[1]}.log" not in names:
                 mark, base = self.facts.mark, int(match[1])
                 if mark is not None and not mark.start_offset <= base < mark.promised:
-                    # Between the files of one segment: its first or its last moment, as a kill may leave it or a live writer show it.
-                    self._book.note(path, "an index of a segment that is being begun or removed", "nothing to do: the next writer ends it")
+                    # Between the files of one segment: its first or its last moment, as a kill may
+                    # leave it or a live writer show it.
+                    self._book.note(
+                        path,
+                        "an index of a segment that is being begun or removed",
+                        "nothing to do: the next writer ends it",
+                    )
                 else:
                     self._book.warn(
-                        path, "an index without its segment", "nothing to do: it is removed when the log is next opened for writing"
+                        path,
+                        "an index without its segment",
+                        "nothing to do: it is removed when the log is next opened for writing",
                     )

@@ -14,7 +14,9 @@ from pyreplog.verify.findings import Report
 OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12
 REBUILT: Final = "nothing to do: readers check it against the log, and make it anew in memory where it is wrong"
-MENDED: Final = "nothing to do: readers do without, and when the log is opened after a crash it is made anew from the batches"
+MENDED: Final = (
+    "nothing to do: readers do without, and when the log is opened after a crash it is made anew from the batches"
+)
 _OFFSET: Final = struct.Struct(">ii")
 _TIME: Final = struct.Struct(">qi")
 
@@ -40,7 +42,10 @@ class OffsetIndexCheck:
         if len(data) % OFFSET_ENTRY_SIZE:
             self._warn(f"{len(data)} bytes are no whole number of entries", len(trimmed))
         for slot in range(1, len(self._entries)):
-            if self._entries[slot][0] <= self._entries[slot - 1][0] or self._entries[slot][1] <= self._entries[slot - 1][1]:
+            if (
+                self._entries[slot][0] <= self._entries[slot - 1][0]
+                or self._entries[slot][1] <= self._entries[slot - 1][1]
+            ):
                 self._warn(f"entry {slot} does not rise", slot * OFFSET_ENTRY_SIZE)
                 self._entries = []
                 break
@@ -64,7 +69,11 @@ class OffsetIndexCheck:
             elif offset > batch.last_offset:
                 self._wide = (offset, at)
             elif offset < batch.last_offset:
-                self._warn(f"an entry says that the batch at byte {position} ends with offset {offset}, not {batch.last_offset}", at)
+                self._warn(
+                    f"an entry says that the batch at byte {position} ends with offset {offset}, not"
+                    f" {batch.last_offset}",
+                    at,
+                )
 
     def finish(self, size: int) -> None:
         """The log ended at byte ``size``."""
@@ -72,7 +81,10 @@ class OffsetIndexCheck:
             self._warn(f"an entry names offset {self._wide[0]}, with which no batch ends", self._wide[1])
         elif self._next < len(self._entries) and not self._preallocated:
             position = self._entries[self._next][1]
-            self._warn(f"an entry says that a batch begins at byte {position}, and the log has {size}", self._next * OFFSET_ENTRY_SIZE)
+            self._warn(
+                f"an entry says that a batch begins at byte {position}, and the log has {size}",
+                self._next * OFFSET_ENTRY_SIZE,
+            )
 
     def _warn(self, what: str, position: int) -> None:
         self._book.warn(self._path, what, REBUILT, position=position)
@@ -95,7 +107,10 @@ class TimeIndexCheck:
         if len(data) % TIME_ENTRY_SIZE:
             self._warn(f"{len(data)} bytes are no whole number of entries", len(trimmed))
         for slot in range(1, len(self._entries)):
-            if self._entries[slot][0] <= self._entries[slot - 1][0] or self._entries[slot][1] < self._entries[slot - 1][1]:
+            if (
+                self._entries[slot][0] <= self._entries[slot - 1][0]
+                or self._entries[slot][1] < self._entries[slot - 1][1]
+            ):
                 if not self._preallocated:
                     self._warn(f"entry {slot} does not rise", slot * TIME_ENTRY_SIZE)
                 self._entries = []
@@ -114,14 +129,20 @@ class TimeIndexCheck:
                 self._warn(f"an entry names offset {offset}, with which no batch ends", at)
             elif timestamp != batch.max_timestamp or timestamp <= before:
                 self._warn(
-                    f"an entry says that the greatest timestamp up to offset {offset} is {timestamp}, and it is {self._greatest}", at
+                    f"an entry says that the greatest timestamp up to offset {offset} is {timestamp}, and it is"
+                    f" {self._greatest}",
+                    at,
                 )
 
     def finish(self, *, closed: bool) -> None:
-        """The log ended; ``closed``: nobody writes this segment any more, so its greatest timestamp must be there."""
+        """The log ended; ``closed``: nobody writes this segment any more, so its greatest timestamp must be
+        there."""
         if self._next < len(self._entries):
             if not self._preallocated:
-                self._warn(f"an entry names offset {self._entries[self._next][1]}, behind the end of the log", self._next * TIME_ENTRY_SIZE)
+                self._warn(
+                    f"an entry names offset {self._entries[self._next][1]}, behind the end of the log",
+                    self._next * TIME_ENTRY_SIZE,
+                )
         elif closed and self._greatest >= 0 and (not self._entries or self._entries[-1][0] < self._greatest):
             what = f"its last entry is not the segment's greatest timestamp, {self._greatest}"
             self._book.warn(self._path, what, MENDED, position=len(self._entries) * TIME_ENTRY_SIZE)

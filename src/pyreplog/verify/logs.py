@@ -1,4 +1,5 @@
-"""Which independent logs lie under a path, told apart by content and ids. Written apart from ``pyreplog.log``, after the same rule.
+"""Which independent logs lie under a path, told apart by content and ids. Written apart from ``pyreplog.log``,
+after the same rule.
 
 The rule is a table in docs/guide/folders.md.
 """
@@ -97,7 +98,8 @@ def is_directory(disk: Disk, path: str) -> bool:
 
 
 def is_partition(disk: Disk, path: str) -> bool:
-    """Whether ``path`` is the folder of a partition: it holds a segment, or a small file that only a partition has."""
+    """Whether ``path`` is the folder of a partition: it holds a segment, or a small file that only a partition
+    has."""
     try:
         return is_directory(disk, path) and _has_partition(list(disk.list(path)))
     except StorageError as error:
@@ -107,7 +109,8 @@ def is_partition(disk: Disk, path: str) -> bool:
 
 
 def _has_partition(names: Sequence[str]) -> bool:
-    # A replacement of segments that was interrupted may have left no other log than those that have yet to get their names.
+    # A replacement of segments that was interrupted may have left no other log than those that have
+    # yet to get their names.
     return not _OF_A_PARTITION.isdisjoint(names) or bool(segment_bases([name.removesuffix(".swap") for name in names]))
 
 
@@ -123,7 +126,11 @@ def look_around(disk: Disk, path: str) -> Surroundings:
     places = listed(disk, path)
     roots = _listed_roots(disk, path, places.values(), found.refused) if places else _roots(disk, path, found)
     ours = [*(place for root in roots for place in (root.path, root.home)), *found.refused]
-    tops = {folder[len(path.rstrip("/")) + 1 :].partition("/")[0] for folder in ours if folder.startswith(f"{path.rstrip('/')}/")}
+    tops = {
+        folder[len(path.rstrip("/")) + 1 :].partition("/")[0]
+        for folder in ours
+        if folder.startswith(f"{path.rstrip('/')}/")
+    }
     if not (len(roots) == 1 and roots[0].path == path and not _OF_A_ROOT.isdisjoint(names)):
         found.foreign = [f"{path}/{name}" for name in names if name not in tops and _is_foreign(disk, f"{path}/{name}")]
     for group in _groups(disk, roots):
@@ -131,13 +138,18 @@ def look_around(disk: Disk, path: str) -> Surroundings:
         for root in group:
             _fill(disk, log, root, found)
         log.partitions = dict(sorted(log.partitions.items()))
-        _compare(disk, log, [path, *filter(None, (root.home for root in group)), *(root.path.rpartition("/")[0] for root in group)])
+        _compare(
+            disk,
+            log,
+            [path, *filter(None, (root.home for root in group)), *(root.path.rpartition("/")[0] for root in group)],
+        )
         found.logs.append(log)
     return found
 
 
 def passed_over(disk: Disk, path: str, found: Surroundings) -> list[str]:
-    """The roots below ``path`` that are inside another root, or too deep, so that no reader of ``path`` takes them."""
+    """The roots below ``path`` that are inside another root, or too deep, so that no reader of ``path`` takes
+    them."""
     taken = {stat.identity for log in found.logs for root in log.roots if (stat := disk.stat(root.path)) is not None}
     roots: list[str] = []
     seen: set[tuple[int, int]] = set()
@@ -198,7 +210,9 @@ def _roots(disk: Disk, path: str, found: Surroundings) -> list[RootFolder]:
             roots.append((level, _identified(disk, folder)))
         if is_root or level >= LEVELS or (level and _has_partition(names)):
             continue
-        waiting.extend((level + 1, f"{folder}/{name}") for name in names if not name.startswith(".") and name not in holds)
+        waiting.extend(
+            (level + 1, f"{folder}/{name}") for name in names if not name.startswith(".") and name not in holds
+        )
     deepest = max((level for level, _ in roots), default=0)
     found.refused = {folder: error for level, folder, error in refused if level <= max(deepest, 1)}
     once: dict[tuple[int, int], RootFolder] = {}
@@ -298,7 +312,9 @@ def _topics_of(disk: Disk, root: RootFolder) -> set[object]:
 def _proves(topic: str, topic_id: bytes) -> bool:
     """Whether a topic id belongs to one topic alone: it is not reserved by Kafka, nor made of the topic's name."""
     of_name = hashlib.sha256(b"topic " + topic.encode()).digest()[:16]
-    return int.from_bytes(topic_id, "big") >= _KAFKAS_OWN_BELOW and topic_id != bytes((of_name[0] & 0x7F,)) + of_name[1:]
+    return (
+        int.from_bytes(topic_id, "big") >= _KAFKAS_OWN_BELOW and topic_id != bytes((of_name[0] & 0x7F,)) + of_name[1:]
+    )
 
 
 def id_of_topic(disk: Disk, folder: str) -> str:
@@ -318,7 +334,8 @@ def id_of_topic(disk: Disk, folder: str) -> str:
 
 
 def _common(path: str, group: Sequence[RootFolder], roots: Sequence[RootFolder]) -> str:
-    """The name of a log: the deepest folder that holds its roots, unless that holds others too; then its first root."""
+    """The name of a log: the deepest folder that holds its roots, unless that holds others too; then its first
+    root."""
     if group[0].home and group[0].home != path:
         return group[0].home[len(path.rstrip("/")) + 1 :]
     parts = [root.path.split("/") for root in group]
@@ -354,7 +371,11 @@ def _compare(disk: Disk, log: OneLog, homes: Iterable[str]) -> None:
             log.earlier += [folder for folder, topic_id in ids.items() if topic_id != current[topic]]
             continue
         firsts = {topic_id: folder for folder, topic_id in reversed(ids.items())}
-        chosen = list(firsts.values()) if len(firsts) > 1 else [folders[0], next(one for one in folders if one != folders[0])]
+        chosen = (
+            list(firsts.values())
+            if len(firsts) > 1
+            else [folders[0], next(one for one in folders if one != folders[0])]
+        )
         why = "no file says that they are of one topic" if "" in firsts else "they are of several topics of that name"
         log.clashes.append(Clash(topic, tuple(sorted(chosen)), why))
     for (topic, partition), folders in log.partitions.items():
@@ -363,7 +384,9 @@ def _compare(disk: Disk, log: OneLog, homes: Iterable[str]) -> None:
             node = node_of[folder.rpartition("/")[0]]
             same = tuple(one for one in kept if node is not None and node_of[one.rpartition("/")[0]] == node)
             if len(same) > 1 and folder == same[0]:
-                log.clashes.append(Clash(topic, same, f"node {node} has {topic}-{partition} twice: one of them is a copy"))
+                log.clashes.append(
+                    Clash(topic, same, f"node {node} has {topic}-{partition} twice: one of them is a copy")
+                )
 
 
 def _current_ids(disk: Disk, homes: Iterable[str], cluster: str | None) -> dict[str, str]:

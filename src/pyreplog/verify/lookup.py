@@ -1,4 +1,5 @@
-"""Where partitions lie under a path, and what the small files of one say: for those who want to save or show it, not to judge it."""
+"""Where partitions lie under a path, and what the small files of one say: for those who want to save or show it,
+not to judge it."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class PartitionState:
 
 
 def find_partitions(disk: Disk, path: str) -> dict[tuple[str, int], list[str]]:
-    """The folders of each (topic, partition) of the one log under ``path``, sorted: a root, a cluster's folder, or one partition's.
+    """The folders of each (topic, partition) of the one log under ``path``, sorted: a root, a cluster's folder, or
+    one partition's.
 
     Raises :class:`ConfigError` if several independent logs are there, or folders that no reader takes together; and
     :class:`StorageError` if a folder that may be a part of the log may not be entered.
@@ -59,7 +61,9 @@ def find_partitions(disk: Disk, path: str) -> dict[tuple[str, int], list[str]]:
         raise StorageError(error.errno or errno.EACCES, f"{REFUSED}: {LET_IN}", folder)
     logs = found.held()
     if len(logs) > 1:
-        raise ConfigError(f"{path} holds {len(logs)} independent logs ({', '.join(log.name for log in logs)}): name one of them")
+        raise ConfigError(
+            f"{path} holds {len(logs)} independent logs ({', '.join(log.name for log in logs)}): name one of them"
+        )
     for clash in logs[0].clashes if logs else ():
         raise ConfigError(f"{' and '.join(clash.folders)} cannot be taken together: {clash.why}. {APART}")
     earlier = set(logs[0].earlier) if logs else set()
@@ -122,8 +126,8 @@ def _offsets(disk: Disk, path: str) -> dict[tuple[str, int], int]:
 
 
 def read_identity(disk: Disk, found: Mapping[tuple[str, int], Sequence[str]]) -> tuple[int | None, str | None]:
-    """(node id, cluster id) of the one root that the folders ``found`` of partitions lie in; None for what is unknown. Of several roots
-    only the cluster is one."""
+    """(node id, cluster id) of the one root that the folders ``found`` of partitions lie in; None for what is
+    unknown. Of several roots only the cluster is one."""
     roots = sorted({folder.rpartition("/")[0] for folders in found.values() for folder in folders})
     ids: set[str] = set()
     nodes: set[int] = set()

@@ -12,7 +12,9 @@ from pyreplog.verify.folder import read_file
 from pyreplog.verify.logs import OneLog, id_of_topic, look_around
 from pyreplog.verify.states import Unreadable
 
-_BRING_BACK: Final = "mount the disk of the missing node, or put its folder back; `replog repair` saves what is left into a new folder"
+_BRING_BACK: Final = (
+    "mount the disk of the missing node, or put its folder back; `replog repair` saves what is left into a new folder"
+)
 _OLD: Final = "put back the latest controller's file of this cluster: this one is older than the folders"
 _ROW_MIN: Final = 4
 _EPOCH: Final = 6
@@ -20,18 +22,23 @@ _EPOCH: Final = 6
 
 
 def check_members(disk: Disk, home: str, logs: Sequence[OneLog], book: Report) -> None:
-    """Report each partition that the controller's state in the folder ``home`` names and that no in-sync replica holds in ``logs``."""
+    """Report each partition that the controller's state in the folder ``home`` names and that no in-sync replica
+    holds in ``logs``."""
     for (topic, partition), why in _absent(disk, home, logs).items():
         book.damage(f"{home}/{states.CONTROLLER}", f"{topic}-{partition} {why}", _BRING_BACK)
 
 
 def check_known(disk: Disk, home: str, logs: Sequence[OneLog], book: Report) -> None:
-    """Report each folder in ``logs`` that the controller's state in ``home`` is too old to know: its topic or its leader epoch.
+    """Report each folder in ``logs`` that the controller's state in ``home`` is too old to know: its topic or its
+    leader epoch.
 
-    A folder of an earlier topic is one only if the state names another id and a folder has that id; ``logs`` set it apart then.
+    A folder of an earlier topic is one only if the state names another id and a folder has that id; ``logs`` set it
+    apart then.
     """
     fields = _fields(disk, home)
-    ids = {str(topic.get("name")): str(topic.get("id")) for topic in fields.get("topics") or () if isinstance(topic, dict)}
+    ids = {
+        str(topic.get("name")): str(topic.get("id")) for topic in fields.get("topics") or () if isinstance(topic, dict)
+    }
     epochs = {(topic, row[0]): row[_EPOCH] for topic, row in _rows(fields) if len(row) > _EPOCH}
     for log in logs:
         if log.roots[0].cluster is None or log.roots[0].cluster != fields.get("cluster_id"):
@@ -41,9 +48,14 @@ def check_known(disk: Disk, home: str, logs: Sequence[OneLog], book: Report) -> 
                 if folder in log.earlier:
                     continue
                 if ids.get(topic) != id_of_topic(disk, folder):
-                    book.damage(folder, "the controller's state does not know this topic: opening sets the folder aside", _OLD)
+                    book.damage(
+                        folder, "the controller's state does not know this topic: opening sets the folder aside", _OLD
+                    )
                 elif (latest := _latest_epoch(disk, folder)) > epochs.get((topic, partition), latest):
-                    what = f"leader epoch {latest} is above {epochs[topic, partition]}, the latest that the controller's state knows"
+                    what = (
+                        f"leader epoch {latest} is above {epochs[topic, partition]}, the latest that the controller's"
+                        " state knows"
+                    )
                     book.damage(folder, what, _OLD)
 
 
@@ -57,21 +69,26 @@ def _latest_epoch(disk: Disk, folder: str) -> int:
 
 
 def absent_partitions(disk: Disk, path: str) -> dict[tuple[str, int], str]:
-    """The partitions of the cluster in ``path`` that are not there whole by its controller's state, each with the reason."""
+    """The partitions of the cluster in ``path`` that are not there whole by its controller's state, each with the
+    reason."""
     path = path.rstrip("/") or "/"
     return _absent(disk, path, look_around(disk, path).logs)
 
 
 def _absent(disk: Disk, home: str, logs: Sequence[OneLog]) -> dict[tuple[str, int], str]:
     fields = _fields(disk, home)
-    mine = [log for log in logs if log.roots[0].cluster is not None and log.roots[0].cluster == fields.get("cluster_id")]
+    mine = [
+        log for log in logs if log.roots[0].cluster is not None and log.roots[0].cluster == fields.get("cluster_id")
+    ]
     if not mine and any(log.roots[0].cluster for log in logs):
         return {}  # as above: it is another cluster's
     nodes = {root.path: root.node for log in mine for root in log.roots}
     earlier = {folder for log in mine for folder in log.earlier}
     found: dict[tuple[str, int], str] = {}
     for topic, partition, replicas, in_sync in _named(fields):
-        folders = [folder for log in mine for folder in log.partitions.get((topic, partition), ()) if folder not in earlier]
+        folders = [
+            folder for log in mine for folder in log.partitions.get((topic, partition), ()) if folder not in earlier
+        ]
         holders = {nodes[folder.rpartition("/")[0]] for folder in folders}
         there = sorted(node for node in holders if node is not None)
         if not folders:
@@ -85,7 +102,8 @@ def _absent(disk: Disk, home: str, logs: Sequence[OneLog]) -> dict[tuple[str, in
 
 
 def _fields(disk: Disk, home: str) -> dict[str, Any]:
-    """What the controller's state in ``home`` says; nothing if it is missing or damaged, which the look at it reports."""
+    """What the controller's state in ``home`` says; nothing if it is missing or damaged, which the look at it
+    reports."""
     try:
         data = read_file(disk, f"{home}/{states.CONTROLLER}")
         return {} if data is None else states.controller(data)

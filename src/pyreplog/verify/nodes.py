@@ -18,7 +18,8 @@ _NODE: Final = re.compile(r"node\.([0-9]{9})")
 
 
 class ListedNodes(NamedTuple):
-    """What ``replog.nodes`` says: in a cluster's folder the node's folders, by their numbers; in a node's folder the cluster's."""
+    """What ``replog.nodes`` says: in a cluster's folder the node's folders, by their numbers; in a node's folder
+    the cluster's."""
 
     folders: dict[int, str]
     cluster: str
@@ -48,7 +49,8 @@ def node_list(data: bytes) -> ListedNodes:
 
 
 def listed(disk: Disk, path: str) -> dict[int, str]:
-    """The folders that the cluster in ``path`` lists for its nodes; none if there is no list, or if it cannot be believed."""
+    """The folders that the cluster in ``path`` lists for its nodes; none if there is no list, or if it cannot be
+    believed."""
     try:
         data = read_file(disk, f"{path}/{NODES}")
         folders = {} if data is None else node_list(data).folders
@@ -78,7 +80,10 @@ def _check_node(disk: Disk, number: int, folder: str, book: Report) -> None:
         book.warn(folder, f"the folder of node {number} cannot be looked into: {error}", "give this user access to it")
         return
     if data is None:
-        what = f"the folder of node {number} is missing or empty: perhaps its disk is not mounted. Its copies were not looked at"
+        what = (
+            f"the folder of node {number} is missing or empty: perhaps its disk is not mounted. Its copies were not"
+            " looked at"
+        )
         book.warn(folder, what, "mount the disk, and verify again")
         return
     try:
@@ -86,4 +91,6 @@ def _check_node(disk: Disk, number: int, folder: str, book: Report) -> None:
     except Unreadable:
         return  # the look at that root tells it
     if found != str(number):
-        book.damage(folder, f"the list says node {number}, and the folder belongs to node {found[:64]}", "put the list in order")
+        book.damage(
+            folder, f"the list says node {number}, and the folder belongs to node {found[:64]}", "put the list in order"
+        )

@@ -28,8 +28,8 @@ _SPAN_MAX: Final = 2**31 - 1
 
 
 def check_partition(disk: Disk, path: str, topic: str, partition: int, look: CheckContext, book: Report) -> Facts:
-    """Verify the folder at ``path``. A writer may be at work in it: what changed while it was looked at is looked at again, and only what
-    is found each time is believed."""
+    """Verify the folder at ``path``. A writer may be at work in it: what changed while it was looked at is looked
+    at again, and only what is found each time is believed."""
     own: Report | None = None
     for attempt in range(_TRIES):
         before, own = own, Report(book.read)
@@ -56,7 +56,8 @@ class PartitionCheck(FolderCheck):
         self._last_epoch = -1
         self._producers = Producers()
         self._snapshots: list[tuple[int, str]] = []
-        # Nothing is missing between this offset and where the batches are now: what a snapshot from here on says can be gone on from.
+        # Nothing is missing between this offset and where the batches are now: what a snapshot from
+        # here on says can be gone on from.
         self._whole_from = 0
         self._lost_from = -1
         #: Where the next writer ends the log; -1: not before its last batch.
@@ -79,7 +80,8 @@ class PartitionCheck(FolderCheck):
     # -- segments --
 
     def _without_deleted(self, bases: dict[int, str]) -> dict[int, str]:
-        """Without those that only wait to be removed. Power loss may bring back any of them, as their removal is not synced."""
+        """Without those that only wait to be removed. Power loss may bring back any of them, as their removal is
+        not synced."""
         if self.facts.mark is None:
             return bases
         deleted, left = split_deleted(bases, self.facts.mark.start_offset)
@@ -94,7 +96,11 @@ class PartitionCheck(FolderCheck):
         if first is None:
             if self._promised:
                 self._book.damage(
-                    self._path, "the log's files are gone", ANOTHER_COPY, start=mark.start_offset if mark else 0, end=self._promised
+                    self._path,
+                    "the log's files are gone",
+                    ANOTHER_COPY,
+                    start=mark.start_offset if mark else 0,
+                    end=self._promised,
                 )
             elif self._look.own or self._look.bare:
                 self._book.note(self._path, "there is no segment yet")
@@ -118,7 +124,9 @@ class PartitionCheck(FolderCheck):
             self._between(base, path)
         self._expected = base if self._expected is None else max(base, self._expected)
         # The indexes first: what they name is in the log by then.
-        offsets, times, aborted = (self._read(f"{stem}{suffix}{swap}") for suffix in (".index", ".timeindex", ".txnindex"))
+        offsets, times, aborted = (
+            self._read(f"{stem}{suffix}{swap}") for suffix in (".index", ".timeindex", ".txnindex")
+        )
         try:
             file = disk.open(path)
         except StorageError as error:
@@ -133,18 +141,24 @@ class PartitionCheck(FolderCheck):
                     if data is None and not last and not swap:  # the next opening makes them
                         book.warn(self._at(stem + suffix), "the index is missing", MENDED)
             index = OffsetIndexCheck(book, self._at(f"{stem}.index{swap}"), offsets or b"", base)
-            time_index = TimeIndexCheck(book, self._at(f"{stem}.timeindex{swap}"), times or b"", base, exact=self.facts.mark is not None)
+            time_index = TimeIndexCheck(
+                book, self._at(f"{stem}.timeindex{swap}"), times or b"", base, exact=self.facts.mark is not None
+            )
             book.file_count += 1
             window = Window(file, size, book.read)
             damaged = self._batches(window, base, following, path, index, time_index)
         except StorageError as error:
-            book.damage(path, f"it cannot be read: {error}", ANOTHER_COPY, start=self._expected, end=self._next_base(following))
+            book.damage(
+                path, f"it cannot be read: {error}", ANOTHER_COPY, start=self._expected, end=self._next_base(following)
+            )
             return
         finally:
             file.close()
         if not damaged:
             index.finish(size)
-            time_index.finish(closed=times is not None and (not last or (self._look.clean and self.facts.mark is not None)))
+            time_index.finish(
+                closed=times is not None and (not last or (self._look.clean and self.facts.mark is not None))
+            )
         self._aborted(f"{stem}.txnindex{swap}", base, aborted, damaged=damaged)
 
     def _between(self, base: int, path: str) -> None:
@@ -156,12 +170,15 @@ class PartitionCheck(FolderCheck):
             self._miss_up_to(base)
             promised = self._promised or 0
             if expected < promised:
-                self._book.damage(path, "a part of the log before it is missing", ANOTHER_COPY, start=expected, end=base)
+                self._book.damage(
+                    path, "a part of the log before it is missing", ANOTHER_COPY, start=expected, end=base
+                )
             else:
                 self._tear(expected)
                 self._book.note(
                     path,
-                    "a part of the log before it is missing: above what was ever synced or shown, so the next writer sets it aside",
+                    "a part of the log before it is missing: above what was ever synced or shown, so the next writer"
+                    " sets it aside",
                     start=expected,
                     end=base,
                 )
@@ -169,8 +186,17 @@ class PartitionCheck(FolderCheck):
     def _next_base(self, following: int | None) -> int:
         return max(self._promised or 0, (self._expected or 0) + 1) if following is None else following
 
-    def _batches(self, window: Window, base: int, following: int | None, path: str, index: OffsetIndexCheck, times: TimeIndexCheck) -> bool:
-        """Every batch of one segment. Whether there was damage in it, or its indexes cannot say where its batches are."""
+    def _batches(
+        self,
+        window: Window,
+        base: int,
+        following: int | None,
+        path: str,
+        index: OffsetIndexCheck,
+        times: TimeIndexCheck,
+    ) -> bool:
+        """Every batch of one segment. Whether there was damage in it, or its indexes cannot say where its batches
+        are."""
         position, damaged, part = 0, False, base
         while True:
             expected = self._expected or 0
@@ -212,7 +238,8 @@ class PartitionCheck(FolderCheck):
             position += batch.size
 
     def _is_deleted(self, window: Window, batch: CheckedBatch, expected: int, following: int | None) -> bool:
-        """Whether ``batch``, whose checksum is wrong, lies below the log's start and leads to the next one, so that it hides nothing."""
+        """Whether ``batch``, whose checksum is wrong, lies below the log's start and leads to the next one, so that
+        it hides nothing."""
         after = batch.last_offset + 1
         if self.facts.mark is None or batch.base_offset != expected or after > self.facts.start:
             return False
@@ -223,7 +250,8 @@ class PartitionCheck(FolderCheck):
         return following == after if found is None else found.base_offset == after
 
     def _is_settled(self, offset: int) -> bool:
-        """Whether the next writer leaves the segments below ``offset`` as they are: it looks at what was not synced."""
+        """Whether the next writer leaves the segments below ``offset`` as they are: it looks at what was not
+        synced."""
         mark = self.facts.mark
         return mark is not None and not mark.is_poisoned and offset <= mark.synced_end
 
@@ -231,16 +259,21 @@ class PartitionCheck(FolderCheck):
         """Something lies behind the last batch of a segment, and offsets go on in the next one."""
         rest = window.size - broken.position
         if self._is_zero(window, broken.position):
-            self._book.note(path, f"{rest} bytes of zeros behind its last batch: room that was reserved", position=broken.position)
+            self._book.note(
+                path, f"{rest} bytes of zeros behind its last batch: room that was reserved", position=broken.position
+            )
             return
         what = f"{rest} bytes behind its last batch are none ({broken.reason}), and offsets go on in the next segment"
-        self._book.warn(path, what, "nothing to do: nobody reads them, and they go with the segment", position=broken.position)
+        self._book.warn(
+            path, what, "nothing to do: nobody reads them, and they go with the segment", position=broken.position
+        )
 
     def _is_zero(self, window: Window, position: int) -> bool:
         return not any(any(window.take(at, 1 << 20)) for at in range(position, window.size, 1 << 20))
 
     def _miss_up_to(self, offset: int) -> None:
-        """What producers did before ``offset`` is not known any more, but for what a snapshot from there on says."""
+        """What producers did before ``offset`` is not known any more, but for what a snapshot from there on
+        says."""
         self._producers.exact = False
         self._whole_from = offset
 
@@ -251,16 +284,25 @@ class PartitionCheck(FolderCheck):
     def _place(self, window: Window, batch: CheckedBatch, base: int, expected: int, following: int | None) -> None:
         """Offsets, which no checksum covers, against what lies before. Raises :class:`Broken`."""
         if batch.base_offset < expected or (self._dense and batch.base_offset != expected):
-            raise Broken(batch.position, f"a batch says that it begins at offset {batch.base_offset}, and {expected} is next", 0)
+            raise Broken(
+                batch.position, f"a batch says that it begins at offset {batch.base_offset}, and {expected} is next", 0
+            )
         if self.facts.mark is not None and batch.last_offset - base > _SPAN_MAX:
             raise Broken(batch.position, f"offset {batch.last_offset} is too far from the segment's base", 0)
         if batch.base_offset > expected:
             if not leads_on(window, batch, following):
-                raise Broken(batch.position, f"a batch says that it begins at offset {batch.base_offset}, and those behind it do not", 0)
+                raise Broken(
+                    batch.position,
+                    f"a batch says that it begins at offset {batch.base_offset}, and those behind it do not",
+                    0,
+                )
             self._producers.exact = False
 
-    def _reach_too_far(self, window: Window, batch: CheckedBatch, path: str, following: int | None, *, first: bool) -> None:
-        """``batch`` of a broker's segment is the ``first`` whose offset does not fit an index entry, or the first of another part of it.
+    def _reach_too_far(
+        self, window: Window, batch: CheckedBatch, path: str, following: int | None, *, first: bool
+    ) -> None:
+        """``batch`` of a broker's segment is the ``first`` whose offset does not fit an index entry, or the first
+        of another part of it.
 
         No checksum covers the offset: raises :class:`Broken` where what follows says that it is wrong.
         """
@@ -274,13 +316,16 @@ class PartitionCheck(FolderCheck):
         if first:
             self._book.warn(
                 path,
-                f"from here on its offsets are more than {_SPAN_MAX} above its base, which no index entry can say: old brokers left such",
+                f"from here on its offsets are more than {_SPAN_MAX} above its base, which no index entry can say: old"
+                " brokers left such",
                 "nothing is lost: readers read all of it, and the next writer splits it into segments that fit",
                 position=batch.position,
                 start=batch.base_offset,
             )
 
-    def _broken(self, window: Window, broken: Broken, after: CheckedBatch | None, path: str, following: int | None) -> None:
+    def _broken(
+        self, window: Window, broken: Broken, after: CheckedBatch | None, path: str, following: int | None
+    ) -> None:
         start = self._expected or 0
         rest = window.size - broken.position
         promised = self._promised
@@ -289,12 +334,20 @@ class PartitionCheck(FolderCheck):
         if after is None and following is None and (promised is None or start >= promised):
             if self._is_zero(window, broken.position):
                 self._book.note(
-                    path, f"{rest} bytes of zeros behind the last batch: room that was reserved, or a torn tail", position=broken.position
+                    path,
+                    f"{rest} bytes of zeros behind the last batch: room that was reserved, or a torn tail",
+                    position=broken.position,
                 )
                 return
-            what = f"{rest} bytes behind the last whole batch, above what was synced or shown: a torn tail ({broken.reason})"
+            what = (
+                f"{rest} bytes behind the last whole batch, above what was synced or shown: a torn tail"
+                f" ({broken.reason})"
+            )
             if promised is None:
-                what = f"{rest} bytes behind the last whole batch are torn or damaged, and readers stop there ({broken.reason})"
+                what = (
+                    f"{rest} bytes behind the last whole batch are torn or damaged, and readers stop there"
+                    f" ({broken.reason})"
+                )
             advice = "nothing to do: the next writer cuts it and keeps what it cut beside the log"
             if self.facts.mark is not None and not self._look.clean:
                 self._book.note(path, what, advice, position=broken.position, start=start, end=start)
@@ -308,7 +361,9 @@ class PartitionCheck(FolderCheck):
             self._book.note(path, what, advice, position=broken.position, start=start, end=end)
             return
         self._lost_from = start
-        self._book.damage(path, broken.reason, ANOTHER_COPY, position=broken.position, start=start, end=max(end, start + 1))
+        self._book.damage(
+            path, broken.reason, ANOTHER_COPY, position=broken.position, start=start, end=max(end, start + 1)
+        )
 
     def _good(self, batch: CheckedBatch, path: str) -> None:
         book = self._book
@@ -318,7 +373,12 @@ class PartitionCheck(FolderCheck):
         if batch.magic == 2:
             self._epoch(batch, path)
             if batch.attributes >> 7:
-                book.warn(path, f"unknown attribute bits {batch.attributes:#x}", "readers ignore them", position=batch.position)
+                book.warn(
+                    path,
+                    f"unknown attribute bits {batch.attributes:#x}",
+                    "readers ignore them",
+                    position=batch.position,
+                )
         if self._look.deep or batch.is_control:
             self._records(batch, path)
         if batch.producer_id >= 0 and not batch.is_control:
@@ -348,13 +408,19 @@ class PartitionCheck(FolderCheck):
             return
         if known == batch.leader_epoch or (known < 0 and batch.base_offset < self.facts.start):
             return
-        text = f"leader epoch {batch.leader_epoch} in a batch, and by {states.EPOCHS} its offsets belong to epoch {known}"
+        text = (
+            f"leader epoch {batch.leader_epoch} in a batch, and by {states.EPOCHS} its offsets belong to epoch {known}"
+        )
         if self.facts.mark is None:
-            self._book.warn(path, text, "the history is made anew from the batches when the log is next opened for writing", **where)
+            self._book.warn(
+                path, text, "the history is made anew from the batches when the log is next opened for writing", **where
+            )
         elif batch.base_offset < (self._promised or 0):
             self._book.damage(path, text, ANOTHER_COPY, **where)
         else:
-            self._book.note(path, text, "nothing to do: above what was synced or shown, the next writer decides", **where)
+            self._book.note(
+                path, text, "nothing to do: above what was synced or shown, the next writer decides", **where
+            )
 
     def _known_epoch(self, offset: int) -> int:
         """By the history that the mark vouches for; -1 where it does not say."""
@@ -369,10 +435,13 @@ class PartitionCheck(FolderCheck):
             before, greatest, count = batch.base_offset - 1, -1, 0
             odd: list[int] = []
             stored, limit = batch.data[61:], self._look.max_batch_bytes
-            for record in batch_records(batch.codec, stored, batch.record_count, batch.base_offset, batch.base_timestamp, limit):
+            for record in batch_records(
+                batch.codec, stored, batch.record_count, batch.base_offset, batch.base_timestamp, limit
+            ):
                 if not before < record.offset <= batch.last_offset:
                     raise Malformed(
-                        f"a record has offset {record.offset}, in a batch of {batch.base_offset} to {batch.last_offset} after {before}"
+                        f"a record has offset {record.offset}, in a batch of {batch.base_offset} to {batch.last_offset}"
+                        f" after {before}"
                     )
                 before = record.offset
                 greatest = max(greatest, record.timestamp)
@@ -390,10 +459,15 @@ class PartitionCheck(FolderCheck):
             return
         except (Malformed, Undecodable) as error:
             codec = f" ({NAMES[batch.codec]})" if 0 < batch.codec < len(NAMES) else ""
-            self._book.damage(path, f"the checksum is right, but the records{codec} are not: {error}", "please report this", **where)
+            self._book.damage(
+                path, f"the checksum is right, but the records{codec} are not: {error}", "please report this", **where
+            )
             return
         if odd:
-            text = f"{len(odd)} records from offset {odd[0]} have header names that are not UTF-8; readers show U+FFFD for the wrong bytes"
+            text = (
+                f"{len(odd)} records from offset {odd[0]} have header names that are not UTF-8; readers show U+FFFD for"
+                " the wrong bytes"
+            )
             self._book.note(path, text, position=batch.position, start=odd[0], end=odd[-1] + 1)
         if count and not batch.is_log_append_time and greatest != batch.max_timestamp:
             self._book.warn(
@@ -419,11 +493,19 @@ class PartitionCheck(FolderCheck):
             if len(data) % 34:
                 self._book.warn(path, f"{len(data) % 34} bytes behind its last whole entry", advice)
         if self._producers.exact and not damaged and entries != found:
-            self._book.warn(path, f"it lists {len(entries)} aborted transactions that are not the {len(found)} of its segment", advice)
+            self._book.warn(
+                path,
+                f"it lists {len(entries)} aborted transactions that are not the {len(found)} of its segment",
+                advice,
+            )
             return
         before = -1
         for slot, entry in enumerate(entries):
-            if not 0 <= entry.first_offset <= entry.last_offset or entry.last_offset <= before or entry.last_offset < base:
+            if (
+                not 0 <= entry.first_offset <= entry.last_offset
+                or entry.last_offset <= before
+                or entry.last_offset < base
+            ):
                 self._book.warn(path, f"entry {slot} cannot be right: {entry}", advice, position=34 * slot)
             before = entry.last_offset
 
@@ -438,7 +520,9 @@ class PartitionCheck(FolderCheck):
                 producers = states.snapshot(data)
             except Unreadable as error:
                 self._book.warn(
-                    self._at(name), str(error), "nothing to do: an older one, or the batches, give the same when the log is next opened"
+                    self._at(name),
+                    str(error),
+                    "nothing to do: an older one, or the batches, give the same when the log is next opened",
                 )
                 continue
             if at < self._whole_from:
@@ -450,23 +534,33 @@ class PartitionCheck(FolderCheck):
             difference = self._producers.differs(producers)
             if difference and at <= self.facts.end:
                 self._book.warn(
-                    self._at(name), difference, "remove it with the log closed: the state of producers is then rebuilt from the batches"
+                    self._at(name),
+                    difference,
+                    "remove it with the log closed: the state of producers is then rebuilt from the batches",
                 )
 
     def _end(self, bases: dict[int, str]) -> None:
         if self._unavailable:
             self._book.note(self._path, self._unavailable)
-        if bases and self._promised is not None and self.facts.end < self._promised and self.facts.end != self._lost_from:
+        if (
+            bases
+            and self._promised is not None
+            and self.facts.end < self._promised
+            and self.facts.end != self._lost_from
+        ):
             end = self.facts.end
             word = "was synced or shown to readers" if self.facts.mark is not None else "its root's checkpoints say"
             last = self._at(list(bases.values())[-1])
-            self._book.damage(last, f"the log ends at offset {end}, before what {word}", ANOTHER_COPY, start=end, end=self._promised)
+            self._book.damage(
+                last, f"the log ends at offset {end}, before what {word}", ANOTHER_COPY, start=end, end=self._promised
+            )
         mark = self.facts.mark
         end = self.facts.end if self._torn_from < 0 else self._torn_from
         if bases and mark is not None and self._promised != mark.promised and end < mark.promised:
             self._book.warn(
                 self._path,
-                f"what lies below offset {mark.promised} was shown to readers and not synced, and the log is whole up to {end} only",
+                f"what lies below offset {mark.promised} was shown to readers and not synced, and the log is whole up"
+                f" to {end} only",
                 "take the rest from another replica where there is one: the next writer goes on from there",
                 start=end,
                 end=mark.promised,
@@ -474,6 +568,7 @@ class PartitionCheck(FolderCheck):
         if mark is not None and self._look.clean and mark.synced_end != self.facts.end:
             self._book.warn(
                 self._at(states.MARK),
-                f"it says that the log was closed in order at offset {mark.synced_end}, and the log ends at {self.facts.end}",
+                f"it says that the log was closed in order at offset {mark.synced_end}, and the log ends at"
+                f" {self.facts.end}",
                 "open the log for writing, which looks at everything",
             )

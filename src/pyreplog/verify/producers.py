@@ -1,4 +1,5 @@
-"""What producers have done up to an offset, followed batch by batch: to compare with producer snapshots and transaction indexes."""
+"""What producers have done up to an offset, followed batch by batch: to compare with producer snapshots and
+transaction indexes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from pyreplog.verify.states import Aborted, SnapshotEntry
 
 ABORT: Final = 0
 COMMIT: Final = 1
-CONTROL_NAMES: Final = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS")
+CONTROL_NAMES: Final = (
+    "ABORT",
+    "COMMIT",
+    "LEADER_CHANGE",
+    "SNAPSHOT_HEADER",
+    "SNAPSHOT_FOOTER",
+    "KRAFT_VERSION",
+    "KRAFT_VOTERS",
+)
 
 
 def control_type(record: PlainRecord) -> int:
@@ -21,7 +30,8 @@ def control_type(record: PlainRecord) -> int:
 
 
 class Producers:
-    """The producers of one partition. ``exact``: everything they did is known, so a snapshot or index that says otherwise is wrong."""
+    """The producers of one partition. ``exact``: everything they did is known, so a snapshot or index that says
+    otherwise is wrong."""
 
     def __init__(self) -> None:
         self.exact = False
@@ -34,7 +44,9 @@ class Producers:
     def load(self, producers: list[SnapshotEntry]) -> None:
         """Begin with what a snapshot says."""
         self.states = {producer.producer_id: producer for producer in producers}
-        self._open = {producer.producer_id: producer.txn_first_offset for producer in producers if producer.txn_first_offset >= 0}
+        self._open = {
+            producer.producer_id: producer.txn_first_offset for producer in producers if producer.txn_first_offset >= 0
+        }
         self.exact = True
 
     def data(self, batch: CheckedBatch) -> None:
@@ -67,7 +79,9 @@ class Producers:
         before = self.states.get(batch.producer_id)
         if before is None or before.producer_epoch != batch.producer_epoch:
             before = SnapshotEntry(batch.producer_id, batch.producer_epoch, -1, -1, 0, -1, -1, -1)
-        self.states[batch.producer_id] = before._replace(timestamp=batch.max_timestamp, coordinator_epoch=coordinator, txn_first_offset=-1)
+        self.states[batch.producer_id] = before._replace(
+            timestamp=batch.max_timestamp, coordinator_epoch=coordinator, txn_first_offset=-1
+        )
 
     def take_aborted(self) -> list[Aborted]:
         """The transactions aborted since the last call."""
@@ -75,7 +89,8 @@ class Producers:
         return found
 
     def differs(self, snapshot: list[SnapshotEntry]) -> str:
-        """What a snapshot taken here says otherwise; "" where nothing. Producers that it leaves out may have expired."""
+        """What a snapshot taken here says otherwise; "" where nothing. Producers that it leaves out may have
+        expired."""
         for producer in snapshot:
             known = self.states.get(producer.producer_id)
             if known is None:
@@ -83,7 +98,8 @@ class Producers:
             if known != producer:
                 name = next(name for name in SnapshotEntry._fields if getattr(known, name) != getattr(producer, name))
                 return (
-                    f"producer {producer.producer_id} has {name} {getattr(producer, name)} in it, and {getattr(known, name)} by the batches"
+                    f"producer {producer.producer_id} has {name} {getattr(producer, name)} in it, and"
+                    f" {getattr(known, name)} by the batches"
                 )
         named = {producer.producer_id for producer in snapshot}
         for producer_id, first in self._open.items():

@@ -1,4 +1,5 @@
-"""The records of a batch, decoded byte by byte from Kafka's description: format 2, and the message sets of formats 0 and 1."""
+"""The records of a batch, decoded byte by byte from Kafka's description: format 2, and the message sets of formats
+0 and 1."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ class Malformed(ValueError):
 
 
 class PlainRecord(NamedTuple):
-    """A record as it is stored. ``timestamp`` -1: none. ``is_text``: all header names are UTF-8; else U+FFFD replaces the wrong bytes."""
+    """A record as it is stored. ``timestamp`` -1: none. ``is_text``: all header names are UTF-8; else U+FFFD
+    replaces the wrong bytes."""
 
     offset: int
     timestamp: int
@@ -58,7 +60,8 @@ def _bytes(data: bytes, at: int, end: int, what: str) -> tuple[bytes | None, int
 
 
 def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int) -> Iterator[PlainRecord]:
-    """The ``count`` records of a batch of format 2. Raises :class:`Malformed` at the first that is not right, or what follows the last."""
+    """The ``count`` records of a batch of format 2. Raises :class:`Malformed` at the first that is not right, or
+    what follows the last."""
     at = 0
     for number in range(count):
         size, at = _varint(payload, at, 32)
@@ -100,8 +103,11 @@ def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int
         raise Malformed(f"{len(payload) - at} bytes behind the last of {count} records")
 
 
-def batch_records(codec: int, stored: bytes, count: int, base_offset: int, base_timestamp: int, limit: int) -> Iterator[PlainRecord]:
-    """As :func:`records_of` for the bytes as they are stored, which take at most ``limit`` bytes unpacked, a piece of them at a time.
+def batch_records(
+    codec: int, stored: bytes, count: int, base_offset: int, base_timestamp: int, limit: int
+) -> Iterator[PlainRecord]:
+    """As :func:`records_of` for the bytes as they are stored, which take at most ``limit`` bytes unpacked, a piece
+    of them at a time.
 
     Raises what :func:`~pyreplog.verify.codecs.decompress` raises, too.
     """
@@ -117,7 +123,8 @@ def batch_records(codec: int, stored: bytes, count: int, base_offset: int, base_
 
 
 def _whole_records(data: bytearray, count: int) -> tuple[int, int]:
-    """How many bytes, and how many of ``count`` records, lie whole at the beginning of ``data``, by their lengths alone."""
+    """How many bytes, and how many of ``count`` records, lie whole at the beginning of ``data``, by their lengths
+    alone."""
     at = found = 0
     while found < count:
         try:
@@ -131,7 +138,8 @@ def _whole_records(data: bytearray, count: int) -> tuple[int, int]:
 
 
 def old_records_of(data: bytes) -> list[PlainRecord]:
-    """The records of one message, or wrapper, of format 0 or 1: ``data`` is all of it, envelope included. Checks the inner checksums."""
+    """The records of one message, or wrapper, of format 0 or 1: ``data`` is all of it, envelope included. Checks
+    the inner checksums."""
     offset, _, _, magic, attributes = _OLD.unpack_from(data)
     timestamp, key, value = _old_content(data, magic)
     codec = attributes & 7
@@ -155,7 +163,9 @@ def old_records_of(data: bytes) -> list[PlainRecord]:
         if zlib.crc32(message[16:]) != crc:
             raise Malformed("the checksum of an inner message does not match")
         inner_timestamp, inner_key, inner_value = _old_content(message, magic)
-        found.append(PlainRecord(inner_offset, timestamp if attributes & 8 else inner_timestamp, inner_key, inner_value, ()))
+        found.append(
+            PlainRecord(inner_offset, timestamp if attributes & 8 else inner_timestamp, inner_key, inner_value, ())
+        )
         at += 12 + size
     if not found:
         raise Malformed("a compressed wrapper without messages")

@@ -1,4 +1,5 @@
-"""Roots, clusters and lone folders: which partitions are there, what the root's own files say, and whether replicas hold the same."""
+"""Roots, clusters and lone folders: which partitions are there, what the root's own files say, and whether replicas
+hold the same."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ from pyreplog.verify.codecs import SIZE_MAX
 from pyreplog.verify.controller import check_controller
 from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import CheckContext, Facts, read_file
-from pyreplog.verify.logs import OneLog, could_be_ours, is_directory, is_partition, look_around, may_not_enter, passed_over
+from pyreplog.verify.logs import (
+    OneLog,
+    could_be_ours,
+    is_directory,
+    is_partition,
+    look_around,
+    may_not_enter,
+    passed_over,
+)
 from pyreplog.verify.lookup import APART, LET_IN, REFUSED
 from pyreplog.verify.members import check_known, check_members
 from pyreplog.verify.nodes import NODES, check_nodes
@@ -26,19 +35,29 @@ from pyreplog.verify.states import Unreadable, partition_of
 
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
 METADATA_TOPIC: Final = "__cluster_metadata"
-FOREIGN: Final = "a folder of another program, or an empty one: not looked into (a Kafka broker would not start with it in its log folder)"
+FOREIGN: Final = (
+    "a folder of another program, or an empty one: not looked into (a Kafka broker would not start with it in its log"
+    " folder)"
+)
 HIDDEN: Final = "a log inside another log's folder, or more than two folders deep: it was not looked at"
 REWRITTEN: Final = "nothing to do: the next writer makes it anew"
 
 
 def verify(
-    disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int], None] | None = None, max_batch_bytes: int = SIZE_MAX
+    disk: Disk,
+    path: str,
+    *,
+    deep: bool = True,
+    progress: Callable[[int], None] | None = None,
+    max_batch_bytes: int = SIZE_MAX,
 ) -> Report:
-    """Look at every file under ``path``: a root, a cluster's folder, a broker's ``log.dirs`` folder, or one partition folder.
+    """Look at every file under ``path``: a root, a cluster's folder, a broker's ``log.dirs`` folder, or one
+    partition folder.
 
-    Reads only, and through nothing that the writer uses: its own decoders, the ``crc32c`` package. Without ``deep`` the records inside the
-    batches are not decoded; the records of a compressed batch that takes more than ``max_batch_bytes`` unpacked are not either, which is a
-    note. ``progress`` is told each piece of bytes read. Raises :class:`StorageError` where there is nothing to look at.
+    Reads only, and through nothing that the writer uses: its own decoders, the ``crc32c`` package. Without ``deep``
+    the records inside the batches are not decoded; the records of a compressed batch that takes more than
+    ``max_batch_bytes`` unpacked are not either, which is a note. ``progress`` is told each piece of bytes read.
+    Raises :class:`StorageError` where there is nothing to look at.
     """
     book = Report(progress)
     path = path.rstrip("/") or "/"
@@ -53,7 +72,11 @@ def verify(
             return book  # a backup that had just begun, in it or right below
         deeper = passed_over(disk, path, found)
         what = "there is no log here: neither a root, nor a cluster's folder, nor a partition folder"
-        more = f". There are logs more than two folders deep: name the folder of one ({', '.join(deeper[:5])})" if deeper else ""
+        more = (
+            f". There are logs more than two folders deep: name the folder of one ({', '.join(deeper[:5])})"
+            if deeper
+            else ""
+        )
         raise StorageError(errno.ENOENT, what + more, path)
     if found.bare is not None:
         check_partition(disk, path, *found.bare, CheckContext(deep=deep, max_batch_bytes=max_batch_bytes), book)
@@ -61,7 +84,10 @@ def verify(
     several = found.held()
     if len(several) > 1:
         named = ", ".join(log.name for log in several)
-        book.note(path, f"{len(several)} independent logs ({named}): each is verified by itself, and none is compared with another")
+        book.note(
+            path,
+            f"{len(several)} independent logs ({named}): each is verified by itself, and none is compared with another",
+        )
     hidden = passed_over(disk, path, found)
     for folder in hidden:
         book.pass_over(folder, HIDDEN, "verify it by the name of its folder")
@@ -111,11 +137,15 @@ def check_backup(disk: Disk, path: str, book: Report) -> None:
         values = states.state(data)
         if values.get("version") == "0" and values.get("state") == "whole":
             return
-        about = f"this backup of {values.get('source', 'another folder')[:256]} is not finished: it may lack records that its source had"
+        about = (
+            f"this backup of {values.get('source', 'another folder')[:256]} is not finished: it may lack records that"
+            " its source had"
+        )
     except Unreadable as error:
         about = f"what the backup says of itself is not to be believed: {error}"
     advice = (
-        "run `replog backup SOURCE TARGET` until it ends; if the source is gone, `replog repair` saves the segments that were copied whole"
+        "run `replog backup SOURCE TARGET` until it ends; if the source is gone, `replog repair` saves the segments"
+        " that were copied whole"
     )
     book.damage(file, about, advice)
 
@@ -186,7 +216,8 @@ class _Root:
                 self._stranger(name, names)
                 continue
             if name not in partitions:
-                # A folder that a checkpoint names was a partition's, even if all its files are gone.
+                # A folder that a checkpoint names was a partition's, even if all its files are
+                # gone.
                 if name in self._refused:
                     self._book.pass_over(path, REFUSED, LET_IN)
                     continue
@@ -214,7 +245,8 @@ class _Root:
             return False
 
     def _foreign(self, path: str) -> None:
-        """Note that ``path`` is a folder of another program, unless it is the folder of a log that was passed over, or holds one."""
+        """Note that ``path`` is a folder of another program, unless it is the folder of a log that was passed over,
+        or holds one."""
         if not any(f"{folder}/".startswith(f"{path}/") for folder in self._book.unseen):
             self._book.note(path, FOREIGN)
 
@@ -224,13 +256,22 @@ class _Root:
         if not self._holds(name):
             self._foreign(path)
         elif not partition:
-            what = "it holds a partition's files and has not the name of one: no reader here reads it, and no Kafka broker starts with it"
+            what = (
+                "it holds a partition's files and has not the name of one: no reader here reads it, and no Kafka broker"
+                " starts with it"
+            )
             self._book.warn(path, what, "rename it to TOPIC-NUMBER, or move it away")
         elif partition in names:
-            what = f"a Kafka broker would not start with two folders of {partition}, for which it takes this one, too; nobody here reads it"
+            what = (
+                f"a Kafka broker would not start with two folders of {partition}, for which it takes this one, too;"
+                " nobody here reads it"
+            )
             self._book.warn(path, what, "move it away")
         else:
-            what = f"a Kafka broker takes it for {partition}; nobody here reads it, for a partition's number has no zeros before it"
+            what = (
+                f"a Kafka broker takes it for {partition}; nobody here reads it, for a partition's number has no zeros"
+                " before it"
+            )
             self._book.warn(path, what, f"rename it to {partition}, if it is that")
 
     def _look(self, key: tuple[str, int]) -> CheckContext:
@@ -285,7 +326,9 @@ class _Root:
                 self._book.warn(f"{self._path}/{states.INCARNATION}", f"not to be believed: {error}", advice)
         elif self._own:
             advice = "nothing to do: the next opening counts as one after a crash, and makes it anew"
-            self._book.warn(f"{self._path}/{states.INCARNATION}", "what tells the lives of this root apart is missing", advice)
+            self._book.warn(
+                f"{self._path}/{states.INCARNATION}", "what tells the lives of this root apart is missing", advice
+            )
         farewell = self._read(states.CLEAN)
         if farewell is None:
             if self._own:
@@ -297,7 +340,11 @@ class _Root:
         except Unreadable as error:
             found, named = None, None
             if self._own:
-                self._book.warn(f"{self._path}/{states.CLEAN}", str(error), "nothing to do: the next opening counts as one after a crash")
+                self._book.warn(
+                    f"{self._path}/{states.CLEAN}",
+                    str(error),
+                    "nothing to do: the next opening counts as one after a crash",
+                )
         if not self._own:
             self._clean = found is not None
         elif named is not None and named != incarnation:
@@ -317,7 +364,9 @@ class _Root:
             about = "is missing" if data is None else "is not what the clean shutdown marker names"
             text = f"the summary of the partitions {about}"
             self._book.warn(
-                f"{self._path}/{states.SUMMARIES}", text, "nothing to do: the next start looks into each folder, which takes longer"
+                f"{self._path}/{states.SUMMARIES}",
+                text,
+                "nothing to do: the next start looks into each folder, which takes longer",
             )
 
     def _properties(self) -> None:
@@ -325,7 +374,9 @@ class _Root:
         data = self._read(states.META)
         if data is None:
             if self._own:
-                self._book.warn(path, "the file with the ids of cluster and node is missing", "put it back; a new one gets new ids")
+                self._book.warn(
+                    path, "the file with the ids of cluster and node is missing", "put it back; a new one gets new ids"
+                )
             return
         advice = "write it anew, with the ids that the other nodes know"
         try:
@@ -372,7 +423,9 @@ class _Root:
                 facts = known.get(key)
                 if facts is None:
                     self._book.warn(
-                        path, f"{key[0]}-{key[1]} has an entry, and no folder", "it is dropped when the checkpoint is next written"
+                        path,
+                        f"{key[0]}-{key[1]} has an entry, and no folder",
+                        "it is dropped when the checkpoint is next written",
                     )
                     continue
                 self._entry(path, name, value, facts)
@@ -426,11 +479,15 @@ def _compare(copies: list[Facts], book: Report) -> None:
     first = copies[0]
     for other in copies[1:]:
         if first.topic_id != other.topic_id:
-            book.note(other.path, f"it is of topic id {other.topic_id}, and {first.path} of {first.topic_id}: not compared")
+            book.note(
+                other.path, f"it is of topic id {other.topic_id}, and {first.path} of {first.topic_id}: not compared"
+            )
             continue
         watermarks = [_committed(facts) for facts in (first, other)]
         end, start = min(watermarks), max(first.start, other.start)
-        mine, theirs = ({row[0]: row for row in facts.batches if start <= row[0] and row[1] < end} for facts in (first, other))
+        mine, theirs = (
+            {row[0]: row for row in facts.batches if start <= row[0] and row[1] < end} for facts in (first, other)
+        )
         for base in sorted(mine.keys() | theirs.keys()):
             if mine.get(base) != theirs.get(base):
                 book.damage(

@@ -1,4 +1,5 @@
-"""The spool in a folder: which batch of each query the log has got last. Its batches themselves are looked at when they are appended."""
+"""The spool in a folder: which batch of each query the log has got last. Its batches themselves are looked at when
+they are appended."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _FINGERPRINT: Final = re.compile(r"([0-9]{1,19}) ([0-9a-f]{16})")
 
 
 class AppliedEntry(NamedTuple):
-    """The last batch of a query, and its number of rows and sum of their hashes; -1 if the file has no fingerprint."""
+    """The last batch of a query, and its number of rows and sum of their hashes; -1 if the file has no
+    fingerprint."""
 
     batch: int
     rows: int
@@ -51,5 +53,8 @@ def check_spool(disk: Disk, path: str, names: Iterable[str], book: Report) -> No
             if data is not None:
                 applied(data)
         except Unreadable as error:
-            advice = "put it back from a copy; without it, the query's last batch is appended again if the query runs it again"
+            advice = (
+                "put it back from a copy; without it, the query's last batch is appended again if the query runs it"
+                " again"
+            )
             book.warn(file, f"not to be believed: {error}", advice)

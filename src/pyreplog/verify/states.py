@@ -1,4 +1,5 @@
-"""The small files beside the segments: Kafka's checkpoints, ids, snapshots and transaction indexes, and our own marks and state files.
+"""The small files beside the segments: Kafka's checkpoints, ids, snapshots and transaction indexes, and our own
+marks and state files.
 
 Each function takes bytes and gives what they say, or raises :class:`Unreadable` with the reason.
 """
@@ -104,7 +105,8 @@ def partition_of(name: str) -> tuple[str, int] | None:
 
 
 def taken_for(name: str) -> str:
-    """The partition's folder for which Kafka takes one of such a name, which has zeros before its number; empty where it has not."""
+    """The partition's folder for which Kafka takes one of such a name, which has zeros before its number; empty
+    where it has not."""
     padded = _PADDED.fullmatch(name)
     plain = "" if padded is None else padded[1] + padded[2]
     return plain if partition_of(plain) else ""
@@ -155,7 +157,8 @@ def mark_slots(data: bytes) -> list[Slot | Unreadable | None]:
 
 
 def mark(data: bytes) -> Slot | None:
-    """The slot that counts; None where there is none. A file that lost its end may have lost the newest one: none of it counts."""
+    """The slot that counts; None where there is none. A file that lost its end may have lost the newest one: none
+    of it counts."""
     return newest_slot(mark_slots(data)) if len(data) >= MARK_SIZE else None
 
 
@@ -216,7 +219,9 @@ def epochs(data: bytes) -> list[tuple[int, int]]:
     for epoch, start in checkpoint(data, 2):
         entry = (number(epoch, 0, 2**31 - 1), number(start, 0, 2**63 - 1))
         if found and (entry[0] <= found[-1][0] or entry[1] <= found[-1][1]):
-            raise Unreadable(f"epoch {entry[0]} from {entry[1]} does not follow epoch {found[-1][0]} from {found[-1][1]}")
+            raise Unreadable(
+                f"epoch {entry[0]} from {entry[1]} does not follow epoch {found[-1][0]} from {found[-1][1]}"
+            )
         found.append(entry)
     return found
 
@@ -279,7 +284,8 @@ def properties(data: bytes) -> dict[str, str]:
 
 
 class ShutdownMarkerFile(NamedTuple):
-    """A clean shutdown marker. ``incarnation``: "" where it is Kafka's. ``summaries``: size and CRC-32C of ``replog.db``, where named."""
+    """A clean shutdown marker. ``incarnation``: "" where it is Kafka's. ``summaries``: size and CRC-32C of
+    ``replog.db``, where named."""
 
     incarnation: str
     summaries: tuple[int, int] | None

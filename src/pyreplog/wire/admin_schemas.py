@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 
-# --------------------------------------------------------------------------------------------------------------------- Metadata (3), v0-13
+# ------------------------------------------------------------------------------ Metadata (3), v0-13
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class MetadataResponse:
     throttle_time_ms: int = 0
 
 
-# ---------------------------------------------------------------------------------------- CreateTopics (19), v2-7; DeleteTopics (20), v1-6
+# ------------------------------------------------- CreateTopics (19), v2-7; DeleteTopics (20), v1-6
 
 
 @dataclass(slots=True)
@@ -228,7 +228,7 @@ class DeleteTopicsResponse:
     throttle_time_ms: int = 0
 
 
-# ---------------------------------------------------------------------------------- DescribeConfigs (32), v1-4; DescribeCluster (60), v0-2
+# ------------------------------------------- DescribeConfigs (32), v1-4; DescribeCluster (60), v0-2
 
 
 @dataclass(slots=True)
@@ -325,7 +325,7 @@ class DescribeClusterResponse:
     cluster_authorized_operations: int = -(2**31)
 
 
-# -------------------------------------------------------------------------------------------------------- DescribeTopicPartitions (75), v0
+# ----------------------------------------------------------------- DescribeTopicPartitions (75), v0
 
 
 @dataclass(slots=True)
@@ -381,7 +381,7 @@ class DescribeTopicPartitionsResponse:
     next_cursor: Cursor | None = None
 
 
-# ----------------------------------------------------------------------------------------------------------------- ElectLeaders (43), v0-2
+# -------------------------------------------------------------------------- ElectLeaders (43), v0-2
 
 ELECT_PREFERRED: Final = 0
 """``ElectLeadersRequest.election_type``: elect the first replica in the list, if it is in sync."""

@@ -105,7 +105,7 @@ def skip_tags(source: Reader) -> None:
         source.take(source.varint())
 
 
-# ----------------------------------------------------------------------------------------------------------------------------------- types
+# -------------------------------------------------------------------------------------------- types
 
 _NUMBERS: Final = {"int8": INT8, "int16": INT16, "uint16": UINT16, "int32": INT32, "int64": INT64}
 _LAYOUTS: dict[str, _Layout] = {}
@@ -232,7 +232,7 @@ def _struct(name: str, *, nullable: bool) -> tuple[Write, Read]:
     return write, read
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- whole values
+# ------------------------------------------------------------------------------------- whole values
 
 
 def encode_value(out: Writer, value: object) -> None:
@@ -278,6 +278,8 @@ def decode_record(data: Buffer) -> MetadataRecord:
     frame, key, version = source.varint(), source.varint(), source.varint()
     kind, spoken, oldest = _RECORD_KINDS.get(key, (None, -1, 0))
     if frame != FRAME_VERSION or kind is None or not oldest <= version <= spoken:
-        raise RemoteProtocolError(f"a metadata record of type {key}, version {version} (frame {frame}) is not known here")
+        raise RemoteProtocolError(
+            f"a metadata record of type {key}, version {version} (frame {frame}) is not known here"
+        )
     value: MetadataRecord = decode_value(source, kind)
     return value

@@ -107,7 +107,9 @@ class Conversation:
         correlation_id = source.number(INT32)
         api = self._asked.pop(correlation_id, None)
         if api is None:
-            raise RemoteProtocolError(f"{self.peer} answers request {correlation_id}, which was not sent or is answered already")
+            raise RemoteProtocolError(
+                f"{self.peer} answers request {correlation_id}, which was not sent or is answered already"
+            )
         skip_tags(source)
         return Response(self.peer, correlation_id, _with_records(decode_value(source, api.response)))
 
@@ -126,7 +128,11 @@ def _with_batches(body: Any) -> Any:
 def _topic_with_batches(topic: FetchableTopicResponse) -> FetchableTopicResponse:
     if topic.topic_id != METADATA_TOPIC_ID:
         return topic
-    parts = [part if part.records is None else replace(part, records=_batches(part.records)) for part in topic.partitions]  # type: ignore[arg-type]
+    parts = []
+    for part in topic.partitions:
+        if part.records is not None:
+            part = replace(part, records=_batches(part.records))  # type: ignore[arg-type]  # noqa: PLW2901
+        parts.append(part)
     return FetchableTopicResponse(topic.topic_id, parts)
 
 

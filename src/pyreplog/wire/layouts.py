@@ -72,25 +72,36 @@ LAYOUTS: Final = {
     "PartitionProduceData": "index:int32 records:?records",
     "ProduceResponse": "responses:[TopicProduceResponse] throttle_time_ms:int32 node_endpoints:[NodeEndpoint]@0",
     "TopicProduceResponse": "topic_id:uuid partition_responses:[PartitionProduceResponse]",
-    "PartitionProduceResponse": "index:int32 error_code:int16 base_offset:int64 log_append_time_ms:int64 log_start_offset:int64 "
-    "record_errors:[BatchIndexAndErrorMessage] error_message:?string current_leader:LeaderIdAndEpoch@0",
+    "PartitionProduceResponse": (
+        "index:int32 error_code:int16 base_offset:int64 log_append_time_ms:int64 log_start_offset:int64 "
+        "record_errors:[BatchIndexAndErrorMessage] error_message:?string current_leader:LeaderIdAndEpoch@0"
+    ),
     "BatchIndexAndErrorMessage": "batch_index:int32 batch_index_error_message:?string",
     "LeaderIdAndEpoch": "leader_id:int32 leader_epoch:int32",
     "NodeEndpoint": "node_id:int32 host:string port:int32 rack:?string",
     # Fetch
-    "FetchRequest": "cluster_id:?string@0 replica_state:ReplicaState@1 max_wait_ms:int32 min_bytes:int32 max_bytes:int32 "
-    "isolation_level:int8 session_id:int32 session_epoch:int32 topics:[FetchTopic] forgotten_topics_data:[ForgottenTopic] rack_id:string",
+    "FetchRequest": (
+        "cluster_id:?string@0 replica_state:ReplicaState@1 max_wait_ms:int32 min_bytes:int32 max_bytes:int32"
+        " isolation_level:int8 session_id:int32 session_epoch:int32 topics:[FetchTopic]"
+        " forgotten_topics_data:[ForgottenTopic] rack_id:string"
+    ),
     "ReplicaState": "replica_id:int32 replica_epoch:int64",
     "FetchTopic": "topic_id:uuid partitions:[FetchPartition]",
-    "FetchPartition": "partition:int32 current_leader_epoch:int32 fetch_offset:int64 last_fetched_epoch:int32 log_start_offset:int64 "
-    "partition_max_bytes:int32 replica_directory_id:uuid@0 high_watermark:int64@1",
+    "FetchPartition": (
+        "partition:int32 current_leader_epoch:int32 fetch_offset:int64 last_fetched_epoch:int32 log_start_offset:int64 "
+        "partition_max_bytes:int32 replica_directory_id:uuid@0 high_watermark:int64@1"
+    ),
     "ForgottenTopic": "topic_id:uuid partitions:[int32]",
-    "FetchResponse": "throttle_time_ms:int32 error_code:int16 session_id:int32 responses:[FetchableTopicResponse] "
-    "node_endpoints:[NodeEndpoint]@0",
+    "FetchResponse": (
+        "throttle_time_ms:int32 error_code:int16 session_id:int32 responses:[FetchableTopicResponse] "
+        "node_endpoints:[NodeEndpoint]@0"
+    ),
     "FetchableTopicResponse": "topic_id:uuid partitions:[PartitionData]",
-    "PartitionData": "partition_index:int32 error_code:int16 high_watermark:int64 last_stable_offset:int64 log_start_offset:int64 "
-    "diverging_epoch:EpochEndOffset@0 current_leader:LeaderIdAndEpoch@1 snapshot_id:SnapshotId@2 "
-    "aborted_transactions:?[AbortedTransaction] preferred_read_replica:int32 records:?records",
+    "PartitionData": (
+        "partition_index:int32 error_code:int16 high_watermark:int64 last_stable_offset:int64 log_start_offset:int64 "
+        "diverging_epoch:EpochEndOffset@0 current_leader:LeaderIdAndEpoch@1 snapshot_id:SnapshotId@2 "
+        "aborted_transactions:?[AbortedTransaction] preferred_read_replica:int32 records:?records"
+    ),
     "EpochEndOffset": "epoch:int32 end_offset:int64",
     "SnapshotId": "end_offset:int64 epoch:int32",
     "AbortedTransaction": "producer_id:int64 first_offset:int64",
@@ -100,26 +111,40 @@ LAYOUTS: Final = {
     "ListOffsetsPartition": "partition_index:int32 current_leader_epoch:int32 timestamp:int64",
     "ListOffsetsResponse": "throttle_time_ms:int32 topics:[ListOffsetsTopicResponse]",
     "ListOffsetsTopicResponse": "name:string partitions:[ListOffsetsPartitionResponse]",
-    "ListOffsetsPartitionResponse": "partition_index:int32 error_code:int16 timestamp:int64 offset:int64 leader_epoch:int32",
+    "ListOffsetsPartitionResponse": (
+        "partition_index:int32 error_code:int16 timestamp:int64 offset:int64 leader_epoch:int32"
+    ),
     # Metadata
-    "MetadataRequest": "topics:?[MetadataRequestTopic] allow_auto_topic_creation:bool include_topic_authorized_operations:bool",
+    "MetadataRequest": (
+        "topics:?[MetadataRequestTopic] allow_auto_topic_creation:bool include_topic_authorized_operations:bool"
+    ),
     "MetadataRequestTopic": "topic_id:uuid name:?string",
-    "MetadataResponse": "throttle_time_ms:int32 brokers:[MetadataResponseBroker] cluster_id:?string controller_id:int32 "
-    "topics:[MetadataResponseTopic] error_code:int16",
+    "MetadataResponse": (
+        "throttle_time_ms:int32 brokers:[MetadataResponseBroker] cluster_id:?string controller_id:int32 "
+        "topics:[MetadataResponseTopic] error_code:int16"
+    ),
     "MetadataResponseBroker": "node_id:int32 host:string port:int32 rack:?string",
-    "MetadataResponseTopic": "error_code:int16 name:?string topic_id:uuid is_internal:bool partitions:[MetadataResponsePartition] "
-    "topic_authorized_operations:int32",
-    "MetadataResponsePartition": "error_code:int16 partition_index:int32 leader_id:int32 leader_epoch:int32 replica_nodes:[int32] "
-    "isr_nodes:[int32] offline_replicas:[int32]",
+    "MetadataResponseTopic": (
+        "error_code:int16 name:?string topic_id:uuid is_internal:bool partitions:[MetadataResponsePartition] "
+        "topic_authorized_operations:int32"
+    ),
+    "MetadataResponsePartition": (
+        "error_code:int16 partition_index:int32 leader_id:int32 leader_epoch:int32 replica_nodes:[int32] "
+        "isr_nodes:[int32] offline_replicas:[int32]"
+    ),
     # CreateTopics, DeleteTopics
     "CreateTopicsRequest": "topics:[CreatableTopic] timeout_ms:int32 validate_only:bool",
-    "CreatableTopic": "name:string num_partitions:int32 replication_factor:int16 assignments:[CreatableReplicaAssignment] "
-    "configs:[CreatableTopicConfig]",
+    "CreatableTopic": (
+        "name:string num_partitions:int32 replication_factor:int16 assignments:[CreatableReplicaAssignment] "
+        "configs:[CreatableTopicConfig]"
+    ),
     "CreatableReplicaAssignment": "partition_index:int32 broker_ids:[int32]",
     "CreatableTopicConfig": "name:string value:?string",
     "CreateTopicsResponse": "throttle_time_ms:int32 topics:[CreatableTopicResult]",
-    "CreatableTopicResult": "name:string topic_id:uuid error_code:int16 error_message:?string topic_config_error_code:int16@0 "
-    "num_partitions:int32 replication_factor:int16 configs:?[CreatableTopicConfigs]",
+    "CreatableTopicResult": (
+        "name:string topic_id:uuid error_code:int16 error_message:?string topic_config_error_code:int16@0 "
+        "num_partitions:int32 replication_factor:int16 configs:?[CreatableTopicConfigs]"
+    ),
     "CreatableTopicConfigs": "name:string value:?string read_only:bool config_source:int8 is_sensitive:bool",
     "DeleteTopicsRequest": "topics:[DeleteTopicState] timeout_ms:int32",
     "DeleteTopicState": "name:?string topic_id:uuid",
@@ -133,10 +158,14 @@ LAYOUTS: Final = {
     "DeleteRecordsTopicResult": "name:string partitions:[DeleteRecordsPartitionResult]",
     "DeleteRecordsPartitionResult": "partition_index:int32 low_watermark:int64 error_code:int16",
     # InitProducerId
-    "InitProducerIdRequest": "transactional_id:?string transaction_timeout_ms:int32 producer_id:int64 producer_epoch:int16 enable2_pc:bool "
-    "keep_prepared_txn:bool",
-    "InitProducerIdResponse": "throttle_time_ms:int32 error_code:int16 producer_id:int64 producer_epoch:int16 "
-    "ongoing_txn_producer_id:int64 ongoing_txn_producer_epoch:int16",
+    "InitProducerIdRequest": (
+        "transactional_id:?string transaction_timeout_ms:int32 producer_id:int64 producer_epoch:int16 enable2_pc:bool "
+        "keep_prepared_txn:bool"
+    ),
+    "InitProducerIdResponse": (
+        "throttle_time_ms:int32 error_code:int16 producer_id:int64 producer_epoch:int16 "
+        "ongoing_txn_producer_id:int64 ongoing_txn_producer_epoch:int16"
+    ),
     # OffsetForLeaderEpoch
     "OffsetForLeaderEpochRequest": "replica_id:int32 topics:[OffsetForLeaderTopic]",
     "OffsetForLeaderTopic": "topic:string partitions:[OffsetForLeaderPartition]",
@@ -148,10 +177,14 @@ LAYOUTS: Final = {
     "DescribeConfigsRequest": "resources:[DescribeConfigsResource] include_synonyms:bool include_documentation:bool",
     "DescribeConfigsResource": "resource_type:int8 resource_name:string configuration_keys:?[string]",
     "DescribeConfigsResponse": "throttle_time_ms:int32 results:[DescribeConfigsResult]",
-    "DescribeConfigsResult": "error_code:int16 error_message:?string resource_type:int8 resource_name:string "
-    "configs:[DescribeConfigsResourceResult]",
-    "DescribeConfigsResourceResult": "name:string value:?string read_only:bool config_source:int8 is_sensitive:bool "
-    "synonyms:[DescribeConfigsSynonym] config_type:int8 documentation:?string",
+    "DescribeConfigsResult": (
+        "error_code:int16 error_message:?string resource_type:int8 resource_name:string "
+        "configs:[DescribeConfigsResourceResult]"
+    ),
+    "DescribeConfigsResourceResult": (
+        "name:string value:?string read_only:bool config_source:int8 is_sensitive:bool "
+        "synonyms:[DescribeConfigsSynonym] config_type:int8 documentation:?string"
+    ),
     "DescribeConfigsSynonym": "name:string value:?string source:int8",
     # ElectLeaders
     "ElectLeadersRequest": "election_type:int8 topic_partitions:?[ElectLeadersTopic] timeout_ms:int32",
@@ -162,61 +195,94 @@ LAYOUTS: Final = {
     # AlterPartition
     "AlterPartitionRequest": "broker_id:int32 broker_epoch:int64 topics:[AlterPartitionTopic]",
     "AlterPartitionTopic": "topic_id:uuid partitions:[AlterPartitionData]",
-    "AlterPartitionData": "partition_index:int32 leader_epoch:int32 new_isr_with_epochs:[BrokerState] leader_recovery_state:int8 "
-    "partition_epoch:int32",
+    "AlterPartitionData": (
+        "partition_index:int32 leader_epoch:int32 new_isr_with_epochs:[BrokerState] leader_recovery_state:int8 "
+        "partition_epoch:int32"
+    ),
     "BrokerState": "broker_id:int32 broker_epoch:int64",
     "AlterPartitionResponse": "throttle_time_ms:int32 error_code:int16 topics:[AlterPartitionTopicResult]",
     "AlterPartitionTopicResult": "topic_id:uuid partitions:[AlterPartitionResult]",
-    "AlterPartitionResult": "partition_index:int32 error_code:int16 leader_id:int32 leader_epoch:int32 isr:[int32] "
-    "leader_recovery_state:int8 partition_epoch:int32",
+    "AlterPartitionResult": (
+        "partition_index:int32 error_code:int16 leader_id:int32 leader_epoch:int32 isr:[int32] "
+        "leader_recovery_state:int8 partition_epoch:int32"
+    ),
     # DescribeCluster
-    "DescribeClusterRequest": "include_cluster_authorized_operations:bool endpoint_type:int8 include_fenced_brokers:bool",
-    "DescribeClusterResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string endpoint_type:int8 cluster_id:string "
-    "controller_id:int32 brokers:[DescribeClusterBroker] cluster_authorized_operations:int32",
+    "DescribeClusterRequest": (
+        "include_cluster_authorized_operations:bool endpoint_type:int8 include_fenced_brokers:bool"
+    ),
+    "DescribeClusterResponse": (
+        "throttle_time_ms:int32 error_code:int16 error_message:?string endpoint_type:int8 cluster_id:string "
+        "controller_id:int32 brokers:[DescribeClusterBroker] cluster_authorized_operations:int32"
+    ),
     "DescribeClusterBroker": "broker_id:int32 host:string port:int32 rack:?string is_fenced:bool",
     # BrokerRegistration, BrokerHeartbeat, UnregisterBroker
-    "BrokerRegistrationRequest": "broker_id:int32 cluster_id:string incarnation_id:uuid listeners:[Listener] features:[Feature] "
-    "rack:?string is_migrating_zk_broker:bool log_dirs:[uuid] previous_broker_epoch:int64 partition_ends:[PartitionEnd]@10000",
+    "BrokerRegistrationRequest": (
+        "broker_id:int32 cluster_id:string incarnation_id:uuid listeners:[Listener] features:[Feature] rack:?string"
+        " is_migrating_zk_broker:bool log_dirs:[uuid] previous_broker_epoch:int64 partition_ends:[PartitionEnd]@10000"
+    ),
     "Listener": "name:string host:string port:uint16 security_protocol:int16",
     "Feature": "name:string min_supported_version:int16 max_supported_version:int16",
     "PartitionEnd": "topic_id:uuid partition:int32 last_epoch:int32 end_offset:int64 incomplete:bool reported:bool",
     "BrokerRegistrationResponse": "throttle_time_ms:int32 error_code:int16 broker_epoch:int64",
-    "BrokerHeartbeatRequest": "broker_id:int32 broker_epoch:int64 current_metadata_offset:int64 want_fence:bool want_shut_down:bool "
-    "offline_log_dirs:[uuid]@0 partition_ends:[PartitionEnd]@10001",
-    "BrokerHeartbeatResponse": "throttle_time_ms:int32 error_code:int16 is_caught_up:bool is_fenced:bool should_shut_down:bool",
+    "BrokerHeartbeatRequest": (
+        "broker_id:int32 broker_epoch:int64 current_metadata_offset:int64 want_fence:bool want_shut_down:bool "
+        "offline_log_dirs:[uuid]@0 partition_ends:[PartitionEnd]@10001"
+    ),
+    "BrokerHeartbeatResponse": (
+        "throttle_time_ms:int32 error_code:int16 is_caught_up:bool is_fenced:bool should_shut_down:bool"
+    ),
     "UnregisterBrokerRequest": "broker_id:int32",
     "UnregisterBrokerResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string",
     # DescribeTopicPartitions
     "DescribeTopicPartitionsRequest": "topics:[{name:string}] response_partition_limit:int32 cursor:?Cursor",
     "Cursor": "topic_name:string partition_index:int32",
-    "DescribeTopicPartitionsResponse": "throttle_time_ms:int32 topics:[DescribeTopicPartitionsTopic] next_cursor:?Cursor",
-    "DescribeTopicPartitionsTopic": "error_code:int16 name:?string topic_id:uuid is_internal:bool "
-    "partitions:[DescribeTopicPartitionsPartition] topic_authorized_operations:int32",
-    "DescribeTopicPartitionsPartition": "error_code:int16 partition_index:int32 leader_id:int32 leader_epoch:int32 replica_nodes:[int32] "
-    "isr_nodes:[int32] eligible_leader_replicas:?[int32] last_known_elr:?[int32] offline_replicas:[int32]",
+    "DescribeTopicPartitionsResponse": (
+        "throttle_time_ms:int32 topics:[DescribeTopicPartitionsTopic] next_cursor:?Cursor"
+    ),
+    "DescribeTopicPartitionsTopic": (
+        "error_code:int16 name:?string topic_id:uuid is_internal:bool "
+        "partitions:[DescribeTopicPartitionsPartition] topic_authorized_operations:int32"
+    ),
+    "DescribeTopicPartitionsPartition": (
+        "error_code:int16 partition_index:int32 leader_id:int32 leader_epoch:int32 replica_nodes:[int32] "
+        "isr_nodes:[int32] eligible_leader_replicas:?[int32] last_known_elr:?[int32] offline_replicas:[int32]"
+    ),
     # Metadata records
-    "RegisterBrokerRecord": "broker_id:int32 is_migrating_zk_broker:bool incarnation_id:uuid broker_epoch:int64 "
-    "end_points:[BrokerEndpoint] features:[BrokerFeature] rack:?string fenced:bool in_controlled_shutdown:bool log_dirs:[uuid]@0",
+    "RegisterBrokerRecord": (
+        "broker_id:int32 is_migrating_zk_broker:bool incarnation_id:uuid broker_epoch:int64 end_points:[BrokerEndpoint]"
+        " features:[BrokerFeature] rack:?string fenced:bool in_controlled_shutdown:bool log_dirs:[uuid]@0"
+    ),
     "BrokerEndpoint": "name:string host:string port:uint16 security_protocol:int16",
     "BrokerFeature": "name:string min_supported_version:int16 max_supported_version:int16",
     "UnregisterBrokerRecord": "broker_id:int32 broker_epoch:int64",
     "TopicRecord": "name:string topic_id:uuid",
-    "PartitionRecord": "partition_id:int32 topic_id:uuid replicas:[int32] isr:[int32] removing_replicas:[int32] adding_replicas:[int32] "
-    "leader:int32 leader_recovery_state:int8@0 leader_epoch:int32 partition_epoch:int32 directories:[uuid] "
-    "eligible_leader_replicas:?[int32]@1 last_known_elr:?[int32]@2 unclean_leader_epoch:int32@10002",
+    "PartitionRecord": (
+        "partition_id:int32 topic_id:uuid replicas:[int32] isr:[int32] removing_replicas:[int32]"
+        " adding_replicas:[int32] leader:int32 leader_recovery_state:int8@0 leader_epoch:int32 partition_epoch:int32"
+        " directories:[uuid] eligible_leader_replicas:?[int32]@1 last_known_elr:?[int32]@2"
+        " unclean_leader_epoch:int32@10002"
+    ),
     "ConfigRecord": "resource_type:int8 resource_name:string name:string value:?string",
-    "PartitionChangeRecord": "partition_id:int32 topic_id:uuid isr:?[int32]@0 leader:int32@1 replicas:?[int32]@2 "
-    "removing_replicas:?[int32]@3 adding_replicas:?[int32]@4 leader_recovery_state:int8@5 eligible_leader_replicas:?[int32]@6 "
-    "last_known_elr:?[int32]@7 directories:?[uuid]@8",
+    "PartitionChangeRecord": (
+        "partition_id:int32 topic_id:uuid isr:?[int32]@0 leader:int32@1 replicas:?[int32]@2"
+        " removing_replicas:?[int32]@3 adding_replicas:?[int32]@4 leader_recovery_state:int8@5"
+        " eligible_leader_replicas:?[int32]@6 last_known_elr:?[int32]@7 directories:?[uuid]@8"
+    ),
     "RemoveTopicRecord": "topic_id:uuid",
     "FeatureLevelRecord": "name:string feature_level:int16",
     "ProducerIdsRecord": "broker_id:int32 broker_epoch:int64 next_producer_id:int64",
-    "BrokerRegistrationChangeRecord": "broker_id:int32 broker_epoch:int64 fenced:int8@0 in_controlled_shutdown:int8@1 log_dirs:[uuid]@2",
+    "BrokerRegistrationChangeRecord": (
+        "broker_id:int32 broker_epoch:int64 fenced:int8@0 in_controlled_shutdown:int8@1 log_dirs:[uuid]@2"
+    ),
 }
 """Name of the class -> its fields in bytes."""
 
 CLASSES: Final[dict[str, type]] = {
-    name: next(found for module in (schemas, admin_schemas, peer_schemas, metadata) if (found := getattr(module, name, None)) is not None)
+    name: next(
+        found
+        for module in (schemas, admin_schemas, peer_schemas, metadata)
+        if (found := getattr(module, name, None)) is not None
+    )
     for name in LAYOUTS
 }
 """Every class that has a layout, by name."""

@@ -39,7 +39,7 @@ MADE: Final = -3
 other."""
 
 
-# --------------------------------------------------------------------------------------------------------------- AlterPartition (56), v2-3
+# ------------------------------------------------------------------------ AlterPartition (56), v2-3
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class AlterPartitionResponse:
     throttle_time_ms: int = 0
 
 
-# ---------------------------------------------------- BrokerRegistration (62), v0-4; BrokerHeartbeat (63), v0-1; UnregisterBroker (64), v0
+# ------------- BrokerRegistration (62), v0-4; BrokerHeartbeat (63), v0-1; UnregisterBroker (64), v0
 
 
 @dataclass(slots=True)

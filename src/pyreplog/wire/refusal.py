@@ -70,7 +70,8 @@ def _of_records(body: object, code: int, message: str) -> Any:
         return ProduceResponse(
             [
                 TopicProduceResponse(
-                    topic.topic_id, [PartitionProduceResponse(one.index, code, error_message=message) for one in topic.partition_data]
+                    topic.topic_id,
+                    [PartitionProduceResponse(one.index, code, error_message=message) for one in topic.partition_data],
                 )
                 for topic in body.topic_data
             ]
@@ -85,14 +86,18 @@ def _of_records(body: object, code: int, message: str) -> Any:
     if isinstance(body, ListOffsetsRequest):
         return ListOffsetsResponse(
             [
-                ListOffsetsTopicResponse(topic.name, [ListOffsetsPartitionResponse(one.partition_index, code) for one in topic.partitions])
+                ListOffsetsTopicResponse(
+                    topic.name, [ListOffsetsPartitionResponse(one.partition_index, code) for one in topic.partitions]
+                )
                 for topic in body.topics
             ]
         )
     if isinstance(body, OffsetForLeaderEpochRequest):
         return OffsetForLeaderEpochResponse(
             [
-                OffsetForLeaderTopicResult(topic.topic, [OffsetForLeaderEpochResult(one.partition, code) for one in topic.partitions])
+                OffsetForLeaderTopicResult(
+                    topic.topic, [OffsetForLeaderEpochResult(one.partition, code) for one in topic.partitions]
+                )
                 for topic in body.topics
             ]
         )
@@ -100,7 +105,8 @@ def _of_records(body: object, code: int, message: str) -> Any:
         return DeleteRecordsResponse(
             [
                 DeleteRecordsTopicResult(
-                    topic.name, [DeleteRecordsPartitionResult(one.partition_index, -1, code) for one in topic.partitions]
+                    topic.name,
+                    [DeleteRecordsPartitionResult(one.partition_index, -1, code) for one in topic.partitions],
                 )
                 for topic in body.topics
             ]
@@ -115,17 +121,26 @@ def _about_topics(body: object, code: int, message: str) -> Any:
         topics = [MetadataResponseTopic(one.name, one.topic_id, error_code=code) for one in body.topics or ()]
         return MetadataResponse([], topics, error_code=code)
     if isinstance(body, DescribeTopicPartitionsRequest) and body.topics:
-        return DescribeTopicPartitionsResponse([DescribeTopicPartitionsTopic(name, error_code=code) for name in body.topics])
+        return DescribeTopicPartitionsResponse(
+            [DescribeTopicPartitionsTopic(name, error_code=code) for name in body.topics]
+        )
     if isinstance(body, DescribeConfigsRequest):
         return DescribeConfigsResponse(
-            [DescribeConfigsResult(one.resource_type, one.resource_name, error_code=code, error_message=message) for one in body.resources]
+            [
+                DescribeConfigsResult(one.resource_type, one.resource_name, error_code=code, error_message=message)
+                for one in body.resources
+            ]
         )
     if isinstance(body, DescribeClusterRequest):
         return DescribeClusterResponse("", error_code=code, error_message=message)
     if isinstance(body, CreateTopicsRequest):
-        return CreateTopicsResponse([CreatableTopicResult(topic.name, error_code=code, error_message=message) for topic in body.topics])
+        return CreateTopicsResponse(
+            [CreatableTopicResult(topic.name, error_code=code, error_message=message) for topic in body.topics]
+        )
     if isinstance(body, DeleteTopicsRequest):
-        return DeleteTopicsResponse([DeletableTopicResult(topic.name, topic.topic_id, code, message) for topic in body.topics])
+        return DeleteTopicsResponse(
+            [DeletableTopicResult(topic.name, topic.topic_id, code, message) for topic in body.topics]
+        )
     if isinstance(body, ElectLeadersRequest):
         return ElectLeadersResponse(error_code=code)
     return None

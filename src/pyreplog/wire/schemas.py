@@ -134,7 +134,7 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
 ours and never reused."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------- Produce (0), v3-13
+# ------------------------------------------------------------------------------- Produce (0), v3-13
 
 
 @mypyc_attr(acyclic=True)
@@ -179,7 +179,9 @@ class ProduceRequest:
     topic_data: Sequence[TopicProduceData]
     transactional_id: str | None = None
 
-    def __init__(self, acks: int, timeout_ms: int, topic_data: Sequence[TopicProduceData], transactional_id: str | None = None) -> None:
+    def __init__(
+        self, acks: int, timeout_ms: int, topic_data: Sequence[TopicProduceData], transactional_id: str | None = None
+    ) -> None:
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topic_data = topic_data
@@ -274,14 +276,17 @@ class ProduceResponse:
     node_endpoints: Sequence[NodeEndpoint] = ()
 
     def __init__(
-        self, responses: Sequence[TopicProduceResponse], throttle_time_ms: int = 0, node_endpoints: Sequence[NodeEndpoint] = ()
+        self,
+        responses: Sequence[TopicProduceResponse],
+        throttle_time_ms: int = 0,
+        node_endpoints: Sequence[NodeEndpoint] = (),
     ) -> None:
         self.responses = responses
         self.throttle_time_ms = throttle_time_ms
         self.node_endpoints = node_endpoints
 
 
-# ------------------------------------------------------------------------------------------------------------------------ Fetch (1), v4-18
+# --------------------------------------------------------------------------------- Fetch (1), v4-18
 
 
 @dataclass(slots=True)
@@ -517,7 +522,7 @@ class FetchResponse:
         self.node_endpoints = node_endpoints
 
 
-# ------------------------------------------------------------------------------------------------------------------ ListOffsets (2), v1-10
+# --------------------------------------------------------------------------- ListOffsets (2), v1-10
 
 
 @dataclass(slots=True)
@@ -579,7 +584,7 @@ class ListOffsetsResponse:
     throttle_time_ms: int = 0
 
 
-# --------------------------------------------------------------------------------------------------------- OffsetForLeaderEpoch (23), v2-4
+# ------------------------------------------------------------------ OffsetForLeaderEpoch (23), v2-4
 
 
 @dataclass(slots=True)
@@ -636,7 +641,7 @@ class OffsetForLeaderEpochResponse:
     throttle_time_ms: int = 0
 
 
-# ---------------------------------------------------------------------------------------------------------------- DeleteRecords (21), v0-2
+# ------------------------------------------------------------------------- DeleteRecords (21), v0-2
 
 
 @dataclass(slots=True)
@@ -692,7 +697,7 @@ class DeleteRecordsResponse:
     throttle_time_ms: int = 0
 
 
-# --------------------------------------------------------------------------------------------------------------- InitProducerId (22), v0-6
+# ------------------------------------------------------------------------ InitProducerId (22), v0-6
 
 
 @dataclass(slots=True)

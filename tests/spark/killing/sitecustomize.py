@@ -1,4 +1,5 @@
-"""For Spark's Python workers in the tests: die by SIGKILL at the step of a write that the file $REPLOG_KILL_FILE names, once."""
+"""For Spark's Python workers in the tests: die by SIGKILL at the step of a write that the file $REPLOG_KILL_FILE
+names, once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Invariants as small classes. A world shows each of them every turn; one that is broken raises :class:`InvariantBroken`.
+"""Invariants as small classes. A world shows each of them every turn; one that is broken raises
+:class:`InvariantBroken`.
 
-:data:`INVARIANTS` says which class stands for which number of the specification (``docs/internals/simulation.md`` has the table).
+:data:`INVARIANTS` says which class stands for which number of the specification (``docs/internals/simulation.md``
+has the table).
 """
 
 from __future__ import annotations
@@ -111,12 +113,15 @@ _KINDS: Final = (
     NoFlapping,
 )
 
-INVARIANTS: Final[Mapping[str, type[Checker]]] = MappingProxyType({number: kind for kind in _KINDS for number in kind.numbers})
+INVARIANTS: Final[Mapping[str, type[Checker]]] = MappingProxyType(
+    {number: kind for kind in _KINDS for number in kind.numbers}
+)
 """Number of the specification -> the class that checks it."""
 
 
 def standard_checkers() -> list[Checker]:
-    """All of them, fresh. The order is that in which a world asks them, so that of several broken invariants the plainest is named."""
+    """All of them, fresh. The order is that in which a world asks them, so that of several broken invariants the
+    plainest is named."""
     committed = CommittedIdentical()
     ghosts = (LeaderComplete, CandidatesComplete, ReadsCommitted, AckImplies, SomewhereKept, DeletedStaysDeleted)
     return [
@@ -127,7 +132,8 @@ def standard_checkers() -> list[Checker]:
 
 
 def stage_checkers() -> list[Checker]:
-    """Those that look at replicas and metadata alone, fresh: for a :class:`pyreplog.testing.Stage`, which has no clients."""
+    """Those that look at replicas and metadata alone, fresh: for a :class:`pyreplog.testing.Stage`, which has no
+    clients."""
     committed = CommittedIdentical()
     return [
         committed,

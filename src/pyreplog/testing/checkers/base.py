@@ -20,12 +20,15 @@ EVENTS_SHOWN_MAX = 40
 
 
 class InvariantBroken(AssertionError):
-    """``rule`` (such as ``"S2"``) did not hold at ``at_ns`` of the run of ``seed``; ``events`` is what was done to the cluster before.
+    """``rule`` (such as ``"S2"``) did not hold at ``at_ns`` of the run of ``seed``; ``events`` is what was done to
+    the cluster before.
 
     ``replay`` says how to repeat the run: a command, or the world that the caller's own program makes.
     """
 
-    def __init__(self, rule: str, about: str, seed: int, at_ns: int, events: Sequence[str], replay: str = "", says: str = "") -> None:
+    def __init__(
+        self, rule: str, about: str, seed: int, at_ns: int, events: Sequence[str], replay: str = "", says: str = ""
+    ) -> None:
         self.rule = rule
         self.about = about
         self.seed = seed
@@ -34,14 +37,16 @@ class InvariantBroken(AssertionError):
         self.replay = replay or f"World({seed}) in your program"
         story = "\n  ".join(events[-EVENTS_SHOWN_MAX:])
         name = f"{rule} ({says})" if says else rule
-        super().__init__(f"{name} does not hold: {about}\n  at {at_ns / 1e9:.4f} s; repeat with: {self.replay}\n  {story}")
+        super().__init__(
+            f"{name} does not hold: {about}\n  at {at_ns / 1e9:.4f} s; repeat with: {self.replay}\n  {story}"
+        )
 
 
 class Checker:
     """Looks on. Every method may raise through ``world.broken``; the base class sees nothing wrong in anything.
 
-    ``numbers`` are the invariants it stands for; ``says`` is their text, shown when one does not hold. A world only calls the methods that
-    a checker overrides. Nothing a checker does may change the world or draw from its chance.
+    ``numbers`` are the invariants it stands for; ``says`` is their text, shown when one does not hold. A world only
+    calls the methods that a checker overrides. Nothing a checker does may change the world or draw from its chance.
     """
 
     numbers: ClassVar[Sequence[str]] = ()
@@ -72,7 +77,8 @@ class Checker:
         """A consumer read a record."""
 
     def unrest(self, world: World) -> str:
-        """After everything healed: what is not yet as it must become within the liveness phase; empty when all is."""
+        """After everything healed: what is not yet as it must become within the liveness phase; empty when all
+        is."""
         return ""
 
     def final(self, world: World) -> None:

@@ -37,8 +37,8 @@ class ReadsCommitted(Checker):
 
 
 class OncePerRecord(Checker):
-    """What was acknowledged as the table says is where the acknowledgement said, once, and a producer's records are in the order in which
-    they were sent."""
+    """What was acknowledged as the table says is where the acknowledgement said, once, and a producer's records are
+    in the order in which they were sent."""
 
     numbers = ("S12",)
     says = "acknowledged records are where they should be, once, in order"
@@ -55,7 +55,8 @@ class OncePerRecord(Checker):
                 world.broken("S12", f"{place}: {other.value[:60]!r} and {attempt.value[:60]!r}")
 
     def final(self, world: World) -> None:
-        """Compare the logs with the attempts (of the world's own producers: of other programs it does not know what they wanted)."""
+        """Compare the logs with the attempts (of the world's own producers: of other programs it does not know what
+        they wanted)."""
         if not world.producers:
             return
         for name, key, partition in world.partitions():
@@ -75,7 +76,9 @@ class OncePerRecord(Checker):
                     there = values.get(offset, b"nothing")
                     about = f"{name} offset {offset}: {attempt.value[:60]!r} was acknowledged, {there[:60]!r} is there"
                     world.broken("S12", about)
-            for attempt in (one for producer in world.producers for one in producer.attempts if one.topic_partition == name):
+            for attempt in (
+                one for producer in world.producers for one in producer.attempts if one.topic_partition == name
+            ):
                 somewhere = attempt.outcome == "ok" and attempt.offset < 0 and world.promises(attempt)
                 if somewhere and attempt.value not in seen and not log.start_offset:
                     world.broken("S12", f"{name}: {attempt.value[:60]!r} was acknowledged, and is nowhere")
@@ -89,7 +92,9 @@ class OncePerRecord(Checker):
                     continue
                 before = last.get(attempt.topic_partition, -1)
                 if attempt.offset <= before:
-                    world.broken("S12", f"{attempt.topic_partition}: {attempt.value[:60]!r} at {attempt.offset}, after {before}")
+                    world.broken(
+                        "S12", f"{attempt.topic_partition}: {attempt.value[:60]!r} at {attempt.offset}, after {before}"
+                    )
                 last[attempt.topic_partition] = attempt.offset
 
 
@@ -111,14 +116,17 @@ class NoPhantoms(Checker):
                 for record in records_of(batch, name.topic, name.partition):
                     attempt = attempts.get(record.value or b"")
                     if attempt is None:
-                        world.broken("S13", f"{name} offset {record.offset}: nobody sent {(record.value or b'')[:60]!r}")
+                        world.broken(
+                            "S13", f"{name} offset {record.offset}: nobody sent {(record.value or b'')[:60]!r}"
+                        )
                     elif attempt.outcome == "refused":
                         world.broken("S13", f"{name} offset {record.offset}: {attempt.value[:60]!r} was refused")
 
 
 class AckImplies(Checker):
-    """When the high watermark moves, at least ``min.insync.replicas`` replicas hold all below it, flushed where the topic is ``sync``; and
-    an acknowledgement of acks=all comes only after that. A member that is down is taken to hold what the leader believes it has."""
+    """When the high watermark moves, at least ``min.insync.replicas`` replicas hold all below it, flushed where the
+    topic is ``sync``; and an acknowledgement of acks=all comes only after that. A member that is down is taken to
+    hold what the leader believes it has."""
 
     numbers = ("S14",)
     says = "an acknowledged record is on enough replicas"
@@ -148,7 +156,8 @@ class AckImplies(Checker):
             if high_watermark <= self._seen.get(key, 0):
                 continue
             self._seen[key] = high_watermark
-            # Where the set changed in the same turn nobody knows which came first: then any replica counts.
+            # Where the set changed in the same turn nobody knows which came first: then any replica
+            # counts.
             same = leads and epoch == hosted.replica.partition_epoch
             members = hosted.replica.maximal_isr if same else hosted.replica.replicas
             brokers, replicas = hosted.replica.brokers, hosted.replica.replicas
@@ -158,11 +167,14 @@ class AckImplies(Checker):
                 if member not in brokers or self._holds(world, member, brokers[member].epoch, key, high_watermark)
             ]
             if len(holders) < min(hosted.log.config.min_insync_replicas, len(replicas)):
-                about = f"{hosted.topic_partition}: high watermark {high_watermark}, held by {holders} of {tuple(members)}"
+                about = (
+                    f"{hosted.topic_partition}: high watermark {high_watermark}, held by {holders} of {tuple(members)}"
+                )
                 world.broken("S14", about)
 
     def disk_call(self, world: World, machine: Machine) -> None:
-        """What moved before a leader's disk fails in the same turn: it stops, and may lead again with that high watermark."""
+        """What moved before a leader's disk fails in the same turn: it stops, and may lead again with that high
+        watermark."""
         self.node_turn(world, machine)
 
     def settled(self, world: World, attempt: Attempt) -> None:
@@ -171,7 +183,10 @@ class AckImplies(Checker):
             topic_id = world.image.topic_ids[attempt.topic_partition.topic]
             end = self._committed.end((topic_id, attempt.topic_partition.partition))
             if attempt.offset >= end:
-                world.broken("S14", f"{attempt.topic_partition}: offset {attempt.offset} was acknowledged, and committed is {end}")
+                world.broken(
+                    "S14",
+                    f"{attempt.topic_partition}: offset {attempt.offset} was acknowledged, and committed is {end}",
+                )
 
     @staticmethod
     def _holds(world: World, member: int, epoch: int, key: PartitionKey, high_watermark: int) -> bool:
@@ -182,8 +197,8 @@ class AckImplies(Checker):
 
 
 class DeletedStaysDeleted(Checker):
-    """After DeleteRecords succeeded nothing below the low watermark it told can be read on any replica that is alive; no log ever begins
-    above what was asked for or above what is committed."""
+    """After DeleteRecords succeeded nothing below the low watermark it told can be read on any replica that is
+    alive; no log ever begins above what was asked for or above what is committed."""
 
     numbers = ("S21",)
     says = "what was deleted cannot be read, and nothing else was deleted"
@@ -200,14 +215,21 @@ class DeletedStaysDeleted(Checker):
                 continue
             asked = world.delete_asked.get(hosted.topic_partition, 0)
             if start > asked or start > self._committed.end(key):
-                about = f"{hosted.topic_partition} on node {machine.node_id} begins at {start}; up to {asked} was to be deleted"
+                about = (
+                    f"{hosted.topic_partition} on node {machine.node_id} begins at {start}; up to {asked} was to be"
+                    " deleted"
+                )
                 world.broken("S21", about)
 
     def deleted(
-        self, world: World, topic_partition: TopicPartition, low_watermark: int, known: Mapping[int, BrokerImage] | None = None
+        self,
+        world: World,
+        topic_partition: TopicPartition,
+        low_watermark: int,
+        known: Mapping[int, BrokerImage] | None = None,
     ) -> None:
-        """DeleteRecords succeeded with this low watermark: look at every replica that is alive as the controller sees it, and the leader
-        that answered, where ``known`` says what that one has heard of."""
+        """DeleteRecords succeeded with this low watermark: look at every replica that is alive as the controller
+        sees it, and the leader that answered, where ``known`` says what that one has heard of."""
         for name, key, partition in world.partitions():
             if name != topic_partition:
                 continue
@@ -218,4 +240,6 @@ class DeletedStaysDeleted(Checker):
                     continue
                 # What lies above its own high watermark cannot be read there.
                 if alive and log is not None and log.start_offset < min(low_watermark, log.high_watermark):
-                    world.broken("S21", f"{name} on node {node_id} begins at {log.start_offset}; {low_watermark} was reported")
+                    world.broken(
+                        "S21", f"{name} on node {node_id} begins at {log.start_offset}; {low_watermark} was reported"
+                    )

@@ -1,4 +1,5 @@
-"""Judging a history alone: what clients did and saw, with no look inside. For our own runs and for programs built on pyreplog.
+"""Judging a history alone: what clients did and saw, with no look inside. For our own runs and for programs built
+on pyreplog.
 
 The anomalies are those of Jepsen's tests of Kafka and Redpanda; see :data:`KINDS`.
 """
@@ -61,8 +62,9 @@ class _Log:
 class History:
     """What happened, in the order in which it happened. Each value must be unique within its partition.
 
-    Tell it ``sent`` before each append, then one of ``acknowledged``, ``refused`` or ``unknown``; ``read`` for each record a reader is
-    given, and ``moved`` when a reader seeks. ``anomalies()`` says what is wrong; ``ended`` adds what only the end of a run can show.
+    Tell it ``sent`` before each append, then one of ``acknowledged``, ``refused`` or ``unknown``; ``read`` for each
+    record a reader is given, and ``moved`` when a reader seeks. ``anomalies()`` says what is wrong; ``ended`` adds
+    what only the end of a run can show.
     """
 
     def __init__(self) -> None:
@@ -94,11 +96,17 @@ class History:
         log.acknowledged[value] = offset
         known = log.values.setdefault(offset, value)
         if known != value:
-            self._note("altered", f"{topic_partition} offset {offset}: {_short(known)}, and {_short(value)} was acknowledged there")
+            self._note(
+                "altered",
+                f"{topic_partition} offset {offset}: {_short(known)}, and {_short(value)} was acknowledged there",
+            )
         producer, number = log.sent.get(value, ("", 0))
         last_number, last_offset = log.last_ok.get(producer, (0, -1))
         if (number > last_number) != (offset > last_offset):
-            self._note("reordered", f"{topic_partition}: {_short(value)} of {producer} at {offset}, the one before at {last_offset}")
+            self._note(
+                "reordered",
+                f"{topic_partition}: {_short(value)} of {producer} at {offset}, the one before at {last_offset}",
+            )
         elif number > last_number:
             log.last_ok[producer] = (number, offset)
 
@@ -120,7 +128,9 @@ class History:
         log = self._log(topic_partition)
         known = log.values.setdefault(offset, value)
         if known != value:
-            self._note("altered", f"{topic_partition} offset {offset}: {_short(known)}, and {reader} read {_short(value)}")
+            self._note(
+                "altered", f"{topic_partition} offset {offset}: {_short(known)}, and {reader} read {_short(value)}"
+            )
         first = log.offsets.setdefault(value, offset)
         if first != offset:
             self._note("duplicated", f"{topic_partition}: {_short(value)} at {first} and {offset}")
@@ -152,7 +162,8 @@ class History:
         return found
 
     def ended(self) -> list[Anomaly]:
-        """As ``anomalies``, when readers had all the time they needed: then also nothing acknowledged may be unseen."""
+        """As ``anomalies``, when readers had all the time they needed: then also nothing acknowledged may be
+        unseen."""
         found = self.anomalies()
         for name, log in self._logs.items():
             furthest = max(log.offsets.values(), default=-1)
@@ -194,7 +205,9 @@ class HistoryHolds(Checker):
     def read(self, world: World, consumer: SimConsumer, record: Record) -> None:
         """A record."""
         self._tell(world)
-        self.history.read(consumer.address, TopicPartition(record.topic, record.partition), record.offset, record.value or b"")
+        self.history.read(
+            consumer.address, TopicPartition(record.topic, record.partition), record.offset, record.value or b""
+        )
         self._look(world, self.history._found)
 
     def final(self, world: World) -> None:

@@ -1,7 +1,7 @@
 """What must become so once everything is healed and nothing breaks any more: L1 to L7, L11, L12.
 
-Each says in ``unrest`` what keeps it from holding yet. A world goes on until nobody has anything to say, and a liveness phase that ends
-before that names the invariant that did not come true.
+Each says in ``unrest`` what keeps it from holding yet. A world goes on until nobody has anything to say, and a
+liveness phase that ends before that names the invariant that did not come true.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class EverybodyLed(Checker):
 
 
 class AppendsSucceed(Checker):
-    """With enough replicas up, appends succeed again: of every partition one that was sent after the healing; and each append has an
-    outcome."""
+    """With enough replicas up, appends succeed again: of every partition one that was sent after the healing; and
+    each append has an outcome."""
 
     numbers = ("L2",)
     says = "appends succeed again"
@@ -105,7 +105,8 @@ class WatermarksArrive(Checker):
 
 
 class DivergenceEnds(Checker):
-    """Under one leader epoch a follower is told that its log parts from the leader's at most once for every epoch it knows."""
+    """Under one leader epoch a follower is told that its log parts from the leader's at most once for every epoch
+    it knows."""
 
     numbers = ("L5",)
     says = "finding the common prefix ends"
@@ -124,7 +125,10 @@ class DivergenceEnds(Checker):
             place = (target, machine.starts, key, hosted.replica.leader_epoch)
             rounds = self._rounds[place] = self._rounds.get(place, 0) + 1
             if rounds > hosted.replica.leader_epoch + 2:
-                world.broken("L5", f"{hosted.topic_partition} on {target}: {rounds} rounds in epoch {hosted.replica.leader_epoch}")
+                world.broken(
+                    "L5",
+                    f"{hosted.topic_partition} on {target}: {rounds} rounds in epoch {hosted.replica.leader_epoch}",
+                )
 
 
 class NothingPending(Checker):
@@ -144,8 +148,9 @@ class NothingPending(Checker):
 
 
 class NoFlapping(Checker):
-    """Without faults nothing changes any more: no election, nobody leaves or joins. Looked at for a while after all was well, and after the
-    longest timeout since the healing, because until then somebody may find out about what was."""
+    """Without faults nothing changes any more: no election, nobody leaves or joins. Looked at for a while after all
+    was well, and after the longest timeout since the healing, because until then somebody may find out about what
+    was."""
 
     numbers = ("L7",)
     says = "without faults nothing changes"
@@ -155,11 +160,17 @@ class NoFlapping(Checker):
         config = world.options.config
         settled_ns = world.healed_ns + (config.session_timeout_ms + config.replica_lag_time_max_ms * 3 // 2) * 1_000_000
         world.run_for(max(settled_ns - world.clock.monotonic_ns(), 0) / 1_000_000)
-        before: Mapping[PartitionKey, int] = {key: partition.partition_epoch for _, key, partition in world.partitions()}
+        before: Mapping[PartitionKey, int] = {
+            key: partition.partition_epoch for _, key, partition in world.partitions()
+        }
         world.run_for(CALM_MS)
         for name, key, partition in world.partitions():
             if partition.partition_epoch != before[key]:
-                world.broken("L7", f"{name}: {partition.partition_epoch - before[key]} changes within {CALM_MS} ms of calm: {partition}")
+                world.broken(
+                    "L7",
+                    f"{name}: {partition.partition_epoch - before[key]} changes within {CALM_MS} ms of calm:"
+                    f" {partition}",
+                )
 
 
 class ReadersArrive(Checker):
@@ -199,7 +210,11 @@ class NoRangeLoop(Checker):
             place = (target, machine.starts, key, hosted.replica.leader_epoch)
             count = self._answers[place] = self._answers.get(place, 0) + 1
             if count > RANGE_ANSWERS_MAX:
-                world.broken("L12", f"{hosted.topic_partition} on {target} was told {count} times in epoch {hosted.replica.leader_epoch}")
+                world.broken(
+                    "L12",
+                    f"{hosted.topic_partition} on {target} was told {count} times in epoch"
+                    f" {hosted.replica.leader_epoch}",
+                )
 
 
 def _answers(world: World, target: str, message: object) -> list[tuple[Machine, PartitionKey, PartitionData]]:

@@ -16,12 +16,19 @@ from pyreplog.values import TopicPartition
 if TYPE_CHECKING:
     from pyreplog.testing.world import Machine, World
 
-__all__ = ["CommittedIdentical", "CrashConsistent", "EpochsWellFormed", "LogsMatch", "NoBrokenRule", "WatermarkMonotonic"]
+__all__ = [
+    "CommittedIdentical",
+    "CrashConsistent",
+    "EpochsWellFormed",
+    "LogsMatch",
+    "NoBrokenRule",
+    "WatermarkMonotonic",
+]
 
 
 class CommittedIdentical(Checker):
-    """What was below a leader's high watermark once is the same for ever, on every replica, byte for byte; offsets are dense and never
-    used twice."""
+    """What was below a leader's high watermark once is the same for ever, on every replica, byte for byte; offsets
+    are dense and never used twice."""
 
     numbers = ("S3",)
     says = "what was committed never changes, on any replica"
@@ -36,7 +43,8 @@ class CommittedIdentical(Checker):
         return self._ends.get(key, 0)
 
     def node_turn(self, world: World, machine: Machine) -> None:
-        """Take in what this node's leaders committed, also those that were replaced in the same turn, after they had acknowledged it."""
+        """Take in what this node's leaders committed, also those that were replaced in the same turn, after they
+        had acknowledged it."""
         assert machine.node is not None
         ends, led = self._ends, self._led
         for key, hosted in machine.node.hosted.items():
@@ -63,14 +71,17 @@ class CommittedIdentical(Checker):
             ends[key] = end
 
     def disk_call(self, world: World, machine: Machine) -> None:
-        """What was committed and told before a leader's disk fails in the same turn: its log shows less afterwards."""
+        """What was committed and told before a leader's disk fails in the same turn: its log shows less
+        afterwards."""
         self.node_turn(world, machine)
 
     def compare(self, world: World, node_id: int, key: PartitionKey, log: Log, rule: str) -> None:
         """REQUIRES that ``log`` has all that is committed; compares it with what is known."""
         end = self.end(key)
         if log.end_offset < end:
-            world.broken(rule, f"{log.topic_partition} on node {node_id} ends at {log.end_offset}, but {end} was committed")
+            world.broken(
+                rule, f"{log.topic_partition} on node {node_id} ends at {log.end_offset}, but {end} was committed"
+            )
         known = self.committed.get(key, [])
         if log.start_offset:
             known = [one for one in known if one.next_offset > log.start_offset]
@@ -79,7 +90,9 @@ class CommittedIdentical(Checker):
             if theirs != ours:
                 world.broken(rule, f"{log.topic_partition} on node {node_id} has {ours} where {theirs} was committed")
         if len(found) != len(known):
-            world.broken(rule, f"{log.topic_partition} on node {node_id} has {len(found)} of {len(known)} committed batches")
+            world.broken(
+                rule, f"{log.topic_partition} on node {node_id} has {len(found)} of {len(known)} committed batches"
+            )
 
     def final(self, world: World) -> None:
         """Every replica has all of it."""
@@ -93,8 +106,9 @@ class CommittedIdentical(Checker):
 
 
 class LogsMatch(Checker):
-    """A batch at one offset of one leader epoch is the same batch on every replica, committed or not, and what lies before it is the same
-    too: the batch before it is part of what is compared, so the prefixes agree by induction."""
+    """A batch at one offset of one leader epoch is the same batch on every replica, committed or not, and what lies
+    before it is the same too: the batch before it is part of what is compared, so the prefixes agree by
+    induction."""
 
     numbers = ("S4",)
     says = "the same offset and epoch mean the same batch and the same prefix"
@@ -115,7 +129,9 @@ class LogsMatch(Checker):
                 continue
             self._seen[place] = (log.generation, end)
             # Also the batch before the new ones, for the chain.
-            begin = log.start_offset if generation != log.generation or looked > end else max(looked - 1, log.start_offset)
+            begin = (
+                log.start_offset if generation != log.generation or looked > end else max(looked - 1, log.start_offset)
+            )
             before = (-1, -1)
             for batch in batches_of(log, begin, end):
                 base, epoch = batch.base_offset, batch.leader_epoch
@@ -123,13 +139,17 @@ class LogsMatch(Checker):
                     here = (batch.crc, *before)
                     known = self._batches.setdefault((key, base, epoch), here)
                     if known != here:
-                        about = f"offset {base} of epoch {epoch} is {here} on node {machine.node_id}, was {known} (checksum, batch before)"
+                        about = (
+                            f"offset {base} of epoch {epoch} is {here} on node {machine.node_id}, was {known}"
+                            " (checksum, batch before)"
+                        )
                         world.broken("S4", f"{hosted.topic_partition}: {about}")
                 before = (base, epoch)
 
 
 class EpochsWellFormed(Checker):
-    """The epoch history rises strictly in epochs and offsets, begins no later than the log, and says of every batch the epoch it has."""
+    """The epoch history rises strictly in epochs and offsets, begins no later than the log, and says of every batch
+    the epoch it has."""
 
     numbers = ("S6",)
     says = "epoch histories are well formed and match the batches"
@@ -148,12 +168,17 @@ class EpochsWellFormed(Checker):
             if before == now:
                 continue
             self._seen[place] = now
-            self.look(world, machine.node_id, log, log.start_offset if before is None or before[:3] != now[:3] else before[3])
+            self.look(
+                world, machine.node_id, log, log.start_offset if before is None or before[:3] != now[:3] else before[3]
+            )
 
     def look(self, world: World, node_id: int, log: Log, begin: int) -> None:
         """The history, and the batches from ``begin`` on."""
         entries = log.epochs.entries
-        about = f"{log.topic_partition} on node {node_id}: {[tuple(one) for one in entries]}, log {log.start_offset} to {log.end_offset}"
+        about = (
+            f"{log.topic_partition} on node {node_id}: {[tuple(one) for one in entries]}, log {log.start_offset} to"
+            f" {log.end_offset}"
+        )
         for one, other in pairwise(entries):
             if one.epoch >= other.epoch or one.start_offset >= other.start_offset:
                 world.broken("S6", f"{about}: does not rise")
@@ -162,14 +187,17 @@ class EpochsWellFormed(Checker):
         if entries and entries[-1].start_offset > log.end_offset:
             world.broken("S6", f"{about}: begins an epoch behind the end")
         for batch in batches_of(log, max(begin, log.start_offset), log.end_offset):
-            known = log.epochs.epoch_for_offset(max(batch.base_offset, log.start_offset))  # the first may begin below the start
+            known = log.epochs.epoch_for_offset(
+                max(batch.base_offset, log.start_offset)
+            )  # the first may begin below the start
             if known != batch.leader_epoch:
                 world.broken("S6", f"{about}: the batch at {batch.base_offset} is of epoch {batch.leader_epoch}")
 
 
 class WatermarkMonotonic(Checker):
-    """A leader's high watermark never falls within its reign, and never passes the end (that counts) of a running member of the
-    controller's in-sync set while that leader's epoch is the newest; start <= high watermark <= end everywhere."""
+    """A leader's high watermark never falls within its reign, and never passes the end (that counts) of a running
+    member of the controller's in-sync set while that leader's epoch is the newest; start <= high watermark <= end
+    everywhere."""
 
     numbers = ("S8", "S9")
     says = "a leader's high watermark never falls and never passes a member of the in-sync set"
@@ -184,30 +212,41 @@ class WatermarkMonotonic(Checker):
             log = hosted.log
             high_watermark = log.high_watermark
             if not log.start_offset <= high_watermark <= log.end_offset:
-                about = f"{hosted.topic_partition} on node {machine.node_id}: {log.start_offset}, {high_watermark}, {log.end_offset}"
+                about = (
+                    f"{hosted.topic_partition} on node {machine.node_id}: {log.start_offset}, {high_watermark},"
+                    f" {log.end_offset}"
+                )
                 world.broken("S9", about)
             if hosted.replica.is_leader:
                 reign = (key, hosted.replica.leader_epoch, machine.node_id)
                 before = self._reigns.get(reign, -1)
                 if high_watermark < before:
-                    world.broken("S8", f"{hosted.topic_partition}: the high watermark fell from {before} to {high_watermark}")
+                    world.broken(
+                        "S8", f"{hosted.topic_partition}: the high watermark fell from {before} to {high_watermark}"
+                    )
                 if high_watermark > before:
                     self._reigns[reign] = high_watermark
                     self._members(world, key, hosted.topic_partition, hosted.replica.leader_epoch, high_watermark)
 
-    def _members(self, world: World, key: PartitionKey, name: TopicPartition, leader_epoch: int, high_watermark: int) -> None:
+    def _members(
+        self, world: World, key: PartitionKey, name: TopicPartition, leader_epoch: int, high_watermark: int
+    ) -> None:
         partition = world.image.partition(key)
         if partition is None or partition.leader_epoch != leader_epoch:
             return
         for member in partition.isr:
             log = world.log_of(member, key)
             if log is not None and world.is_registered(member) and log.ack_offset < high_watermark:
-                world.broken("S8", f"{name}: high watermark {high_watermark}, but node {member} is in sync and has {log.ack_offset}")
+                world.broken(
+                    "S8",
+                    f"{name}: high watermark {high_watermark}, but node {member} is in sync and has {log.ack_offset}",
+                )
 
 
 class NoBrokenRule(Checker):
-    """No replica reported that one of its own safety rules did not hold (T2: no truncation below the own high watermark); no client's
-    request met what nobody had foreseen; nobody goes offline whose disk was not made to fail; everybody may join."""
+    """No replica reported that one of its own safety rules did not hold (T2: no truncation below the own high
+    watermark); no client's request met what nobody had foreseen; nobody goes offline whose disk was not made to
+    fail; everybody may join."""
 
     numbers = ("S11",)
     says = "no replica truncates below its high watermark, or reports another broken rule"
@@ -227,8 +266,9 @@ class NoBrokenRule(Checker):
 
 
 class CrashConsistent(Checker):
-    """A node that comes back finds each log as a prefix of what it was, and no shorter than promised: whole after a process kill, up to the
-    flushed end after power loss. (Every single write and sync as a crash point: :func:`pyreplog.testing.crash_points`.)"""
+    """A node that comes back finds each log as a prefix of what it was, and no shorter than promised: whole after a
+    process kill, up to the flushed end after power loss. (Every single write and sync as a crash point:
+    :func:`pyreplog.testing.crash_points`.)"""
 
     numbers = ("S24",)
     says = "what a crash leaves is a prefix, and no shorter than promised"
@@ -264,5 +304,7 @@ class CrashConsistent(Checker):
             if log is None:
                 world.broken("S24", f"{topic_partition} on node {node_id} is gone")
             elif not promised <= log.end_offset <= end:
-                about = f"{topic_partition} on node {node_id} had {promised} to {end} and came back with {log.end_offset}"
+                about = (
+                    f"{topic_partition} on node {node_id} had {promised} to {end} and came back with {log.end_offset}"
+                )
                 world.broken("S24", about)

@@ -11,7 +11,14 @@ from pyreplog.testing.checkers.logs import CommittedIdentical
 if TYPE_CHECKING:
     from pyreplog.testing.world import Machine, World
 
-__all__ = ["CandidatesComplete", "LeaderComplete", "MaximalSuperset", "MetadataWellFormed", "OneLeaderPerEpoch", "SomewhereKept"]
+__all__ = [
+    "CandidatesComplete",
+    "LeaderComplete",
+    "MaximalSuperset",
+    "MetadataWellFormed",
+    "OneLeaderPerEpoch",
+    "SomewhereKept",
+]
 
 
 class LeaderComplete(Checker):
@@ -46,7 +53,8 @@ class LeaderComplete(Checker):
 
 
 class CandidatesComplete(Checker):
-    """Whoever may be elected has everything that was committed: each running member of isr and elr, whenever they change."""
+    """Whoever may be elected has everything that was committed: each running member of isr and elr, whenever they
+    change."""
 
     numbers = ("S2",)
     says = "every member of isr and elr has everything that was committed"
@@ -90,12 +98,14 @@ class OneLeaderPerEpoch(Checker):
             if replica.is_leader:
                 known = self._leaders.setdefault((key, replica.leader_epoch), who)
                 if known != who:
-                    world.broken("S5", f"{hosted.topic_partition} epoch {replica.leader_epoch}: nodes {known} and {who}")
+                    world.broken(
+                        "S5", f"{hosted.topic_partition} epoch {replica.leader_epoch}: nodes {known} and {who}"
+                    )
 
 
 class MaximalSuperset(Checker):
-    """Whoever the controller counts as in sync is in the maximal in-sync set of the leader of the newest epoch, so that its high watermark
-    waits for them."""
+    """Whoever the controller counts as in sync is in the maximal in-sync set of the leader of the newest epoch, so
+    that its high watermark waits for them."""
 
     numbers = ("S7",)
     says = "the leader waits for everyone the controller counts as in sync"
@@ -120,14 +130,19 @@ class MaximalSuperset(Checker):
         if hosted is None or not hosted.replica.is_leader or hosted.replica.leader_epoch != partition.leader_epoch:
             return
         maximal = hosted.replica.maximal_isr
-        if len(partition.isr) >= hosted.log.config.min_insync_replicas and not all(member in maximal for member in partition.isr):
-            about = f"{hosted.topic_partition}: the controller has {partition.isr}, leader {leader} waits for {tuple(maximal)}"
+        if len(partition.isr) >= hosted.log.config.min_insync_replicas and not all(
+            member in maximal for member in partition.isr
+        ):
+            about = (
+                f"{hosted.topic_partition}: the controller has {partition.isr}, leader {leader} waits for"
+                f" {tuple(maximal)}"
+            )
             world.broken("S7", about)
 
 
 class MetadataWellFormed(Checker):
-    """isr and elr are disjoint parts of the assignment, the leader is in the isr, at or above the minimum the elr is empty; epochs never
-    fall, and every change has a partition epoch of its own."""
+    """isr and elr are disjoint parts of the assignment, the leader is in the isr, at or above the minimum the elr
+    is empty; epochs never fall, and every change has a partition epoch of its own."""
 
     numbers = ("S18",)
     says = "metadata is well formed"
@@ -155,7 +170,8 @@ class MetadataWellFormed(Checker):
 
 
 class SomewhereKept(Checker):
-    """What was exposed is on at least one replica, as long as no more was taken away than the acknowledgement table allows."""
+    """What was exposed is on at least one replica, as long as no more was taken away than the acknowledgement table
+    allows."""
 
     numbers = ("S19",)
     says = "what was committed is kept somewhere"
@@ -177,7 +193,10 @@ class SomewhereKept(Checker):
             if len(world.lost.get(name, ())) >= max(minimum_of(world, key), 1):
                 continue  # more was taken than the table allows
             if max(there) < self._committed.end(key):
-                world.broken("S19", f"{name}: {self._committed.end(key)} was committed, and the longest copy ends at {max(there)}")
+                world.broken(
+                    "S19",
+                    f"{name}: {self._committed.end(key)} was committed, and the longest copy ends at {max(there)}",
+                )
         self._starts = starts
 
 

@@ -15,7 +15,8 @@ __all__ = ["Sightings"]
 
 
 class Sightings(Checker):
-    """Checks nothing, but counts in ``world.seen`` what a set of runs should reach together: else the others saw only fair weather."""
+    """Checks nothing, but counts in ``world.seen`` what a set of runs should reach together: else the others saw
+    only fair weather."""
 
     def __init__(self) -> None:
         self._partitions: dict[PartitionKey, PartitionImage] = {}

@@ -1,4 +1,5 @@
-"""The part of the museum that takes a whole cluster: what only comes about with clients, timeouts and a controller beyond a network.
+"""The part of the museum that takes a whole cluster: what only comes about with clients, timeouts and a controller
+beyond a network.
 
 Each exhibit is there for one checker that no schedule on a stage reaches: it alone must speak.
 """
@@ -41,10 +42,12 @@ CALM: Final = WorldOptions(
 
 @dataclass(frozen=True, slots=True)
 class ClusterVariant:
-    """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the one invariant that breaks.
+    """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the one invariant that
+    breaks.
 
-    ``scene`` goes wrong in a world of ``seed`` and ``options`` with the variant's parts, and well without them. ``before``: another
-    invariant that breaks with it, and earlier, when all checkers look on; it is left out where the one meant is to speak.
+    ``scene`` goes wrong in a world of ``seed`` and ``options`` with the variant's parts, and well without them.
+    ``before``: another invariant that breaks with it, and earlier, when all checkers look on; it is left out where
+    the one meant is to speak.
     """
 
     name: str
@@ -66,13 +69,15 @@ class ClusterVariant:
         return dict(self.kinds)
 
     def world(self, *, right: bool = False, every: bool = False) -> World:
-        """A world with it; where ``right``, the same one with the true rules. ``every``: the checker of ``before`` looks on, too."""
+        """A world with it; where ``right``, the same one with the true rules. ``every``: the checker of ``before``
+        looks on, too."""
         checkers = [one for one in standard_checkers() if every or self.before not in one.numbers]
         parts: dict[str, Any] = {} if right else self.parts()
         return World(self.seed, self.options, checkers=checkers, replay=f"replog lesson {self.name}", **parts)
 
     def perform(self, *, right: bool = False, every: bool = False) -> World:
-        """Go through its scene, heal, and wait until all is quiet. Raises :class:`InvariantBroken` unless ``right``."""
+        """Go through its scene, heal, and wait until all is quiet. Raises :class:`InvariantBroken` unless
+        ``right``."""
         world = self.world(right=right, every=every)
         self.play(world)
         return world
@@ -101,18 +106,44 @@ _ALONE: Final = WorldOptions(
 _ALL: Final = (
     ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", scenes.followers_cut_off),
     ClusterVariant(
-        "RefusesWhoWaits", ("C7",), _replica(leaders.RefusesWhoWaits), "S12", scenes.stops_while_somebody_waits, before="history"
+        "RefusesWhoWaits",
+        ("C7",),
+        _replica(leaders.RefusesWhoWaits),
+        "S12",
+        scenes.stops_while_somebody_waits,
+        before="history",
     ),
-    ClusterVariant("RefusesTheAppended", ("C8",), _replica(leaders.RefusesTheAppended), "S13", scenes.below_the_minimum, before="history"),
-    ClusterVariant("RotIsFetched", ("37",), {"log_class": logs.ChecksumUnchecked}, "S13", scenes.rot_is_fetched, before="S12"),
     ClusterVariant(
-        "MarkTooEarly", ("C9",), {"log_class": logs.MarkTooEarly}, "S24", scenes.power_fails_again_and_again, options=_ALONE, seed=2
+        "RefusesTheAppended",
+        ("C8",),
+        _replica(leaders.RefusesTheAppended),
+        "S13",
+        scenes.below_the_minimum,
+        before="history",
+    ),
+    ClusterVariant(
+        "RotIsFetched", ("37",), {"log_class": logs.ChecksumUnchecked}, "S13", scenes.rot_is_fetched, before="S12"
+    ),
+    ClusterVariant(
+        "MarkTooEarly",
+        ("C9",),
+        {"log_class": logs.MarkTooEarly},
+        "S24",
+        scenes.power_fails_again_and_again,
+        options=_ALONE,
+        seed=2,
     ),
     ClusterVariant("ElectsOnce", ("C10",), {"controller_class": controllers.ElectsOnce}, "L1", scenes.all_die),
-    ClusterVariant("AsksOnce", ("C11",), {"metadata_class": nodes.AsksOnce}, "L2", scenes.answer_from_the_controller_lost),
-    ClusterVariant("StopsAtUnknownEpoch", ("C12",), _replica(followers.StopsAtUnknownEpoch), "L3", scenes.new_leader_hears_late),
+    ClusterVariant(
+        "AsksOnce", ("C11",), {"metadata_class": nodes.AsksOnce}, "L2", scenes.answer_from_the_controller_lost
+    ),
+    ClusterVariant(
+        "StopsAtUnknownEpoch", ("C12",), _replica(followers.StopsAtUnknownEpoch), "L3", scenes.new_leader_hears_late
+    ),
     ClusterVariant("PushesNothing", ("C13",), _replica(leaders.PushesNothing), "L4", scenes.fair_weather),
-    ClusterVariant("SilentEpochNotTrimmed", ("V23",), {"log_class": logs.EpochNotTrimmed}, "L5", scenes.silent_leader_cut_off),
+    ClusterVariant(
+        "SilentEpochNotTrimmed", ("V23",), {"log_class": logs.EpochNotTrimmed}, "L5", scenes.silent_leader_cut_off
+    ),
     ClusterVariant("ProposesOnce", ("C14",), _replica(leaders.ProposesOnce), "L6", scenes.proposal_lost),
     ClusterVariant("ShrinksBySilence", ("C15",), _replica(leaders.ShrinksBySilence), "L7", scenes.fair_weather),
     ClusterVariant("AsksTheSameNode", ("C16",), {"consumer_class": clients.AsksTheSameNode}, "L11", scenes.leader_dies),

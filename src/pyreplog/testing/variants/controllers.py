@@ -6,9 +6,23 @@ import dataclasses
 from typing import Any
 
 from pyreplog.controller import BrokerImage, Controller, PartitionImage, PartitionKey
-from pyreplog.wire import AlterPartitionData, BrokerRegistrationChangeRecord, BrokerRegistrationRequest, BrokerState, ErrorCode
+from pyreplog.wire import (
+    AlterPartitionData,
+    BrokerRegistrationChangeRecord,
+    BrokerRegistrationRequest,
+    BrokerState,
+    ErrorCode,
+)
 
-__all__ = ["AnyBrokerEpoch", "AnyPartitionEpoch", "ElectsOnce", "ElrKept", "NoElr", "SuspectsTrusted", "UncleanStartsIgnored"]
+__all__ = [
+    "AnyBrokerEpoch",
+    "AnyPartitionEpoch",
+    "ElectsOnce",
+    "ElrKept",
+    "NoElr",
+    "SuspectsTrusted",
+    "UncleanStartsIgnored",
+]
 
 
 class AnyPartitionEpoch(Controller):
@@ -32,7 +46,8 @@ class AnyBrokerEpoch(Controller):
 
 
 class NoElr(Controller):
-    """No eligible leader replicas: the last member of the in-sync set stays in it, whatever becomes of it ("last replica standing")."""
+    """No eligible leader replicas: the last member of the in-sync set stays in it, whatever becomes of it ("last
+    replica standing")."""
 
     def _settlement(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
         """Nobody is remembered who left, and nobody is known to have lost anything."""
@@ -48,12 +63,15 @@ class UncleanStartsIgnored(Controller):
     def _reconcile_replicas(self, request: BrokerRegistrationRequest, *rest: Any, **more: Any) -> None:
         """It has everything it had."""
         request.partition_ends = [dataclasses.replace(end, incomplete=False) for end in request.partition_ends]
-        request.previous_broker_epoch = self.image.brokers[request.broker_id].epoch if request.broker_id in self.image.brokers else -1
+        request.previous_broker_epoch = (
+            self.image.brokers[request.broker_id].epoch if request.broker_id in self.image.brokers else -1
+        )
         super()._reconcile_replicas(request, *rest, **more)
 
 
 class SuspectsTrusted(Controller):
-    """Among replicas that restarted uncleanly the first in the list is elected, not the one that reaches furthest."""
+    """Among replicas that restarted uncleanly the first in the list is elected, not the one that reaches
+    furthest."""
 
     def _suspect(self, key: PartitionKey, broker_id: int, end: Any) -> None:
         """Nobody is one."""

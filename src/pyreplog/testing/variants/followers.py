@@ -5,7 +5,13 @@ from __future__ import annotations
 from pyreplog.replica import FetchAnswered, Follower, Replica
 from pyreplog.wire import ErrorCode, PartitionData
 
-__all__ = ["FirstDesign", "NonDurableFollower", "StopsAtUnknownEpoch", "TruncateAfterFirstAnswer", "TruncateToHighWatermark"]
+__all__ = [
+    "FirstDesign",
+    "NonDurableFollower",
+    "StopsAtUnknownEpoch",
+    "TruncateAfterFirstAnswer",
+    "TruncateToHighWatermark",
+]
 
 
 class _EarlyFollower(Follower):
@@ -15,7 +21,8 @@ class _EarlyFollower(Follower):
 
 
 class NonDurableFollower(Replica):
-    """A ``sync`` follower fetches before it has synced, so the high watermark passes what it may lose. Breaks S14; lost by power loss."""
+    """A ``sync`` follower fetches before it has synced, so the high watermark passes what it may lose. Breaks S14;
+    lost by power loss."""
 
     follower_class = _EarlyFollower
 
@@ -28,7 +35,8 @@ class _TruncatingFollower(Follower):
 
 
 class TruncateToHighWatermark(Replica):
-    """A new follower truncates to its own high watermark (V1). Breaks S2: acknowledged records go with the second failure."""
+    """A new follower truncates to its own high watermark (V1). Breaks S2: acknowledged records go with the second
+    failure."""
 
     follower_class = _TruncatingFollower
 
@@ -49,7 +57,8 @@ class _FirstFollower(_UnquestioningFollower):
 
 
 class FirstDesign(Replica):
-    """Kafka before 0.11: a new follower truncates to its own high watermark, and there are no leader epochs to ask about."""
+    """Kafka before 0.11: a new follower truncates to its own high watermark, and there are no leader epochs to ask
+    about."""
 
     follower_class = _FirstFollower
 
@@ -65,8 +74,8 @@ class _WaitingFollower(_UnquestioningFollower):
 
 
 class TruncateAfterFirstAnswer(Replica):
-    """As the first design, but a follower keeps its log until the leader has answered once: the second fix that was proposed, and rejected
-    because two logs may still part below their high watermarks."""
+    """As the first design, but a follower keeps its log until the leader has answered once: the second fix that was
+    proposed, and rejected because two logs may still part below their high watermarks."""
 
     follower_class = _WaitingFollower
 
@@ -81,6 +90,7 @@ class _ObedientFollower(Follower):
 
 
 class StopsAtUnknownEpoch(Replica):
-    """A follower that hears of a leader before that one does is told so, and waits for newer metadata instead of asking again."""
+    """A follower that hears of a leader before that one does is told so, and waits for newer metadata instead of
+    asking again."""
 
     follower_class = _ObedientFollower

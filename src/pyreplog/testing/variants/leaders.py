@@ -74,7 +74,8 @@ class _HastyLeader(Leader):
 
 
 class AckBeforeFsync(Replica):
-    """A ``sync`` leader counts what it has not synced: acknowledgements come before its fsync. Breaks S14; lost by power loss."""
+    """A ``sync`` leader counts what it has not synced: acknowledgements come before its fsync. Breaks S14; lost by
+    power loss."""
 
     leader_class = _HastyLeader
 
@@ -87,7 +88,8 @@ class _OffByOneLeader(Leader):
 
 
 class EpochEndOffByOne(Replica):
-    """The end of an older epoch is told one too high, so a diverging follower keeps one record that is not the leader's. Breaks S4."""
+    """The end of an older epoch is told one too high, so a diverging follower keeps one record that is not the
+    leader's. Breaks S4."""
 
     leader_class = _OffByOneLeader
 
@@ -136,13 +138,15 @@ class JoinBelowStartOfEpoch(Replica):
 
 class _OneQuestionLeader(Leader):
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """KIP-101's answer: where the first later epoch begins, whether or not this log ever had the epoch asked for."""
+        """KIP-101's answer: where the first later epoch begins, whether or not this log ever had the epoch asked
+        for."""
         entries = [entry for entry in self.log.epochs.entries if entry.epoch > epoch]
         return (epoch, entries[0].start_offset if entries else self.log.end_offset)
 
 
 class OneQuestion(Replica):
-    """One question about the latest epoch, as before KIP-279: two elections in a row leave a foreign record in the middle."""
+    """One question about the latest epoch, as before KIP-279: two elections in a row leave a foreign record in the
+    middle."""
 
     leader_class = _OneQuestionLeader
 
@@ -155,7 +159,8 @@ class _AnyEpochLeader(Leader):
 
 
 class AnyEpochFetches(Replica):
-    """Fetches are not fenced by epoch: what a follower says of an older reign moves the high watermark of this one."""
+    """Fetches are not fenced by epoch: what a follower says of an older reign moves the high watermark of this
+    one."""
 
     leader_class = _AnyEpochLeader
 
@@ -200,8 +205,8 @@ class ReplyUnmatched(Replica):
 
 
 class KeepsProgress(Replica):
-    """A leader that is elected again trusts what it knew of its followers in its former reign, as Kafka's code does; and so of a replica
-    that was taken away and came back empty meanwhile."""
+    """A leader that is elected again trusts what it knew of its followers in its former reign, as Kafka's code
+    does; and so of a replica that was taken away and came back empty meanwhile."""
 
     def _change(self, seat: Any, now_ns: int) -> None:
         """The new reign begins with the old one's followers."""
@@ -249,7 +254,8 @@ class _OneQuestionSilentLeader(_SilentLeader, _OneQuestionLeader):
 
 
 class OneQuestionAndEmptyEpoch(Replica):
-    """One question about the latest epoch, and a new leader that writes nothing does not record its own: KIP-101 as it was first built."""
+    """One question about the latest epoch, and a new leader that writes nothing does not record its own: KIP-101 as
+    it was first built."""
 
     leader_class = _OneQuestionSilentLeader
 
@@ -262,14 +268,15 @@ class _HighWatermarkAnswer(_SilentLeader):
 
 
 class UnknownEpochToHighWatermark(Replica):
-    """Who asks about an unknown epoch is sent to the high watermark, which on a new leader is old; and a leader that has written nothing
-    does not know its own epoch."""
+    """Who asks about an unknown epoch is sent to the high watermark, which on a new leader is old; and a leader
+    that has written nothing does not know its own epoch."""
 
     leader_class = _HighWatermarkAnswer
 
 
 class WaitersByOffset(Replica):
-    """Who waits for an offset keeps waiting when the leader steps down, and is answered when any record comes to it (KAFKA-20634)."""
+    """Who waits for an offset keeps waiting when the leader steps down, and is answered when any record comes to it
+    (KAFKA-20634)."""
 
     def _change(self, seat: Any, now_ns: int) -> None:
         """The waiters stay with the replica, whatever its role."""
@@ -309,7 +316,8 @@ class _TwiceReadingLeader(Leader):
 
 
 class ReadsTwice(Replica):
-    """The read path looks at the high watermark twice with a yield between (KAFKA-9807): the second look sees another log."""
+    """The read path looks at the high watermark twice with a yield between (KAFKA-9807): the second look sees
+    another log."""
 
     leader_class = _TwiceReadingLeader
 
@@ -356,7 +364,11 @@ class OldEndTold(Replica):
 class _PatientLeader(Leader):
     def appends_acknowledged(self) -> None:
         """Only when every follower has asked with that high watermark, which takes another round."""
-        known = [follower.parked.request.high_watermark for follower in self.remotes if follower.in_maximal_isr and follower.parked]
+        known = [
+            follower.parked.request.high_watermark
+            for follower in self.remotes
+            if follower.in_maximal_isr and follower.parked
+        ]
         if len(known) == sum(follower.in_maximal_isr for follower in self.remotes):
             waiters = self.waiters
             while waiters and waiters[0].required <= min(known, default=self.log.high_watermark):
@@ -369,14 +381,15 @@ class _PatientLeader(Leader):
 
 
 class WaitsForFollowersToKnow(Replica):
-    """An append is acknowledged only when the followers know of its high watermark: the first fix that was proposed for the truncation to
-    it, and rejected for the round trip it costs."""
+    """An append is acknowledged only when the followers know of its high watermark: the first fix that was proposed
+    for the truncation to it, and rejected for the round trip it costs."""
 
     leader_class = _PatientLeader
 
 
 class StepsDownLater(Replica):
-    """A leader that is replaced goes on until its appends are answered; only it has noted the new leader epoch already."""
+    """A leader that is replaced goes on until its appends are answered; only it has noted the new leader epoch
+    already."""
 
     def _change(self, seat: Any, now_ns: int) -> None:
         """Not while somebody waits."""
@@ -395,7 +408,8 @@ class _RecomputingLeader(Leader):
 
 
 class WatermarkRecomputed(Replica):
-    """The high watermark is computed anew each time, without regard to what it was: a follower that comes back pulls it down."""
+    """The high watermark is computed anew each time, without regard to what it was: a follower that comes back
+    pulls it down."""
 
     leader_class = _RecomputingLeader
 
@@ -411,7 +425,8 @@ class _HurriedLeader(Leader):
 
 
 class RefusesTheAppended(Replica):
-    """Appends that wait when the in-sync set falls below the minimum are refused like new ones, as if they were not in the log."""
+    """Appends that wait when the in-sync set falls below the minimum are refused like new ones, as if they were not
+    in the log."""
 
     leader_class = _HurriedLeader
 
@@ -426,8 +441,8 @@ class _CurtLeader(Leader):
 
 
 class RefusesWhoWaits(Replica):
-    """A leader that steps down answers the appends that wait with NOT_LEADER_OR_FOLLOWER, as Kafka's does, and they are sent again: here
-    that answer proves that nothing was appended."""
+    """A leader that steps down answers the appends that wait with NOT_LEADER_OR_FOLLOWER, as Kafka's does, and they
+    are sent again: here that answer proves that nothing was appended."""
 
     leader_class = _CurtLeader
 
@@ -455,7 +470,8 @@ class _TaciturnLeader(Leader):
 
 
 class PushesNothing(Replica):
-    """Followers hear of the high watermark with records only: the last ones that are written never count as committed on them."""
+    """Followers hear of the high watermark with records only: the last ones that are written never count as
+    committed on them."""
 
     leader_class = _TaciturnLeader
 
@@ -485,8 +501,8 @@ class _WatchfulLeader(Leader):
 
 
 class ShrinksBySilence(Replica):
-    """Who leaves the in-sync set is judged by the time of its last fetch, who joins by its offset: of followers that wait for records both
-    are true, and they leave and join in turns for ever."""
+    """Who leaves the in-sync set is judged by the time of its last fetch, who joins by its offset: of followers
+    that wait for records both are true, and they leave and join in turns for ever."""
 
     leader_class = _WatchfulLeader
 
@@ -495,7 +511,10 @@ class _StrictLeader(Leader):
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """There is nothing at the end, and nothing of this reign that could come there."""
         log, request = self.log, event.request
-        if request.current_leader_epoch == self.machine.leader_epoch and request.fetch_offset == log.end_offset == self.start_of_epoch:
+        if (
+            request.current_leader_epoch == self.machine.leader_epoch
+            and request.fetch_offset == log.end_offset == self.start_of_epoch
+        ):
             answer = self.data(None)
             answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             answer.diverging_epoch = EpochEndOffset(log.epochs.latest, log.end_offset)
@@ -505,6 +524,7 @@ class _StrictLeader(Leader):
 
 
 class EndOutOfRange(Replica):
-    """To a leader that has written nothing yet a fetch at its end is out of range: until it writes something its followers ask in vain."""
+    """To a leader that has written nothing yet a fetch at its end is out of range: until it writes something its
+    followers ask in vain."""
 
     leader_class = _StrictLeader

@@ -24,8 +24,8 @@ __all__ = [
 
 
 class MarkTooEarly(Log):
-    """The durable mark calls synced what is only written. After power loss an honest torn tail reads as rot, and a copy that is as good as
-    any is refused."""
+    """The durable mark calls synced what is only written. After power loss an honest torn tail reads as rot, and a
+    copy that is as good as any is refused."""
 
     def write_mark(self) -> None:
         """With the written end in place of the synced one."""
@@ -33,7 +33,8 @@ class MarkTooEarly(Log):
 
 
 class ChecksumUnchecked(Log):
-    """Checksums are looked at neither by a leader that reads nor by a follower that fetched: rot on the leader's disk spreads to others."""
+    """Checksums are looked at neither by a leader that reads nor by a follower that fetched: rot on the leader's
+    disk spreads to others."""
 
     def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> LogSlice:
         """Never checked."""
@@ -101,7 +102,8 @@ class MarkBeforeCut(Log):
 
 
 class NumbersKept(Log):
-    """What is known of producers is not looked at anew after a truncation: a record that was cut is still "a duplicate"."""
+    """What is known of producers is not looked at anew after a truncation: a record that was cut is still "a
+    duplicate"."""
 
     def truncate_to(self, offset: int) -> None:
         """With what was known of producers before."""
@@ -111,7 +113,8 @@ class NumbersKept(Log):
 
 
 class NumbersNotCopied(Log):
-    """Followers do not learn which batches their leader has seen from whom: after an election a retry is appended once more."""
+    """Followers do not learn which batches their leader has seen from whom: after an election a retry is appended
+    once more."""
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """With what was known of producers before."""
@@ -122,7 +125,8 @@ class NumbersNotCopied(Log):
 
 
 class WatermarkKept(Log):
-    """A log that begins anew where its leader's does keeps its high watermark, which may then lie below its start."""
+    """A log that begins anew where its leader's does keeps its high watermark, which may then lie below its
+    start."""
 
     def truncate_fully(self, start_offset: int) -> None:
         """With the high watermark as before."""

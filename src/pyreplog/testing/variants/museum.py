@@ -1,8 +1,9 @@
-"""The museum: every known way to get replication wrong, with the checker that catches it and the schedule in which it does.
+"""The museum: every known way to get replication wrong, with the checker that catches it and the schedule in which
+it does.
 
-``V`` numbers are those of the specification, plain numbers the planted bugs of the reliability plan, ``R`` the fixes that were proposed and
-rejected before leader epochs, ``C`` bugs that were planted for one checker each. What takes a whole cluster is in
-:mod:`pyreplog.testing.variants.clusters`.
+``V`` numbers are those of the specification, plain numbers the planted bugs of the reliability plan, ``R`` the
+fixes that were proposed and rejected before leader epochs, ``C`` bugs that were planted for one checker each. What
+takes a whole cluster is in :mod:`pyreplog.testing.variants.clusters`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ def _none() -> list[Checker] | None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the invariants of which one breaks.
+    """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the invariants of which
+    one breaks.
 
-    ``schedule`` goes wrong on a stage made with ``settings`` and the variant's parts, and well without them. ``search``: random walks
-    within which it must be found, 0 where walks do not do what it takes (see ``docs/internals/simulation.md``).
+    ``schedule`` goes wrong on a stage made with ``settings`` and the variant's parts, and well without them.
+    ``search``: random walks within which it must be found, 0 where walks do not do what it takes (see
+    ``docs/internals/simulation.md``).
     """
 
     name: str
@@ -40,7 +43,8 @@ class Variant:
     search: int = 0
     checkers: Callable[[], list[Checker] | None] = _none
     weather: Mapping[str, float] = field(default_factory=dict)
-    """What happens more often, or less, in the walks that look for it: what it takes to be seen is too rare else."""
+    """What happens more often, or less, in the walks that look for it: what it takes to be seen is too rare
+    else."""
     harmless: bool = False
     """It breaks nothing: an exhibit that shows a price, or that another rule already covers it."""
 
@@ -56,7 +60,9 @@ class Variant:
     def stage(self, *, right: bool = False, **more: Any) -> Stage:
         """A stage with it; or, where ``right``, the same stage with the true rules."""
         parts: dict[str, Any] = {} if right else self.parts()
-        return Stage(**{"checkers": self.checkers(), "replay": f"replog lesson {self.name}", **self.settings, **parts, **more})
+        return Stage(
+            **{"checkers": self.checkers(), "replay": f"replog lesson {self.name}", **self.settings, **parts, **more}
+        )
 
     def perform(self, *, right: bool = False) -> Stage:
         """Run its schedule. Raises :class:`InvariantBroken` unless ``right``, or unless it is harmless."""
@@ -122,12 +128,40 @@ _ALL: Final = (
     ),
     Variant("ShrinksEarly", ("V6",), _replica(leaders.ShrinksEarly), ("S7", "S2"), schedules.shrink_undecided, {}, 300),
     Variant(
-        "CommittedIsrOnly", ("V7",), _replica(leaders.CommittedIsrOnly), ("S8", "S7", "S2"), schedules.proposed_and_not_awaited, {}, 800
+        "CommittedIsrOnly",
+        ("V7",),
+        _replica(leaders.CommittedIsrOnly),
+        ("S8", "S7", "S2"),
+        schedules.proposed_and_not_awaited,
+        {},
+        800,
     ),
-    Variant("AnyPartitionEpoch", ("V8",), _controller(controllers.AnyPartitionEpoch), ("S7", "S2"), schedules.old_proposal, {}, 3000),
-    Variant("MetadataReplayCounts", ("V9",), _replica(leaders.MetadataReplayCounts), ("S7", "S2"), schedules.metadata_replay, {}, 3000),
     Variant(
-        "ReplyUnmatched", ("V10",), _replica(leaders.ReplyUnmatched), ("S7", "S2"), schedules.late_reply, {"match_answers": False}, 3000
+        "AnyPartitionEpoch",
+        ("V8",),
+        _controller(controllers.AnyPartitionEpoch),
+        ("S7", "S2"),
+        schedules.old_proposal,
+        {},
+        3000,
+    ),
+    Variant(
+        "MetadataReplayCounts",
+        ("V9",),
+        _replica(leaders.MetadataReplayCounts),
+        ("S7", "S2"),
+        schedules.metadata_replay,
+        {},
+        3000,
+    ),
+    Variant(
+        "ReplyUnmatched",
+        ("V10",),
+        _replica(leaders.ReplyUnmatched),
+        ("S7", "S2"),
+        schedules.late_reply,
+        {"match_answers": False},
+        3000,
     ),
     Variant(
         "KeepsProgress",
@@ -139,12 +173,36 @@ _ALL: Final = (
         8000,
         weather={**_REIGNS, "deaf": 1, "prefer": 3, "fence": 6, "unfence": 3},
     ),
-    Variant("DivergenceCounts", ("V12",), _replica(leaders.DivergenceCounts), ("S2", "S1", "S8"), schedules.diverging_fetch, {}, 300),
     Variant(
-        "AnyBrokerEpoch", ("V13", "32"), _controller(controllers.AnyBrokerEpoch), ("S2", "S1", "S8"), schedules.stale_incarnation, {}, 7000
+        "DivergenceCounts",
+        ("V12",),
+        _replica(leaders.DivergenceCounts),
+        ("S2", "S1", "S8"),
+        schedules.diverging_fetch,
+        {},
+        300,
     ),
-    Variant("NoElr", ("V14", "34"), _controller(controllers.NoElr), ("S2", "S1"), schedules.last_replica_standing, {}, 2000),
-    Variant("NoMinimum", ("V15", "27"), _replica(leaders.NoMinimum), ("S14", "S2"), schedules.another_node_holds_the_rest, {}, 200),
+    Variant(
+        "AnyBrokerEpoch",
+        ("V13", "32"),
+        _controller(controllers.AnyBrokerEpoch),
+        ("S2", "S1", "S8"),
+        schedules.stale_incarnation,
+        {},
+        7000,
+    ),
+    Variant(
+        "NoElr", ("V14", "34"), _controller(controllers.NoElr), ("S2", "S1"), schedules.last_replica_standing, {}, 2000
+    ),
+    Variant(
+        "NoMinimum",
+        ("V15", "27"),
+        _replica(leaders.NoMinimum),
+        ("S14", "S2"),
+        schedules.another_node_holds_the_rest,
+        {},
+        200,
+    ),
     Variant(
         "UncleanStartsIgnored",
         ("V16", "33"),
@@ -165,7 +223,16 @@ _ALL: Final = (
         600,
         weather={**_REIGNS, "prefer": 8, "append": 0.5},
     ),
-    Variant("Unclean", ("V19",), {}, ("S3",), schedules.unclean, {**_TWO, "unclean": True}, 0, lambda: [CommittedIdentical()]),
+    Variant(
+        "Unclean",
+        ("V19",),
+        {},
+        ("S3",),
+        schedules.unclean,
+        {**_TWO, "unclean": True},
+        0,
+        lambda: [CommittedIdentical()],
+    ),
     Variant(
         "OneQuestionUnclean",
         ("V20",),
@@ -176,9 +243,27 @@ _ALL: Final = (
         800,
         lambda: [LogsMatch()],  # the other invariants are what an unclean election costs
     ),
-    Variant("EmptyEpochForgotten", ("V22",), _replica(leaders.EmptyEpochForgotten), ("L12", "L5", "L3"), schedules.silent_leader, {}, 300),
-    Variant("EpochNotTrimmed", ("V23",), _log(logs.EpochNotTrimmed), ("L5", "S6"), schedules.behind_the_high_watermark, {}, 300),
-    Variant("WaitersByOffset", ("V28",), _replica(leaders.WaitersByOffset), ("S1", "S14"), schedules.step_down, {}, 600),
+    Variant(
+        "EmptyEpochForgotten",
+        ("V22",),
+        _replica(leaders.EmptyEpochForgotten),
+        ("L12", "L5", "L3"),
+        schedules.silent_leader,
+        {},
+        300,
+    ),
+    Variant(
+        "EpochNotTrimmed",
+        ("V23",),
+        _log(logs.EpochNotTrimmed),
+        ("L5", "S6"),
+        schedules.behind_the_high_watermark,
+        {},
+        300,
+    ),
+    Variant(
+        "WaitersByOffset", ("V28",), _replica(leaders.WaitersByOffset), ("S1", "S14"), schedules.step_down, {}, 600
+    ),
     Variant(
         "MarkBeforeCut",
         ("V29",),
@@ -220,7 +305,15 @@ _ALL: Final = (
     ),
     Variant("DeletesAlone", ("V36",), _replica(leaders.DeletesAlone), ("S21",), schedules.deleted_elsewhere, {}, 400),
     Variant("ReadsTwice", ("V37",), _replica(leaders.ReadsTwice), ("S10",), schedules.two_looks, {}, 200),
-    Variant("FsyncFailureIgnored", ("V39",), _replica(leaders.FsyncFailureIgnored), ("S24", "S1"), schedules.failed_sync, _ONE_SYNC, 300),
+    Variant(
+        "FsyncFailureIgnored",
+        ("V39",),
+        _replica(leaders.FsyncFailureIgnored),
+        ("S24", "S1"),
+        schedules.failed_sync,
+        _ONE_SYNC,
+        300,
+    ),
     Variant(
         "NonDurableFollower",
         ("26",),
@@ -230,12 +323,34 @@ _ALL: Final = (
         {"durability": "sync"},
         200,
     ),
-    Variant("AckBeforeFsync", ("1",), _replica(leaders.AckBeforeFsync), ("S14", "S1"), schedules.ack_then_power_loss, _ONE_SYNC, 100),
-    Variant("EpochEndOffByOne", ("29",), _replica(leaders.EpochEndOffByOne), ("S4", "S2", "S6"), schedules.one_foreign_record, _TWO, 400),
+    Variant(
+        "AckBeforeFsync",
+        ("1",),
+        _replica(leaders.AckBeforeFsync),
+        ("S14", "S1"),
+        schedules.ack_then_power_loss,
+        _ONE_SYNC,
+        100,
+    ),
+    Variant(
+        "EpochEndOffByOne",
+        ("29",),
+        _replica(leaders.EpochEndOffByOne),
+        ("S4", "S2", "S6"),
+        schedules.one_foreign_record,
+        _TWO,
+        400,
+    ),
     Variant("AnswersLeft", ("31",), _replica(leaders.AnswersLeft), ("S14", "S1"), schedules.waiting_append, {}, 200),
     Variant("OldEndTold", ("35",), _replica(leaders.OldEndTold), ("S8",), schedules.old_end_told, {}, 1000),
     Variant(
-        "ChecksumUnchecked", ("37",), _log(logs.ChecksumUnchecked), ("S3",), schedules.rot_on_the_leader, {"min_insync_replicas": 1}, 0
+        "ChecksumUnchecked",
+        ("37",),
+        _log(logs.ChecksumUnchecked),
+        ("S3",),
+        schedules.rot_on_the_leader,
+        {"min_insync_replicas": 1},
+        0,
     ),
     Variant(
         "TruncateAfterFirstAnswer",
@@ -247,16 +362,53 @@ _ALL: Final = (
         300,
         lambda: [LogsMatch()],  # as above
     ),
-    Variant("FirstDesign", ("F1", "F2"), _replica(followers.FirstDesign), ("S1", "S2"), schedules.hw_truncation, {"count": 2}, 400),
-    Variant("StepsDownLater", ("C1",), _replica(leaders.StepsDownLater), ("S5",), schedules.replaced_while_somebody_waits, {}, 200),
+    Variant(
+        "FirstDesign",
+        ("F1", "F2"),
+        _replica(followers.FirstDesign),
+        ("S1", "S2"),
+        schedules.hw_truncation,
+        {"count": 2},
+        400,
+    ),
+    Variant(
+        "StepsDownLater",
+        ("C1",),
+        _replica(leaders.StepsDownLater),
+        ("S5",),
+        schedules.replaced_while_somebody_waits,
+        {},
+        200,
+    ),
     Variant("EpochsKept", ("C2",), _log(logs.EpochsKept), ("S6",), schedules.two_epochs_cut, _TWO, 600),
     Variant(
-        "WatermarkRecomputed", ("C3",), _replica(leaders.WatermarkRecomputed), ("S8",), schedules.back_below_the_high_watermark, {}, 400
+        "WatermarkRecomputed",
+        ("C3",),
+        _replica(leaders.WatermarkRecomputed),
+        ("S8",),
+        schedules.back_below_the_high_watermark,
+        {},
+        400,
     ),
     Variant("WatermarkKept", ("C4",), _log(logs.WatermarkKept), ("S9",), schedules.deleted_meanwhile, {}, 400),
-    Variant("DeletesWholeBatches", ("C5",), _log(logs.DeletesWholeBatches), ("S21",), schedules.deleted_inside_a_batch, {}, 2000),
     Variant(
-        "WaitsForFollowersToKnow", ("R1",), _replica(leaders.WaitsForFollowersToKnow), (), schedules.zombie_answers, {}, 0, harmless=True
+        "DeletesWholeBatches",
+        ("C5",),
+        _log(logs.DeletesWholeBatches),
+        ("S21",),
+        schedules.deleted_inside_a_batch,
+        {},
+        2000,
+    ),
+    Variant(
+        "WaitsForFollowersToKnow",
+        ("R1",),
+        _replica(leaders.WaitsForFollowersToKnow),
+        (),
+        schedules.zombie_answers,
+        {},
+        0,
+        harmless=True,
     ),
 )
 

@@ -1,7 +1,7 @@
 """What the exhibits that take a whole cluster go through: each goes wrong with its variant and well without.
 
-Three nodes, one partition of three replicas, one producer that goes on, and one reader. Every function is given a world that has
-just begun, and leaves it as it may be: whoever called heals it and waits until all is quiet.
+Three nodes, one partition of three replicas, one producer that goes on, and one reader. Every function is given a
+world that has just begun, and leaves it as it may be: whoever called heals it and waits until all is quiet.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def all_die(world: World) -> None:
 
 
 def answer_from_the_controller_lost(world: World) -> None:
-    """For a moment a follower and the controller do not hear each other, too short for its session to end; then it is elected."""
+    """For a moment a follower and the controller do not hear each other, too short for its session to end; then it
+    is elected."""
     first, second, _ = begin(world)
     world.say(f"cut between node {second} and the controller")
     world.network.cut_both(f"node-{second}", CONTROLLER_ADDRESS)
@@ -137,7 +138,8 @@ def new_leader_hears_late(world: World) -> None:
 
 
 def proposal_lost(world: World) -> None:
-    """A follower lags, its leader proposes to go on without it, and that is lost; meanwhile the follower has caught up."""
+    """A follower lags, its leader proposes to go on without it, and that is lost; meanwhile the follower has caught
+    up."""
     first, _, third = begin(world)
     ((_, key, _),) = world.partitions()
 
@@ -161,7 +163,8 @@ def followers_cut_off(world: World) -> None:
 
 
 def below_the_minimum(world: World) -> None:
-    """Appends wait when the followers are cut off; the in-sync set falls below the minimum, and stays there until the producer gave up."""
+    """Appends wait when the followers are cut off; the in-sync set falls below the minimum, and stays there until
+    the producer gave up."""
     first, *others = begin(world)
     producer = world.producers[0]
     cut_off(world, first, *others)
@@ -172,7 +175,8 @@ def below_the_minimum(world: World) -> None:
 
 
 def stops_while_somebody_waits(world: World) -> None:
-    """An append is on the leader and on one of two followers when the leader stops in order; the one that has it is elected."""
+    """An append is on the leader and on one of two followers when the leader stops in order; the one that has it is
+    elected."""
     first, second, third = begin(world)
     producer = world.producers[0]
     ((_, key, _),) = world.partitions()
@@ -189,7 +193,8 @@ def stops_while_somebody_waits(world: World) -> None:
 
 
 def silent_leader_cut_off(world: World) -> None:
-    """Somebody is elected and writes nothing, is cut off, and comes back to a leader that has never heard of its epoch."""
+    """Somebody is elected and writes nothing, is cut off, and comes back to a leader that has never heard of its
+    epoch."""
     first, *_ = begin(world)
     fall_silent(world)
     kill(world, first)
@@ -212,8 +217,8 @@ def silent_leaders_follower(world: World) -> None:
 
 
 def rot_is_fetched(world: World) -> None:
-    """The only copy that is up has a flipped bit in its first batch, unseen by its node, when an empty one fetches from it; then its disk
-    is lost, and another complete copy comes back."""
+    """The only copy that is up has a flipped bit in its first batch, unseen by its node, when an empty one fetches
+    from it; then its disk is lost, and another complete copy comes back."""
     first, second, third = begin(world)
     until(world, lambda: len(world.producers[0].attempts) > 60, "there is more than what a start looks at")
     fall_silent(world)

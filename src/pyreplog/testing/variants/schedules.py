@@ -1,5 +1,6 @@
-"""The schedules of the museum: each goes wrong with its variant and well without. Named as in ``docs/internals/replication.md`` where they
-have a name there (F1 to F42, N1 to N3: the history of Kafka's own bugs).
+"""The schedules of the museum: each goes wrong with its variant and well without. Named as in
+``docs/internals/replication.md`` where they have a name there (F1 to F42, N1 to N3: the history of Kafka's own
+bugs).
 
 Nodes are 1, 2, 3; node 1 leads at first. Every function is given a stage whose nodes have just started.
 """
@@ -66,7 +67,8 @@ def commit(stage: Stage, *values: bytes) -> None:
 
 
 def hw_truncation(stage: Stage) -> None:
-    """F1: a follower has a committed record and does not know yet that it is committed; it restarts, and then the leader dies."""
+    """F1: a follower has a committed record and does not know yet that it is committed; it restarts, and then the
+    leader dies."""
     commit(stage, b"m1")
     stage.pass_time(2)
     stage.exchange(2)
@@ -83,7 +85,8 @@ def hw_truncation(stage: Stage) -> None:
 
 
 def divergence(stage: Stage) -> None:
-    """F2: both lose their power; the one that lost more returns first, leads (uncleanly), writes; then the other returns."""
+    """F2: both lose their power; the one that lost more returns first, leads (uncleanly), writes; then the other
+    returns."""
     stage.append(1, b"m1", acks=1)
     stage.exchange(2)
     stage.exchange(2)
@@ -129,8 +132,8 @@ def fast_elections(stage: Stage) -> None:
 
 
 def parted_below(stage: Stage) -> None:
-    """KIP-279: node 1 led, was away, and leads again; node 2 led between, over a log that ends in the same offset. The two part in the
-    middle, and the latest epoch of node 2 is one that node 1 has never heard of."""
+    """KIP-279: node 1 led, was away, and leads again; node 2 led between, over a log that ends in the same offset.
+    The two part in the middle, and the latest epoch of node 2 is one that node 1 has never heard of."""
     stage.append(1, b"a0", b"a1", b"a2", acks=1)
     stage.exchange(2)
     stage.append(1, b"a3", b"a4", b"a5", acks=1)
@@ -162,7 +165,8 @@ def one_foreign_record(stage: Stage) -> None:
 
 
 def fetch_of_an_older_epoch(stage: Stage) -> None:
-    """A follower's fetch of an older reign reaches a new leader, and afterwards the follower truncates against a zombie between the two."""
+    """A follower's fetch of an older reign reaches a new leader, and afterwards the follower truncates against a
+    zombie between the two."""
     stage.append(1, b"a", acks=1)
     stage.exchange(2, 3)
     stage.append(1, b"b", acks=1)
@@ -244,7 +248,8 @@ def lagging(stage: Stage, slow: int) -> None:
 
 
 def old_proposal(stage: Stage) -> None:
-    """A proposal is long on its way; meanwhile the controller changes the set itself, and the leader goes on with that."""
+    """A proposal is long on its way; meanwhile the controller changes the set itself, and the leader goes on with
+    that."""
     stage.append(1, b"a", acks=1)
     stage.exchange(2)
     lagging(stage, 3)
@@ -261,7 +266,8 @@ def old_proposal(stage: Stage) -> None:
 
 
 def metadata_replay(stage: Stage) -> None:
-    """N2: the metadata of a shrink that the leader knows from the answer arrives while an expansion is undecided."""
+    """N2: the metadata of a shrink that the leader knows from the answer arrives while an expansion is
+    undecided."""
     stage.append(1, b"a", acks=1)
     stage.exchange(2)
     lagging(stage, 3)
@@ -280,7 +286,8 @@ def metadata_replay(stage: Stage) -> None:
 
 
 def late_reply(stage: Stage) -> None:
-    """N3: the answer to a shrink is late; the leader has learnt of it from the metadata and proposed something else."""
+    """N3: the answer to a shrink is late; the leader has learnt of it from the metadata and proposed something
+    else."""
     stage.append(1, b"a", acks=1)
     stage.exchange(2)
     lagging(stage, 3)
@@ -301,7 +308,8 @@ def late_reply(stage: Stage) -> None:
 
 
 def hidden_between_two_elections(stage: Stage) -> None:
-    """N1: node 2 truncates under another leader between two reigns of node 1, which hears of both elections at once."""
+    """N1: node 2 truncates under another leader between two reigns of node 1, which hears of both elections at
+    once."""
     stage.append(1, b"a")
     stage.append(1, b"b")
     stage.exchange(2)
@@ -381,7 +389,8 @@ def last_replica_standing(stage: Stage) -> None:
 
 
 def another_node_holds_the_rest(stage: Stage) -> None:
-    """F20: below the minimum a leader alone takes more; then it dies and one of the eligible replicas is elected."""
+    """F20: below the minimum a leader alone takes more; then it dies and one of the eligible replicas is
+    elected."""
     commit(stage, b"a")
     stage.fence(2)
     stage.fence(3)
@@ -436,7 +445,8 @@ def unknown_epoch(stage: Stage) -> None:
 
 
 def silent_leader(stage: Stage) -> None:
-    """F5: a leader that writes nothing is asked by one whose epoch it has never heard of, over a log just as long."""
+    """F5: a leader that writes nothing is asked by one whose epoch it has never heard of, over a log just as
+    long."""
     stage.append(1, b"a", acks=1)
     stage.exchange(2, 3)
     stage.append(1, b"b", acks=1)
@@ -452,7 +462,8 @@ def silent_leader(stage: Stage) -> None:
 
 
 def behind_the_high_watermark(stage: Stage) -> None:
-    """F6: an epoch that began at the end of the log and in which nothing was written must go when the leader has no such epoch."""
+    """F6: an epoch that began at the end of the log and in which nothing was written must go when the leader has no
+    such epoch."""
     commit(stage, b"a")
     stage.prefer(2)
     stage.tell(2)
@@ -574,7 +585,8 @@ def deleted_elsewhere(stage: Stage) -> None:
 
 
 def two_looks(stage: Stage) -> None:
-    """F19: between two looks at the log another thread appends to it. (Ours has no such moment: one step, one look.)"""
+    """F19: between two looks at the log another thread appends to it. (Ours has no such moment: one step, one
+    look.)"""
     commit(stage, b"a")
     replica = stage.machines[1].replica
 
@@ -642,7 +654,8 @@ def rot_on_the_leader(stage: Stage) -> None:
 
 
 def replaced_while_somebody_waits(stage: Stage) -> None:
-    """A leader with an append that nobody has fetched yet hears that another one was elected, which leads already."""
+    """A leader with an append that nobody has fetched yet hears that another one was elected, which leads
+    already."""
     stage.append(1, b"a")
     stage.prefer(2)
     stage.tell(2)
