@@ -12,15 +12,13 @@ from pyreplog.controller import MISSING, MetadataImage, PartitionImage, ReplicaE
 from pyreplog.wire import (
     ELECT_PREFERRED,
     ELECT_UNCLEAN,
-    MADE,
-    NO_COPY,
     PRODUCER_ID_BLOCK,
-    ROTTEN,
     BrokerHeartbeatRequest,
     ElectLeadersRequest,
     ElectLeadersTopic,
     ErrorCode,
     PartitionEnd,
+    ReplicaStatus,
 )
 from tests.controller.controller_setup import House
 
@@ -659,19 +657,19 @@ def test_a_copy_that_is_damaged_at_run_time() -> None:
     new epoch. The last member stays."""
     house = House()
     key = house.topic(min_isr=2)
-    house.beat(3, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
+    house.beat(3, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.MISSING)])
     assert (house[key].leader, house[key].leader_epoch, house[key].isr, house[key].elr) == (1, 1, (1, 2), ())
-    house.beat(3, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
+    house.beat(3, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.MISSING)])
     assert (house[key].leader, house[key].leader_epoch, house[key].isr) == (1, 2, (1, 2))
     assert house.propose(key, [1, 2, 3]).error_code == 0
-    house.beat(1, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
+    house.beat(1, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.MISSING)])
     assert (house[key].leader, house[key].leader_epoch, house[key].isr, house[key].elr) == (2, 3, (2, 3), ())
     house.kill(3)
     assert (house[key].isr, house[key].elr) == ((2,), (3,))
-    house.beat(2, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
+    house.beat(2, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.MISSING)])
     assert (house[key].leader, house[key].isr, house[key].elr) == (NOBODY, (), (3,))
     alone = house.topic("alone", min_isr=1, replicas=[1])
-    house.beat(1, partition_ends=[PartitionEnd(*alone, -1, NO_COPY)])
+    house.beat(1, partition_ends=[PartitionEnd(*alone, status=ReplicaStatus.MISSING)])
     assert (house[alone].leader, house[alone].leader_epoch, house[alone].isr) == (1, 0, (1,))
 
 
@@ -681,8 +679,8 @@ def test_a_copy_a_part_of_which_is_damaged() -> None:
     house = House()
     key = house.topic(min_isr=2)
 
-    def report(broker: int, how: int = ROTTEN) -> tuple[int, int]:
-        house.beat(broker, partition_ends=[PartitionEnd(*key, -1, how)])
+    def report(broker: int, status: ReplicaStatus = ReplicaStatus.DAMAGED) -> tuple[int, int]:
+        house.beat(broker, partition_ends=[PartitionEnd(*key, status=status)])
         return house[key].leader, house[key].leader_epoch
 
     assert report(3) == (1, 0), "it does not lead"
@@ -700,7 +698,7 @@ def test_a_copy_a_part_of_which_is_damaged() -> None:
     house.beat(3)
     assert house.propose(key, [1, 3]).error_code == 0
     assert report(1)[0] == 3, "whose trouble is of another incarnation"
-    report(1, NO_COPY)
+    report(1, ReplicaStatus.MISSING)
     assert house.propose(key, [3, 1]).error_code == 0
     assert report(3)[0] == 1, "whose copy was made anew"
 
@@ -710,16 +708,16 @@ def test_a_copy_that_could_not_be_made() -> None:
     is as good as any."""
     house = House()
     key = house.topic(min_isr=1)
-    house.beat(2, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])
+    house.beat(2, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.DAMAGED)])
     house.kill(1)
     assert house[key].leader == 3
     house.register(1)
     house.beat(1)
     assert house.propose(key, [1, 2, 3]).error_code == 0
-    house.beat(2, partition_ends=[PartitionEnd(*key, -1, MADE)])
-    house.beat(1, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])
-    house.beat(3, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])
+    house.beat(2, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.RESTORED)])
+    house.beat(1, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.DAMAGED)])
+    house.beat(3, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.DAMAGED)])
     assert house[key].leader == 2
-    house.beat(2, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])
+    house.beat(2, partition_ends=[PartitionEnd(*key, status=ReplicaStatus.DAMAGED)])
     house.kill(2)
     assert house[key].leader == 1

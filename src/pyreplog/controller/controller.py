@@ -37,11 +37,8 @@ from pyreplog.controller.topics import create_topic
 from pyreplog.ports import Random
 from pyreplog.wire import (
     ELECT_UNCLEAN,
-    MADE,
-    NO_COPY,
     NO_LEADER,
     PRODUCER_ID_BLOCK,
-    ROTTEN,
     AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -69,6 +66,7 @@ from pyreplog.wire import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    ReplicaStatus,
 )
 
 __all__ = ["ELECTION_WAIT_MS", "Controller"]
@@ -125,7 +123,7 @@ class Controller:
 
     Only later reports count as the end of a live replica.
     """
-    _rotten: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
+    _damaged: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
     """(Partition, broker) -> the broker epoch in which it reported damage in its copy, or that it
     cannot create the copy yet. Soft state: the next read, or the next try, reports it again."""
     _producer_id: int = 1 << 62
@@ -322,12 +320,12 @@ class Controller:
         ends = self._ends.setdefault(request.broker_id, {})
         for end in request.partition_ends:
             key = (end.topic_id, end.partition)
-            if end.end_offset == ROTTEN:
+            if end.status == ReplicaStatus.DAMAGED:
                 self._move_leader_off_damaged(key, request.broker_id, request.broker_epoch)
-            elif end.end_offset == MADE:
-                self._rotten.pop((key, request.broker_id), None)
-            elif end.end_offset == NO_COPY:
-                self._damaged(key, request.broker_id, now_ns)
+            elif end.status == ReplicaStatus.RESTORED:
+                self._damaged.pop((key, request.broker_id), None)
+            elif end.status == ReplicaStatus.MISSING:
+                self._remove_missing(key, request.broker_id, now_ns)
                 ends[key] = MISSING
             elif request.current_metadata_offset >= self._leaderless.get(key, -1):
                 ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
@@ -341,18 +339,18 @@ class Controller:
         partition = self.image.partition(key)
         if partition is None or broker_id not in partition.replicas:
             return
-        self._rotten[key, broker_id] = broker_epoch
+        self._damaged[key, broker_id] = broker_epoch
         if partition.leader == broker_id and not partition.recovering:
             for member in partition.replicas:
-                if member in partition.isr and self._active(member) and not self._is_rotten(key, member):
+                if member in partition.isr and self._active(member) and not self._is_damaged(key, member):
                     self._change(key, partition, PartitionDecision(partition.isr, partition.elr, member))
                     return
 
-    def _is_rotten(self, key: PartitionKey, broker_id: int) -> bool:
+    def _is_damaged(self, key: PartitionKey, broker_id: int) -> bool:
         broker = self.image.brokers.get(broker_id)
-        return broker is not None and self._rotten.get((key, broker_id)) == broker.epoch
+        return broker is not None and self._damaged.get((key, broker_id)) == broker.epoch
 
-    def _damaged(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
+    def _remove_missing(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
         """Remove a copy that was found damaged while its broker runs from isr and elr.
 
         This is the same as at a registration. The broker's epoch does not change, so the partition
@@ -360,7 +358,7 @@ class Controller:
         for the copy that replaces it. The only member is kept: without it the partition could never
         have a leader, and its copy may be repaired.
         """
-        self._rotten.pop((key, broker_id), None)  # the report was about the copy that is replaced
+        self._damaged.pop((key, broker_id), None)  # the report was about the copy that is replaced
         before = self.image.partition(key)
         if before is None or before.isr + before.elr == (broker_id,) or broker_id not in before.replicas:
             return
@@ -608,7 +606,7 @@ class Controller:
             suspects=self.suspects.get(key, {}),
             ends=self._ends_that_cannot_grow(key, partition),
             lost=lost,
-            impaired=tuple(member for member in partition.replicas if self._is_rotten(key, member)),
+            impaired=tuple(member for member in partition.replicas if self._is_damaged(key, member)),
             patient=patient,
         )
 
@@ -676,7 +674,7 @@ class Controller:
             for number in topic.partitions:
                 self.suspects.pop((topic_id, number), None)
                 for member in topic.partitions[number].replicas:
-                    self._rotten.pop(((topic_id, number), member), None)
+                    self._damaged.pop(((topic_id, number), member), None)
                 self._waiting.pop((topic_id, number), None)
             self._write(RemoveTopicRecord(topic_id))
             results.append(DeletableTopicResult(topic.name, topic_id))

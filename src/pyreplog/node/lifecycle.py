@@ -23,10 +23,7 @@ from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import ClusterView
 from pyreplog.ports import Address
 from pyreplog.wire import (
-    MADE,
-    NO_COPY,
     NO_ERROR,
-    ROTTEN,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
@@ -34,6 +31,7 @@ from pyreplog.wire import (
     ErrorCode,
     Listener,
     PartitionEnd,
+    ReplicaStatus,
     Response,
 )
 
@@ -74,10 +72,10 @@ def _is_lost(root: LogRoot) -> bool:
     return not all(isinstance(error, StoragePermissionError) for error in root.damaged.values())
 
 
-def _ends(leaderless: Mapping[PartitionKey, Log], damaged: Mapping[PartitionKey, int]) -> list[PartitionEnd]:
-    served = [(key, log) for key, log in leaderless.items() if damaged.get(key) != NO_COPY]
+def _ends(leaderless: Mapping[PartitionKey, Log], statuses: Mapping[PartitionKey, ReplicaStatus]) -> list[PartitionEnd]:
+    served = [(key, log) for key, log in leaderless.items() if statuses.get(key) != ReplicaStatus.MISSING]
     found = [PartitionEnd(*key, log.epochs.latest, log.end_offset, incomplete=log.incomplete) for key, log in served]
-    return found + [PartitionEnd(*key, -1, how, incomplete=True) for key, how in damaged.items()]
+    return found + [PartitionEnd(*key, incomplete=True, status=status) for key, status in statuses.items()]
 
 
 class Lifecycle:
@@ -118,9 +116,8 @@ class Lifecycle:
         damage."""
         self._told = 0
         """Number of these changes that the controller has confirmed."""
-        self._damaged: dict[PartitionKey, int] = {}
-        """Unconfirmed reports about copies: NO_COPY or ROTTEN for a damaged copy, MADE for a copy
-        that could be created after an earlier failure."""
+        self._statuses: dict[PartitionKey, ReplicaStatus] = {}
+        """The statuses of replicas here that the controller has not confirmed."""
         self._next_ns = 0
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
@@ -137,31 +134,31 @@ class Lifecycle:
         self._news += 1
         self.soon()
 
-    def damaged(self, key: PartitionKey) -> None:
+    def missing(self, key: PartitionKey) -> None:
         """Report that a copy is damaged and not served, so that the controller no longer counts on
         it."""
-        self._tell(key, NO_COPY)
+        self._report(key, ReplicaStatus.MISSING)
 
-    def rotten(self, key: PartitionKey) -> None:
+    def damaged(self, key: PartitionKey) -> None:
         """Report a copy that is damaged in part and still served, or that cannot be created.
 
         Then another replica leads, if any can.
         """
-        if self._damaged.get(key) != NO_COPY:
-            self._tell(key, ROTTEN)
+        if self._statuses.get(key) != ReplicaStatus.MISSING:
+            self._report(key, ReplicaStatus.DAMAGED)
 
-    def made(self, key: PartitionKey) -> None:
+    def restored(self, key: PartitionKey) -> None:
         """Report that a copy exists which could not be created before."""
-        self._tell(key, MADE)
+        self._report(key, ReplicaStatus.RESTORED)
 
-    def _tell(self, key: PartitionKey, how: int) -> None:
-        self._damaged[key] = how
+    def _report(self, key: PartitionKey, status: ReplicaStatus) -> None:
+        self._statuses[key] = status
         self._news += 1
         self.soon()
 
     def removed(self, key: PartitionKey) -> None:
         """Forget the reports about a removed copy, because another may be created in its place."""
-        self._damaged.pop(key, None)
+        self._statuses.pop(key, None)
 
     def _plan(self, at_ns: int) -> None:
         self._next_ns = at_ns
@@ -181,7 +178,7 @@ class Lifecycle:
                 self._standing.image.offset,
                 want_fence=self.want_fence,
                 want_shut_down=self.want_shutdown,
-                partition_ends=_ends(self._standing.leaderless, self._damaged) if self._news > self._told else (),
+                partition_ends=_ends(self._standing.leaderless, self._statuses) if self._news > self._told else (),
             )
             _remember(self._heartbeats, effects.request(self._controller, body), (effects.now_ns, self._news))
             self._plan(
@@ -235,7 +232,7 @@ class Lifecycle:
         self.served = self.served or not body.is_fenced
         self._told = max(self._told, told)
         if self._told == self._news:
-            self._damaged.clear()
+            self._statuses.clear()
         if body.should_shut_down:
             self.may_stop = True
             self._standing.leased_until_ns = -1

@@ -142,8 +142,8 @@ class Node:
         self._lifecycle.on_registered = self._registered
         self._metadata.on_caught_up = self._lifecycle.soon
         self._metadata.on_leaderless = self._lifecycle.leaderless
-        self._metadata.on_refused = self._lifecycle.rotten
-        self._metadata.on_made = self._lifecycle.made
+        self._metadata.on_refused = self._lifecycle.damaged
+        self._metadata.on_made = self._lifecycle.restored
         self._metadata.on_shutdown = self._lifecycle.soon
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error
@@ -358,7 +358,7 @@ class Node:
                 else "not read where another leads"
             )
             _log.error("node %d: %s is damaged, and %s: %s", self.node_id, hosted.topic_partition, what, effect.error)
-        self._lifecycle.rotten(hosted.key)
+        self._lifecycle.damaged(hosted.key)
 
     def _spoil(self, hosted: HostedPartition, error: CorruptError) -> None:
         """Discard a follower's damaged copy, to be fetched again; the other copies continue."""
@@ -382,7 +382,7 @@ class Node:
         """Log that the copy is damaged, and report it to the controller, which no longer counts on
         it."""
         _log.error("node %d: %s is damaged and not served: %s", self.node_id, hosted.topic_partition, error)
-        self._lifecycle.damaged(hosted.key)
+        self._lifecycle.missing(hosted.key)
 
     def _broke_rule(self, hosted: HostedPartition, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)

@@ -80,9 +80,6 @@ from pyreplog.wire.metadata import (
     UnregisterBrokerRecord,
 )
 from pyreplog.wire.peer_schemas import (
-    MADE,
-    NO_COPY,
-    ROTTEN,
     AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -97,6 +94,7 @@ from pyreplog.wire.peer_schemas import (
     Feature,
     Listener,
     PartitionEnd,
+    ReplicaStatus,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
@@ -167,12 +165,9 @@ __all__ = [
     "LATEST_TIERED_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "LOCAL_TAGS",
-    "MADE",
     "MAX_TIMESTAMP",
     "METADATA_TOPIC",
     "METADATA_TOPIC_ID",
-    "NO_COPY",
-    "ROTTEN",
     "NO_ERROR",
     "NO_ID",
     "NO_LEADER",
@@ -270,6 +265,7 @@ __all__ = [
     "PartitionChangeRecord",
     "PartitionData",
     "PartitionEnd",
+    "ReplicaStatus",
     "PartitionProduceData",
     "PartitionProduceResponse",
     "PartitionRecord",

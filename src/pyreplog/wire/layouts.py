@@ -222,7 +222,9 @@ LAYOUTS: Final = {
     ),
     "Listener": "name:string host:string port:uint16 security_protocol:int16",
     "Feature": "name:string min_supported_version:int16 max_supported_version:int16",
-    "PartitionEnd": "topic_id:uuid partition:int32 last_epoch:int32 end_offset:int64 incomplete:bool reported:bool",
+    "PartitionEnd": (
+        "topic_id:uuid partition:int32 last_epoch:int32 end_offset:int64 incomplete:bool reported:bool status:int8"
+    ),
     "BrokerRegistrationResponse": "throttle_time_ms:int32 error_code:int16 broker_epoch:int64",
     "BrokerHeartbeatRequest": (
         "broker_id:int32 broker_epoch:int64 current_metadata_offset:int64 want_fence:bool want_shut_down:bool "

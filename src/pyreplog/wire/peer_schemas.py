@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import IntEnum
 
 __all__ = [
-    "MADE",
-    "NO_COPY",
     "AlterPartitionData",
     "AlterPartitionRequest",
     "AlterPartitionResponse",
@@ -24,20 +22,10 @@ __all__ = [
     "Feature",
     "Listener",
     "PartitionEnd",
-    "ROTTEN",
+    "ReplicaStatus",
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
 ]
-
-NO_COPY: Final = -1
-"""The end offset of a copy that was found damaged and is not served."""
-ROTTEN: Final = -2
-"""The end offset of a copy that is damaged in part and serves the rest, or that its disk has no
-room for yet."""
-MADE: Final = -3
-"""The end offset of a copy that now exists, after its disk had no room for it. It is as good as any
-other."""
-
 
 # ------------------------------------------------------------------------ AlterPartition (56), v2-3
 
@@ -131,22 +119,36 @@ class Feature:
     max_supported_version: int
 
 
+class ReplicaStatus(IntEnum):
+    """Ours: the state of one replica, as its broker reports it."""
+
+    OK = 0
+    """The broker knows of no damage; the replica ends at the reported offset."""
+    DAMAGED = 1
+    """The replica is damaged in part and serves the rest, or its disk has no room for it yet."""
+    MISSING = 2
+    """The replica was found damaged and is not served."""
+    RESTORED = 3
+    """The replica exists now, after its disk had no room for it. It is as good as any other."""
+
+
 @dataclass(slots=True)
 class PartitionEnd:
     """Ours: the end of one hosted partition. ``last_epoch`` -1: it is empty.
 
     ``incomplete``: it may lack acknowledged records, so it may not lead before it has caught up.
     ``reported``: an earlier registration reported it as incomplete, and nothing was lost since, so
-    the controller's later decisions are about this copy. ``end_offset`` NO_COPY, ROTTEN, MADE: only
-    in a heartbeat.
+    the controller's later decisions are about this copy. ``status``: a :class:`ReplicaStatus`. All
+    but OK are sent only in heartbeats, without an end (-1).
     """
 
     topic_id: str
     partition: int
-    last_epoch: int
-    end_offset: int
+    last_epoch: int = -1
+    end_offset: int = -1
     incomplete: bool = False
     reported: bool = False
+    status: int = ReplicaStatus.OK
 
 
 @dataclass(slots=True)
