@@ -21,7 +21,6 @@ from pyreplog.backups.places import Place, find_places
 from pyreplog.controller import STATE_FILE, ControllerState, MetadataImage, decode, encode, store
 from pyreplog.controller import read_state as read_controller
 from pyreplog.errors import ConfigError, CorruptError, LockedError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import (
     BACKUP_NAME,
     INCARNATION_NAME,
@@ -337,7 +336,7 @@ class _Run:
                 self._with_replicas(key, places, act)
                 return
             except StorageError as error:
-                if is_interruption(error) or error.errno not in (errno.ENOENT, errno.ESTALE):
+                if error.errno not in (errno.ENOENT, errno.ESTALE):
                     raise
                 failure = error
             places = [place for place in places if is_partition(self._disk, join(place.source, directory_name(*key)))]

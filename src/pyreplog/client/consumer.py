@@ -35,7 +35,6 @@ from pyreplog.errors import (
     UnknownTopicError,
     cluster_error,
 )
-from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
 from pyreplog.values import TopicPartition
@@ -353,8 +352,6 @@ class Consumer:
                     batch.check_crc()
                     records = records_of(batch, entry.topic, entry.partition, state.position)
                 except CorruptError as error:
-                    if is_interruption(error):
-                        raise
                     state.move(state.position)
                     self._met_damage(entry, state, f"{entry}: {error.reason}", batch.next_offset)
                     if not taken:
@@ -623,13 +620,9 @@ class Consumer:
                             state.batches.append(batch)
                             state.fetch_offset = batch.next_offset
                             state.last_epoch = batch.leader_epoch
-            except OutcomeUnknownError as error:  # the log was truncated after this answer was made
-                if is_interruption(error):
-                    raise
+            except OutcomeUnknownError:  # the log was truncated after this answer was made
                 self._back_off(entry, state, leader)
             except CorruptError as error:
-                if is_interruption(error):
-                    raise
                 self._met_damage(entry, state, f"{entry}: {error.reason}")
 
     def _leads(self, entry: TopicPartition, node: int) -> bool:

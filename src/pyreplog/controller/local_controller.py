@@ -387,7 +387,7 @@ class LocalController:
         try:
             self._commit()
         except StorageError as error:
-            if self._failure is not None or is_interruption(error):
+            if self._failure is not None:
                 raise
             self._controller.try_again(now_ns)
             replies = [
@@ -407,7 +407,7 @@ class LocalController:
         try:
             store(self._disk, self._folder, data)
         except StorageError as error:
-            if self._durable and not is_interruption(error):  # else the state on disk is unknown
+            if self._durable:  # else the state on disk is unknown
                 self._undo(error)
             raise
         self._durable = data

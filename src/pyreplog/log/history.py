@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Sequence
 
 from pyreplog.errors import StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.state import LogState
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
@@ -70,9 +69,7 @@ def cut_start(log: LogState) -> None:
     try:
         write(log)
     except StorageError as error:
-        if is_interruption(error) or (
-            error.errno not in NO_SPACE_ERRNOS and error.errno not in RESOURCES_EXHAUSTED_ERRNOS
-        ):
+        if error.errno not in NO_SPACE_ERRNOS and error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
             raise
         # Deleting must work on a full disk, and without a descriptor to spare. The file and its
         # checksum in the mark stay as they were; who reads it cuts it again. What they lacked

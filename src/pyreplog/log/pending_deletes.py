@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 
 from pyreplog.errors import StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import DELETED_SUFFIX, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.segment import Segment
 from pyreplog.ports import NO_SPACE_ERRNOS, Disk
@@ -52,7 +51,7 @@ class PendingDeletes:
                     continue
                 self._disk.rename(path, path + DELETED_SUFFIX)
             except StorageError as error:
-                if error.errno not in NO_SPACE_ERRNOS or is_interruption(error):
+                if error.errno not in NO_SPACE_ERRNOS:
                     failure = failure or error
                 self._waiting[path] = due_ns
             else:

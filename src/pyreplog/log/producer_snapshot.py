@@ -16,7 +16,6 @@ from typing import Final
 
 from pyreplog._core import ProducerEntry, SentBatch, crc32c
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parent_of, parse_base_offset, segment_name
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.snapshot import begin_file, read_whole, remove_file
@@ -102,9 +101,7 @@ def write_snapshot(
         file = with_reserve(
             disk, parent_of(directory), lambda: begin_file(disk, temporary, [content]), partial(remove_file, disk)
         )
-    except StorageError as error:
-        if is_interruption(error):
-            raise
+    except StorageError:
         return False
     try:
         if sync:
@@ -113,9 +110,7 @@ def write_snapshot(
         file.close()
     try:
         disk.rename(temporary, path)
-    except StorageError as error:
-        if is_interruption(error):
-            raise
+    except StorageError:
         return False
     return True
 

@@ -16,7 +16,6 @@ from pyreplog.errors import (
     StorageError,
     TopicRecreatedError,
 )
-from pyreplog.interruptions import is_interruption
 from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import MARK_NAME, join, parent_of
 from pyreplog.log.replica_view import ReplicaView
@@ -185,8 +184,8 @@ class LogReader:
         openings = chosen.disk.openings
         try:
             self._choose()
-        except StorageError as error:
-            if is_interruption(error) or all(chosen.disk.stat(copy.directory) is not None for copy in self._copies):
+        except StorageError:
+            if all(chosen.disk.stat(copy.directory) is not None for copy in self._copies):
                 raise
             self.refresh()  # one was moved away since it was looked at
             return
@@ -205,7 +204,7 @@ class LogReader:
                 opened |= copy.refresh()
                 there[copy.directory] = copy
             except StorageError as error:
-                if is_interruption(error) or disk.stat(copy.directory) is not None:
+                if disk.stat(copy.directory) is not None:
                     raise
                 failure = error
         if failure is not None and not there:
@@ -318,9 +317,7 @@ class LogReader:
         """Whether the folder still names the log that was opened; False where it names none."""
         try:
             found = self._chosen.topic_id_now()
-        except StorageError as error:
-            if is_interruption(error):
-                raise
+        except StorageError:
             return False
         self._check_id(found)
         return found == self.topic_id

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from pyreplog.errors import LockedError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import RESERVE_NAME, TEMPORARY_SUFFIX, join
 from pyreplog.mutex import new_mutex
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Disk
@@ -78,7 +77,7 @@ def with_reserve(
     try:
         return action()
     except StorageError as error:
-        if error.errno not in _NO_ROOM or is_interruption(error):
+        if error.errno not in _NO_ROOM:
             raise
         refusal = error
     with _lent:

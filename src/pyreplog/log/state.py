@@ -14,7 +14,6 @@ from typing import Final
 from pyreplog._core import TailCache
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, InternalError, StorageError, StoragePermissionError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Parts
@@ -152,9 +151,8 @@ class LogState:
 
     def poison(self, error: Exception) -> None:
         """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of
-        what was durable before. Of what a signal handler raised meanwhile nothing is noted: it says nothing of the
-        disk. Where there was no descriptor to sync with, the log only ends (:meth:`end`)."""
-        if self._poisoned or self._closed or is_interruption(error):
+        what was durable before. Where there was no descriptor to sync with, the log only ends (:meth:`end`)."""
+        if self._poisoned or self._closed:
             return
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS_ERRNOS:
             self.end(error)
@@ -173,11 +171,7 @@ class LogState:
         """A change of several steps ended half-way: no more of them, until the next opening has put right what it
         left. For lack of room or of leave nothing that was written before is in doubt; after any other refusal of a
         write it is."""
-        if (
-            error.errno not in NO_SPACE_ERRNOS
-            and not isinstance(error, StoragePermissionError)
-            and not is_interruption(error)
-        ):
+        if error.errno not in NO_SPACE_ERRNOS and not isinstance(error, StoragePermissionError):
             self.poison(error)
         elif self._failure is None:
             self._failure = error
@@ -215,7 +209,7 @@ class LogState:
     def _write_failed(self, error: StorageError) -> None:
         """A disk that is full may have room again. Who has no leave to write stops, and nothing is in doubt; after
         any other refusal nobody knows what is on the disk."""
-        if isinstance(error, StoragePermissionError) and not is_interruption(error):
+        if isinstance(error, StoragePermissionError):
             self.end(error)
         elif error.errno not in NO_SPACE_ERRNOS:
             self.poison(error)

@@ -8,7 +8,6 @@ from typing import Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.node.effects import Effects
 
@@ -47,8 +46,6 @@ class Checkpoints:
         try:
             write()
         except StorageError as error:
-            if is_interruption(error):
-                raise
             self._on_error(error)  # nothing acknowledged depends on a checkpoint: try again at the next turn
         self._plan(interval_ns, write)
 
@@ -58,7 +55,5 @@ class Checkpoints:
             self._root.apply_retention()
             due_ns = min(due_ns, self._root.removal_due_ns)
         except StorageError as error:
-            if is_interruption(error):
-                raise
             self._on_error(error)  # the remaining segments are tried again at the next run
         self._effects.timers.call_at(due_ns, self._retain)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final
 from pyreplog.config import NodeConfig
 from pyreplog.controller import MetadataImage, PartitionImage, PartitionKey
 from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot, NewLog
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.node.effects import Effects
@@ -322,8 +321,6 @@ class MetadataListener:
                 log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
             replica = self.replica_class(log, self._node_id, self._config)
         except (StorageError, CorruptError, ConfigError) as error:
-            if is_interruption(error):
-                raise
             known = self.refused.get(key)
             self.refused[key] = error
             self.on_storage_error(error, known is None or str(known) != str(error))
@@ -359,8 +356,6 @@ class MetadataListener:
             try:
                 root.create_logs(list(wanted.values()))
             except (StorageError, CorruptError) as error:
-                if is_interruption(error):
-                    raise
                 self.on_storage_error(error, False)  # ``_host`` reports it for each partition
 
     def _retry_hosting(self, key: PartitionKey) -> None:

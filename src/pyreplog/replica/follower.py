@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.record import RecordBatch
@@ -226,9 +225,9 @@ class Follower(ReplicaRole):
                     # after them.
                     log.truncate_fully(end)
                 log.append_as_follower(parts, at_end=True)
-        except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError) as error:
+        except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):
             # The records were damaged on the way, or the leader has truncated them since.
-            if log.failure is not None or is_interruption(error):
+            if log.failure is not None:
                 raise
             self._begin_where_kept()
             self.back_off(now_ns)

@@ -29,7 +29,6 @@ from pyreplog.errors import (
     StorageError,
     UnknownServerError,
 )
-from pyreplog.interruptions import is_interruption
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.replica.events import (
@@ -240,8 +239,6 @@ class Leader(ReplicaRole):
         try:
             appended = self.log.append_as_leader(event.records, self.machine.leader_epoch, trusted=event.trusted)
         except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
-            if is_interruption(error):
-                raise
             self._not_appended(event, error, now_ns)
             return
         if appended.duplicate:
@@ -273,8 +270,6 @@ class Leader(ReplicaRole):
                     [(e.records, e.trusted) for e in events[at:]], self.machine.leader_epoch
                 )
             except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
-                if is_interruption(error):
-                    raise
                 if isinstance(error, OutcomeUnknownError):
                     # Later batches have an unknown outcome too, unless they are in the log already.
                     unknown = error
@@ -502,8 +497,6 @@ class Leader(ReplicaRole):
                 # At least one batch, or the follower would never progress.
                 records = log.read(offset, max(request.partition_max_bytes, 1), end, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                if is_interruption(error):
-                    raise
                 self.refuse_read(event, error)
                 return
         follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
@@ -539,8 +532,6 @@ class Leader(ReplicaRole):
                 try:
                     data, at = self.data(log.read(*here, log.end_offset, checked=True)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                    if is_interruption(error):
-                        raise
                     self.refuse_read(parked, error)
                     follower.parked = None
                     continue
@@ -752,8 +743,6 @@ class Leader(ReplicaRole):
         try:
             found = self.log.find_timestamp(timestamp, end)
         except (CorruptError, StorageError) as error:
-            if is_interruption(error):
-                raise
             answer.error_code = self.read_code(error)
             return
         if found is not None:
@@ -778,8 +767,6 @@ class Leader(ReplicaRole):
                     step *= 2
                 probe = (low + high + 1) // 2 if high < INT64_MAX else min(low + step - 2, INT64_MAX)
         except (CorruptError, StorageError) as error:
-            if is_interruption(error):
-                raise
             answer.error_code = self.read_code(error)
             return
         answer.leader_epoch = self.log.epochs.epoch_for_offset(answer.offset)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.record import RecordBatch
 from pyreplog.replica.role import FAR_FUTURE_NS
@@ -80,8 +79,6 @@ class Readers:
                     request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark, checked=True
                 )
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                if is_interruption(error):
-                    raise
                 seat.refuse_read(event, error)
                 return True
             if not records.size:

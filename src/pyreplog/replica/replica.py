@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import UnloadedLog
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
@@ -243,8 +242,6 @@ class Replica:
             if (self._may_sync or self._is_segment_full) and not self.syncing:
                 self._sync(now_ns)
         except (StorageError, ClosedError, CorruptError) as error:
-            if is_interruption(error):
-                raise
             self.go_offline(error)
         del self.out
         return out

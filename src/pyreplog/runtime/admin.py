@@ -28,7 +28,6 @@ from pyreplog.errors import (
     UnknownTopicError,
     cluster_error,
 )
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import check_topic
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.client_face import ClientFace
@@ -140,9 +139,7 @@ class Admin(ClientFace[Machine]):
         patience = self._await_nodes(patience)
         try:
             self._answer(lambda machine: machine.create_topic(name, count, factor, texts))
-        except TopicExistsError as error:
-            if is_interruption(error):
-                raise
+        except TopicExistsError:
             if not exist_ok:
                 raise TopicExistsError(
                     f"{name!r}; exist_ok=True takes it, if it has the partitions, replicas and settings asked for"
@@ -199,9 +196,7 @@ class Admin(ClientFace[Machine]):
             return {}
         try:
             found: dict[int, int] = self._answer(lambda machine: machine.delete_records(topic, limits))
-        except UnknownTopicError as error:
-            if is_interruption(error):
-                raise
+        except UnknownTopicError:
             raise self._unknown(topic, limits) from None
         return found
 
@@ -240,8 +235,6 @@ class Admin(ClientFace[Machine]):
         try:
             count = len(self.describe(topic).partitions)
         except UnknownTopicError as error:
-            if is_interruption(error):
-                raise
             return error
         number = next((number for number in numbers if number >= count), None)
         return UnknownTopicError(

@@ -11,7 +11,6 @@ from typing import Final
 from pyreplog.config import suggestion
 from pyreplog.controller import STATE_FILE, ControllerState, describe_configs, describe_topics, load
 from pyreplog.errors import StorageError, UnknownTopicError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import (
     METADATA_TOPIC,
     Finder,
@@ -181,7 +180,7 @@ class Catalog:
         try:
             state = load(self._disk, self._path)
         except StorageError as error:
-            if is_interruption(error) or error.errno != errno.ENOENT:
+            if error.errno != errno.ENOENT:
                 raise
             return None
         if state is not None:

@@ -298,7 +298,7 @@ class Cluster:
             except (LockedError, ConfigError):
                 raise
             except PyreplogError as error:
-                if error is recovery.failure or is_interruption(error):
+                if error is recovery.failure:
                     raise
                 # One damaged copy must not keep the others from serving.
                 _log.error("node %d cannot start: %s", number, error)
@@ -336,8 +336,6 @@ class Cluster:
         try:
             self._authority.fence(node_id, f"node-{node_id}")
         except PyreplogError as error:
-            if is_interruption(error):
-                raise
             _log.error("the controller cannot take note of the end of node %d: %s", node_id, error)
         seat.busy = False
 
@@ -363,8 +361,6 @@ class Cluster:
         try:
             self._start_controller(self._authority.authority)
         except PyreplogError as error:
-            if is_interruption(error):
-                raise
             if self._is_controlled:
                 _log.exception(
                     "the controller cannot go on; no topic can be made and no leader elected until it can: %s", error
@@ -846,8 +842,6 @@ class Cluster:
             try:
                 node._close()
             except PyreplogError as error:
-                if is_interruption(error):
-                    raise
                 self._failure = error
 
     def _unclosed(self) -> str | None:

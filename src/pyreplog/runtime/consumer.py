@@ -116,9 +116,7 @@ class Consumer(ClientFace[Machine]):
                 timeout,
                 f"topic {topic!r}",
             )
-        except UnknownTopicError as error:
-            if is_interruption(error):
-                raise
+        except UnknownTopicError:
             raise self._advice.unknown_topic(topic) from None
 
     def _answer(

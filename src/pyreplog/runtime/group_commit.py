@@ -21,7 +21,6 @@ from contextlib import suppress
 from typing import Final
 
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import Log, SyncPlan
 from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, File
 from pyreplog.runtime.guard import Guard
@@ -195,7 +194,7 @@ class GroupCommit:
             for file in plan.files:
                 self._sync_file(log, file)
         except StorageError as error:
-            if is_interruption(error) or error.errno in NO_DESCRIPTORS_ERRNOS:
+            if error.errno in NO_DESCRIPTORS_ERRNOS:
                 raise  # nothing was tried that could have failed: the next one makes it durable
             with self._lock:
                 self._failed = error
@@ -228,7 +227,7 @@ class GroupCommit:
         try:
             file.sync()
         except StorageError as error:
-            if error.errno not in (errno.ENOENT, errno.ESTALE) or is_interruption(error):
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
             with self._lock:
                 plan = log.sync_plan()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pyreplog.controller import STATE_FILE, BrokerImage
 from pyreplog.errors import ConfigError, CorruptError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import (
     has_root_file,
     is_partition,
@@ -143,13 +143,10 @@ class NodeFolders:
         does."""
         folder = self.of(number)
         if self._is_outside(folder) and _cluster_in(self._disk, folder) != self._path:
-            try:
+            # If it fails, the node runs without it, and the next start tries again: only the refusal
+            # of open_log(folder) depends on it.
+            with suppress(StorageError):
                 write_cluster(self._disk, folder, self._path)
-            except StorageError as error:
-                if is_interruption(error):
-                    raise
-                # The node runs without it, and the next start tries again: only the refusal of
-                # open_log(folder) depends on it.
 
     def _check_owner(self, folder: str) -> None:
         """Raise :class:`ConfigError` if a node outside is of a cluster in another folder that is still there: this

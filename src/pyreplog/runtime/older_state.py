@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from pyreplog.controller import STATE_FILE, ControllerState
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import parse_directory_name, read_epochs, read_topic_id
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
@@ -46,9 +45,7 @@ def _partitions(disk: Disk, folder: str) -> dict[str, TopicPartition]:
     """The partitions whose folders lie in the node's ``folder``, by the names of these folders."""
     try:
         names = disk.list(folder) if disk.stat(folder) is not None else ()
-    except StorageError as error:
-        if is_interruption(error):
-            raise
+    except StorageError:
         return {}  # the node's start reports it
     parsed = {name: parse_directory_name(name) for name in names}
     return {name: one.topic_partition for name, one in parsed.items() if one is not None and not one.kind}
@@ -60,8 +57,6 @@ def _latest_epoch(disk: Disk, folder: str, topic_id: str) -> int:
         if read_topic_id(disk, folder) != topic_id:
             return -1
         epochs = read_epochs(disk, folder)
-    except (CorruptError, StorageError) as error:
-        if is_interruption(error):
-            raise
+    except (CorruptError, StorageError):
         return -1  # the node's start reports it
     return -1 if epochs is None else epochs.latest

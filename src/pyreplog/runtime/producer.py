@@ -12,7 +12,6 @@ from pyreplog.client import Acks, BatchResult
 from pyreplog.client import Producer as Machine
 from pyreplog.config import check_seconds, listed
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, ReentrantCallError, UnknownTopicError
-from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
 from pyreplog.runtime.advice import Advice
@@ -101,8 +100,8 @@ class Producer(ClientFace[Machine]):
                 with seat.free():
                     ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
                 break
-            except ClosedError as error:
-                if self._closed or place is self._place or is_interruption(error):
+            except ClosedError:
+                if self._closed or place is self._place:
                     raise
         self._driver.enter(seat)
         if machine.buffered_size > machine.config.buffer_size_max:
@@ -131,9 +130,7 @@ class Producer(ClientFace[Machine]):
             if not held[0]:
                 return None
             ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
-        except ClosedError as error:  # replaced just now, or closed: the long way tells
-            if is_interruption(error):
-                raise
+        except ClosedError:  # replaced just now, or closed: the long way tells
             return None
         finally:
             if held and held[0]:
@@ -173,8 +170,8 @@ class Producer(ClientFace[Machine]):
                         topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps
                     )
                 break
-            except ClosedError as error:
-                if self._closed or place is self._place or is_interruption(error):
+            except ClosedError:
+                if self._closed or place is self._place:
                     raise
         self._driver.enter(seat)
         if machine.buffered_size > machine.config.buffer_size_max:
@@ -216,9 +213,7 @@ class Producer(ClientFace[Machine]):
         try:
             waited_s = 0.0 if since_ns is None else (self._driver.monotonic_ns() - since_ns) / 1e9
             in_time = self._await(lambda machine: machine.want(topic), is_known, max(patience_s - waited_s, 0.0))
-        except UnknownTopicError as error:
-            if is_interruption(error):
-                raise
+        except UnknownTopicError:
             raise self._advice.unknown_topic(topic) from None
         if not in_time:
             raise self._advice.late(f"nothing was sent: topic {topic!r}", patience_s)
@@ -230,9 +225,7 @@ class Producer(ClientFace[Machine]):
                 return
             try:
                 self._driver.wait_for(waiting[0], None)
-            except ReentrantCallError as error:
-                if is_interruption(error):
-                    raise
+            except ReentrantCallError:
                 return  # the record was taken, and who could make room is this thread itself
 
     def _unsettled(self) -> list[BatchResult]:

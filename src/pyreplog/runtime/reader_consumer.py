@@ -13,7 +13,6 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 from pyreplog.arrow import timestamp_ms
 from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, PyreplogError, UnknownTopicError
-from pyreplog.interruptions import is_interruption
 from pyreplog.mutex import new_mutex
 from pyreplog.ports import Disk
 from pyreplog.record import Record
@@ -281,8 +280,8 @@ class ReaderConsumer:
                     break
             else:
                 offset = max(offset, end)
-        except PyreplogError as error:
-            if is_interruption(error) or not records:
+        except PyreplogError:
+            if not records:
                 raise
             # Those before the damage are given first; the next read raises.
         with self._state:

@@ -44,9 +44,7 @@ def partitions_of(subject: Subject, numbers: Callable[[str], Sequence[int]]) -> 
         if isinstance(entry, str):
             try:
                 found = numbers(entry)
-            except UnknownTopicError as error:
-                if is_interruption(error):
-                    raise
+            except UnknownTopicError:
                 if isinstance(subject, tuple) and len(entries) == 2 and entry is entries[1] and entry.isdecimal():
                     whole(
                         f"the partition of {subject[0]!r}", entry, 0, INT32_MAX

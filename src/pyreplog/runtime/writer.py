@@ -33,7 +33,6 @@ from pyreplog.errors import (
     UnsyncedError,
     again,
 )
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.mutex import new_mutex
 from pyreplog.ports import Buffer, Clock, Headers
@@ -62,12 +61,6 @@ MAX_BLOCK_MS: Final = 60_000
 """How long who does not want to wait waits for room among them, unless ``open_log`` was told otherwise."""
 RETRY_NS: Final = 500_000_000
 """A sync that could not begin is tried again after this."""
-
-
-def _is_foreign(error: BaseException) -> bool:
-    """Whether a signal handler raised it, and so cut a change short anywhere: no refusal, although it may look like
-    one."""
-    return isinstance(error, ReentrantCallError) or is_interruption(error)
 
 
 class LogWriter:
@@ -302,8 +295,6 @@ class LogWriter:
         try:
             appended = self._write(batch)
         except (PyreplogError, MemoryError) as error:
-            if _is_foreign(error):
-                raise
             self._fail(outcome, count, error)
             return
         self._note_written(appended, outcome)
@@ -441,7 +432,7 @@ class LogWriter:
             self._gathering = None
             self._note_written(self._write(batch), outcome)
         except BaseException as error:
-            if isinstance(error, (PyreplogError, MemoryError)) and not _is_foreign(error):
+            if isinstance(error, (PyreplogError, MemoryError)):
                 self._gathering = None
                 self._fail(outcome, len(self._stamps), error)
                 return
@@ -525,8 +516,8 @@ class LogWriter:
             else:
                 self._room.take(appended.last_offset + 1, appended.size)
         except PyreplogError as error:
-            if _is_foreign(error):
-                raise
+            if isinstance(error, ReentrantCallError):
+                raise  # a use of this log within the change was refused, not the change
             self._busy = (
                 False  # refused as a whole by the log itself; anything else (no memory) may have struck anywhere
             )
@@ -551,7 +542,7 @@ class LogWriter:
                 self._write(batch)
         except (PyreplogError, MemoryError) as error:
             end = self.log.end_offset
-            if end == offsets.start or isinstance(error, OutcomeUnknownError) or _is_foreign(error):
+            if end == offsets.start or isinstance(error, OutcomeUnknownError):
                 raise
             return end, error
         return None
@@ -833,7 +824,7 @@ class LogWriter:
         try:
             yield
         except PyreplogError as error:
-            self._busy = _is_foreign(error)
+            self._busy = isinstance(error, ReentrantCallError)
             raise
         self._busy = False
 
