@@ -38,7 +38,7 @@ COMPILED = {
     ".": "transport_events",
     "wire": "frame schemas",
     "system": "local",
-    "replica": "events follower leader progress readers replica role",
+    "replica": "context events follower leader progress readers replica role",
     "node": (
         "admin checkpoints deletion effects fetch forwarding hosting lifecycle metadata node produce proposals"
         " replica_fetcher sessions"

@@ -229,7 +229,7 @@ class Bench:
         return [repr(self.fetches)] + [
             (
                 b,
-                r.role,
+                r.role_name,
                 r.leader_epoch,
                 r.partition_epoch,
                 r.isr,
@@ -307,8 +307,8 @@ class Bench:
 
     def progress(self, follower: int) -> int:
         """What the leader believes of ``follower``'s end."""
-        seat: Any = self.replicas[self.leader].seat
-        return int(seat.followers[follower].leo)
+        role: Any = self.replicas[self.leader].role
+        return int(role.followers[follower].leo)
 
 
 def led(

@@ -49,9 +49,9 @@ class HighWatermark(RuleBasedStateMachine):
         clock now: by itself it looks again at the next fetch, or half a lag later."""
         self.bench.step(1, BrokersApplied(dict(self.bench.brokers)))
         replica = self.bench.replicas[1]
-        seat: Any = replica.seat
+        role: Any = replica.role
         self.plain.committed = list(replica.isr)
-        pending = seat.pending
+        pending = role.pending
         self.plain.proposed = [s.broker_id for s in pending.data.new_isr_with_epochs] if pending else None
         log = self.bench.logs[1]
         self.plain.candidate(self.bench.now, log.end_offset, log.ack_offset)
@@ -59,8 +59,8 @@ class HighWatermark(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3), acks=st.sampled_from([0, 1, -1]))
     def append(self, count: int, acks: int) -> None:
         """A client appends."""
-        seat: Any = self.bench.replicas[1].seat
-        waiting = [broker_id for broker_id, follower in seat.followers.items() if follower.parked is not None]
+        role: Any = self.bench.replicas[1].role
+        waiting = [broker_id for broker_id, follower in role.followers.items() if follower.parked is not None]
         end = self.bench.logs[1].end_offset
         self.bench.append(1, count, acks=acks)
         if self.bench.logs[1].end_offset > end:

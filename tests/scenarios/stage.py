@@ -330,13 +330,13 @@ class Stage:
         hosted = broker.hosted
         assert hosted is not None
         assert broker.node is not None
-        seat: Any = hosted.replica.seat
+        role: Any = hosted.replica.role
         builder = BatchBuilder()
         builder.append(b"1", None, (), 1_000)
-        seat.max_bytes = count * builder.finish().nbytes
-        if seat.asked is not None:
-            seat.asked = replace(seat.asked, partition_max_bytes=seat.max_bytes)
-            broker.node._following.want(hosted, Fetch(seat.leader_id, seat.asked))
+        role.max_bytes = count * builder.finish().nbytes
+        if role.asked is not None:
+            role.asked = replace(role.asked, partition_max_bytes=role.max_bytes)
+            broker.node._following.want(hosted, Fetch(role.leader_id, role.asked))
             broker.node._following.flush()
 
     def flush(self, letter: str) -> None:
@@ -510,7 +510,7 @@ class Stage:
             "waits"
             if hosted is None
             else {"leader": "leads", "follower": "follows", "none": "waits"}.get(
-                hosted.replica.role, hosted.replica.role
+                hosted.replica.role_name, hosted.replica.role_name
             )
         )
         epoch = -1 if hosted is None else hosted.replica.leader_epoch
@@ -554,14 +554,14 @@ class Stage:
     def look(self, letter: str) -> str:
         """What a leader knows."""
         hosted = self.brokers[letter].hosted
-        seat = None if hosted is None else hosted.replica.seat
-        if not isinstance(seat, Leader):
+        role = None if hosted is None else hosted.replica.role
+        if not isinstance(role, Leader):
             return f"{letter} does not lead"
-        knows = " ".join(f"{self.letter(one.broker_id)} {one.leo if one.leo >= 0 else '?'}" for one in seat.remotes)
-        committed = "".join(self.letter(one) for one in seat.committed)
-        maximal = "".join(self.letter(one) for one in seat.maximal)
-        state = f"committed {committed}, maximal {maximal}, proposal {'pending' if seat.pending else 'none'}"
-        return f"{letter} knows {knows}; {state}; high watermark {seat.log.high_watermark} of {seat.log.end_offset}"
+        knows = " ".join(f"{self.letter(one.broker_id)} {one.leo if one.leo >= 0 else '?'}" for one in role.remotes)
+        committed = "".join(self.letter(one) for one in role.committed)
+        maximal = "".join(self.letter(one) for one in role.maximal)
+        state = f"committed {committed}, maximal {maximal}, proposal {'pending' if role.pending else 'none'}"
+        return f"{letter} knows {knows}; {state}; high watermark {role.log.high_watermark} of {role.log.end_offset}"
 
     def rule(self, kind: str, way: str) -> Rule:
         """From ``fetch C->B``."""

@@ -270,7 +270,7 @@ class Explorer:
     def _parked(self, state: State, node: Node) -> bool:
         """Whether its leader keeps its fetch until there is something to say."""
         assert node.fetch is not None
-        leader = state.nodes[node.fetch.leader_id - 1].replica.seat
+        leader = state.nodes[node.fetch.leader_id - 1].replica.role
         if not isinstance(leader, Leader):
             return False
         parked = leader.followers[node.replica.broker_id].parked if node.replica.broker_id in leader.followers else None
@@ -631,32 +631,32 @@ def _digest(about: object) -> bytes:
 
 def _fingerprint(node: Node) -> bytes:
     """Everything that decides what this replica will do; times stand still and are left out."""
-    replica, log, seat = node.replica, node.replica.log, node.replica.seat
-    role: tuple[Any, ...] = ()
-    if isinstance(seat, Leader):
-        pending = seat.pending
-        role = (
-            tuple(seat.committed),
-            tuple(seat.maximal),
-            seat.start_of_epoch,
-            seat.hw_frozen_at,
+    replica, log, role = node.replica, node.replica.log, node.replica.role
+    about: tuple[Any, ...] = ()
+    if isinstance(role, Leader):
+        pending = role.pending
+        about = (
+            tuple(role.committed),
+            tuple(role.maximal),
+            role.start_of_epoch,
+            role.hw_frozen_at,
             None
             if pending is None
             else (pending.token, tuple(one.broker_id for one in pending.data.new_isr_with_epochs)),
-            tuple((one.broker_id, one.leo, one.broker_epoch, one.parked is not None) for one in seat.remotes),
-            len(seat.waiters),
+            tuple((one.broker_id, one.leo, one.broker_epoch, one.parked is not None) for one in role.remotes),
+            len(role.waiters),
         )
-    elif isinstance(seat, Follower):
-        asked = seat.asked
-        role = (
-            seat.leader_id,
-            seat.stopped,
+    elif isinstance(role, Follower):
+        asked = role.asked
+        about = (
+            role.leader_id,
+            role.stopped,
             None if asked is None else (asked.fetch_offset, asked.last_fetched_epoch),
-            seat.leader_high_watermark,
+            role.leader_high_watermark,
         )
     return _digest(
         (
-            replica.role,
+            replica.role_name,
             replica.leader_epoch,
             replica.partition_epoch,
             tuple(replica.brokers.items()),
@@ -668,7 +668,7 @@ def _fingerprint(node: Node) -> bytes:
             node.asked,
             node.epoch,
             node.life,
-            role,
+            about,
         )
     )
 
@@ -692,22 +692,22 @@ def _copy_log(log: MemoryLog) -> MemoryLog:
 def _copy_replica(replica: Replica) -> Replica:
     new: Replica = shallow_copy(replica)
     new.log = _copy_log(replica.log)  # type: ignore[arg-type, assignment]
-    seat = shallow_copy(replica.seat)
-    seat.machine, seat.log = new, new.log
-    if isinstance(seat, Leader):
-        followers = {one: shallow_copy(progress) for one, progress in seat.followers.items()}
-        seat.followers, seat.remotes = followers, list(followers.values())
-        seat.waiters, seat.flush_waiters, seat.deletions = (
-            list(seat.waiters),
-            list(seat.flush_waiters),
-            list(seat.deletions),
+    role = shallow_copy(replica.role)
+    role.context = new
+    if isinstance(role, Leader):
+        followers = {one: shallow_copy(progress) for one, progress in role.followers.items()}
+        role.followers, role.remotes = followers, list(followers.values())
+        role.waiters, role.flush_waiters, role.deletions = (
+            list(role.waiters),
+            list(role.flush_waiters),
+            list(role.deletions),
         )
-        if seat.pending is not None:
-            seat.pending = shallow_copy(seat.pending)
-            if seat.pending.joins is not None:
-                seat.pending.joins = followers[seat.pending.joins.broker_id]
-    if isinstance(seat, Leader | Follower):
-        seat.readers = shallow_copy(seat.readers)
-        seat.readers._seat = seat
-    new._sit(seat)
+        if role.pending is not None:
+            role.pending = shallow_copy(role.pending)
+            if role.pending.joins is not None:
+                role.pending.joins = followers[role.pending.joins.broker_id]
+    if isinstance(role, Leader | Follower):
+        role.readers = shallow_copy(role.readers)
+        role.readers._role = role
+    new._take_role(role)
     return new

@@ -26,7 +26,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
@@ -48,6 +48,8 @@ from pyreplog.wire import (
 )
 
 __all__ = [
+    "DISTANT_PAST_NS",
+    "FAR_FUTURE_NS",
     "AlterPartition",
     "AlterPartitionAnswered",
     "BrokenRule",
@@ -80,6 +82,11 @@ __all__ = [
     "Tick",
     "Wake",
 ]
+
+FAR_FUTURE_NS: Final = 1 << 62
+"""A time that never comes (ns)."""
+DISTANT_PAST_NS: Final = -(1 << 62)
+"""A time before all others (ns)."""
 
 
 class BrokerStatus(NamedTuple):

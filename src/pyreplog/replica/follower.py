@@ -8,13 +8,15 @@ fetches only from its flushed end, so that the fetch offset itself states what i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.record import RecordBatch
+from pyreplog.replica.context import ReplicaContext
 from pyreplog.replica.events import (
+    FAR_FUTURE_NS,
     CancelFetch,
     ConsumerFetch,
     Fetch,
@@ -26,11 +28,8 @@ from pyreplog.replica.events import (
     Tick,
 )
 from pyreplog.replica.readers import Readers
-from pyreplog.replica.role import FAR_FUTURE_NS, ReplicaRole
+from pyreplog.replica.role import ReplicaRole
 from pyreplog.wire import NO_ID, ErrorCode, FetchPartition, PartitionData
-
-if TYPE_CHECKING:
-    from pyreplog.replica.replica import Replica
 
 __all__ = ["Follower"]
 
@@ -67,9 +66,9 @@ class Follower(ReplicaRole):
 
     name: ClassVar[str] = "follower"
 
-    def __init__(self, machine: Replica) -> None:
-        super().__init__(machine)
-        self.leader_id = machine.leader_id
+    def __init__(self, context: ReplicaContext) -> None:
+        super().__init__(context)
+        self.leader_id = context.leader_id
         self.asked: FetchPartition | None = None
         """The outstanding fetch."""
         self.stopped = False
@@ -80,7 +79,7 @@ class Follower(ReplicaRole):
         self.stalled = False
         """Whether the newest records could not be written to the disk."""
         self.marked_ns = 0
-        self.max_bytes = machine.config.replica_fetch_max_bytes
+        self.max_bytes = context.config.replica_fetch_max_bytes
         self.readers = Readers(self)
 
     def enter(self, now_ns: int) -> None:
@@ -97,7 +96,7 @@ class Follower(ReplicaRole):
         """Stop following this leader."""
         self.readers.exit(code)
         if self.asked is not None:
-            self.machine.out.append(StopFetching())
+            self.context.out.append(StopFetching())
 
     # --------------------------------------------------------------------------------------- asking
 
@@ -112,11 +111,11 @@ class Follower(ReplicaRole):
             return
         last_epoch = log.epochs.latest
         if last_epoch < 0 and end > log.start_offset:
-            self.machine.go_offline(CorruptError(f"{log.topic_partition}: records without any leader epoch"))
+            self.context.go_offline(CorruptError(f"{log.topic_partition}: records without any leader epoch"))
             return
         self.asked = request = FetchPartition(
-            self.machine.partition,
-            self.machine.leader_epoch,
+            self.context.partition,
+            self.context.leader_epoch,
             end,
             last_epoch,
             log.start_offset,
@@ -124,14 +123,14 @@ class Follower(ReplicaRole):
             NO_ID,
             log.high_watermark,
         )
-        self.machine.out.append(Fetch(self.leader_id, request))
+        self.context.out.append(Fetch(self.leader_id, request))
 
     def may_ask(self, end: int) -> bool:
         """Return whether a fetch from ``end`` states a durable offset.
 
         A ``sync`` log must be flushed up to ``end``; an ``os`` log always qualifies.
         """
-        return not self.machine.needs_sync or self.log.flushed_offset == end
+        return not self.context.needs_sync or self.log.flushed_offset == end
 
     def synced(self, event: Synced, now_ns: int) -> None:
         """Move the high watermark after a sync, write the mark, then fetch again.
@@ -151,7 +150,7 @@ class Follower(ReplicaRole):
             self.ask()
         soonest = min(self.retry_at, self.readers.expiry_ns)
         if soonest < FAR_FUTURE_NS:
-            self.machine.wake_by(soonest)
+            self.context.wake_by(soonest)
 
     def back_off(self, now_ns: int, *, longest: bool = False) -> None:
         """Pause before the next fetch: twice as long as the last time, up to a second.
@@ -159,10 +158,10 @@ class Follower(ReplicaRole):
         The first pauses are short, because most causes end at once (the leader learns its epoch a
         moment later than this follower).
         """
-        first = self.machine.config.replica_fetch_backoff_ms * 1_000_000 // FIRST_PAUSES
+        first = self.context.config.replica_fetch_backoff_ms * 1_000_000 // FIRST_PAUSES
         self.backoff_ns = BACKOFF_MAX_NS if longest else min(max(first, 2 * self.backoff_ns), BACKOFF_MAX_NS)
         self.retry_at = now_ns + self.backoff_ns
-        self.machine.wake_by(self.retry_at)
+        self.context.wake_by(self.retry_at)
 
     # -------------------------------------------------------------------------------------- answers
 
@@ -176,7 +175,7 @@ class Follower(ReplicaRole):
         if request is not self.asked:
             return
         self.asked = None
-        if request.current_leader_epoch != self.machine.leader_epoch or request.fetch_offset != self.log.end_offset:
+        if request.current_leader_epoch != self.context.leader_epoch or request.fetch_offset != self.log.end_offset:
             self.ask()
             return
         try:
@@ -196,7 +195,7 @@ class Follower(ReplicaRole):
             self._hear(data, now_ns)
             self.ask()
         except StorageError:
-            if not self.machine.still_unloaded():
+            if not self.context.still_unloaded():
                 raise
             # Ask the leader again once the log may be able to open.
             self.back_off(now_ns, longest=True)
@@ -217,9 +216,9 @@ class Follower(ReplicaRole):
                     # history begins at its log start), or this log is empty and starts at a former
                     # leader's log start. Restart the log at the batch's base offset, and later
                     # delete the records that were already deleted here (``deferred_log_start``).
-                    self.machine.deferred_log_start = max(self.machine.deferred_log_start, log.start_offset)
+                    self.context.deferred_log_start = max(self.context.deferred_log_start, log.start_offset)
                     log.truncate_fully(begin)
-                elif 0 < end == log.start_offset and log.epochs.latest < self.machine.unclean_epoch:
+                elif 0 < end == log.start_offset and log.epochs.latest < self.context.unclean_epoch:
                     # The first records after an unclean election, and this log has only deleted
                     # ones. Those may have a later epoch than the new records, which must not come
                     # after them.
@@ -238,7 +237,7 @@ class Follower(ReplicaRole):
             self._begin_where_kept()
             if not self.stalled:
                 self.stalled = True
-                self.machine.out.append(Stalled(error))
+                self.context.out.append(Stalled(error))
             self.back_off(now_ns, longest=True)
             if error.errno in NO_SPACE_ERRNOS and self.log.end_offset == end:
                 self._hear_at_least(data, now_ns)
@@ -274,8 +273,8 @@ class Follower(ReplicaRole):
 
         Another leader may send other records in its place, which are not the deleted ones.
         """
-        if self.log.end_offset < self.machine.deferred_log_start:
-            self.log.truncate_fully(self.machine.deferred_log_start)
+        if self.log.end_offset < self.context.deferred_log_start:
+            self.log.truncate_fully(self.context.deferred_log_start)
 
     def _advance(self, now_ns: int, *, streaming: bool) -> None:
         """Set the high watermark to the leader's, but not above this log's end.
@@ -283,17 +282,17 @@ class Follower(ReplicaRole):
         Call it after the append. The end of a ``sync`` log is its flushed end.
         """
         log = self.log
-        high_watermark = log.flushed_offset if self.machine.needs_sync else log.end_offset
+        high_watermark = log.flushed_offset if self.context.needs_sync else log.end_offset
         if self.leader_high_watermark < high_watermark:
             high_watermark = self.leader_high_watermark
         if high_watermark > log.high_watermark and log.advance_high_watermark(high_watermark):
-            if self.machine.deferred_log_start:
+            if self.context.deferred_log_start:
                 self.hide_deleted()
             if self.readers.waiting:
                 self.readers.serve()
             if streaming and now_ns - self.marked_ns < MARK_INTERVAL_NS:
                 return
-            if self.machine.needs_sync and log.flushed_offset < log.end_offset:
+            if self.context.needs_sync and log.flushed_offset < log.end_offset:
                 return  # the sync of the new records writes it
             self.marked_ns = now_ns
             log.write_mark()
@@ -319,13 +318,13 @@ class Follower(ReplicaRole):
         The high watermark goes down with the log end.
         """
         log = self.log
-        if target < log.high_watermark and log.epochs.latest < self.machine.unclean_epoch:
-            self.machine.out.append(Lost(target, log.high_watermark, self.machine.unclean_epoch))
+        if target < log.high_watermark and log.epochs.latest < self.context.unclean_epoch:
+            self.context.out.append(Lost(target, log.high_watermark, self.context.unclean_epoch))
         elif target < log.high_watermark:
-            self.machine.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
+            self.context.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
         # The target may lie below this log's start: the log of an uncleanly elected leader may end
         # there.
-        self.machine.deferred_log_start = min(self.machine.deferred_log_start, target)
+        self.context.deferred_log_start = min(self.context.deferred_log_start, target)
         log.truncate_to(target)
 
     def _refused(self, data: PartitionData, now_ns: int) -> None:
@@ -363,7 +362,7 @@ class Follower(ReplicaRole):
         """
         request, log = event.request, self.log
         code = self.epoch_error(request.current_leader_epoch)
-        if not code and (not event.anywhere or not self.machine.in_sync or log.incomplete):
+        if not code and (not event.anywhere or not self.context.in_sync or log.incomplete):
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not code and request.fetch_offset < log.start_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -31,7 +31,9 @@ from pyreplog.errors import (
 )
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
+from pyreplog.replica.context import ReplicaContext
 from pyreplog.replica.events import (
+    FAR_FUTURE_NS,
     AlterPartition,
     AlterPartitionAnswered,
     BrokersApplied,
@@ -51,7 +53,7 @@ from pyreplog.replica.events import (
 )
 from pyreplog.replica.progress import Deletion, Progress, Proposal, Waiter
 from pyreplog.replica.readers import Readers
-from pyreplog.replica.role import FAR_FUTURE_NS, ReplicaRole
+from pyreplog.replica.role import ReplicaRole
 from pyreplog.wire import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -69,7 +71,6 @@ from pyreplog.wire import (
 
 if TYPE_CHECKING:
     from pyreplog.log import Appended, LogSlice
-    from pyreplog.replica.replica import Replica
 
 __all__ = ["Leader"]
 
@@ -127,9 +128,10 @@ class Leader(ReplicaRole):
     )
 
     name: ClassVar[str] = "leader"
+    is_leader: ClassVar[bool] = True
 
-    def __init__(self, machine: Replica, isr: Sequence[int]) -> None:
-        super().__init__(machine)
+    def __init__(self, context: ReplicaContext, isr: Sequence[int]) -> None:
+        super().__init__(context)
         self.committed: Sequence[int] = tuple(isr)
         self.maximal: Sequence[int] = self.committed
         self.min_isr = 1
@@ -149,7 +151,7 @@ class Leader(ReplicaRole):
         self.readers = Readers(self)
         self.deletions: list[Deletion] = []
         """Deletions that at least one live replica has not made yet."""
-        self.lag_max_ns = machine.config.replica_lag_time_max_ms * 1_000_000
+        self.lag_max_ns = context.config.replica_lag_time_max_ms * 1_000_000
         # Times of the next: waiter deadline, push of the high watermark, check for laggards, check
         # for joiners, retry of recording the epoch or of waking the log.
         self.expiry_at = FAR_FUTURE_NS
@@ -179,7 +181,7 @@ class Leader(ReplicaRole):
         Until then the log has no record of this epoch. A follower that knows an epoch unknown to
         this log has to wait (F5)."""
         self.record_at = FAR_FUTURE_NS
-        log, epoch = self.log, self.machine.leader_epoch
+        log, epoch = self.log, self.context.leader_epoch
         if log.epochs.latest == epoch:
             return
         try:
@@ -188,7 +190,7 @@ class Leader(ReplicaRole):
             if error.errno not in _PASSING or log.failure is not None:
                 raise
             self.record_at = now_ns + EPOCH_RETRY_NS
-            self.machine.wake_by(self.record_at)
+            self.context.wake_by(self.record_at)
 
     def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
         """Apply newer metadata of this epoch. A replay does not change the ISR (P3)."""
@@ -237,7 +239,7 @@ class Leader(ReplicaRole):
                 self.refuse_produce(event, code)
                 return
         try:
-            appended = self.log.append_as_leader(event.records, self.machine.leader_epoch, trusted=event.trusted)
+            appended = self.log.append_as_leader(event.records, self.context.leader_epoch, trusted=event.trusted)
         except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
             self._not_appended(event, error, now_ns)
             return
@@ -267,22 +269,19 @@ class Leader(ReplicaRole):
             one = events[at]
             try:
                 places = self.log.append_many_as_leader(
-                    [(e.records, e.trusted) for e in events[at:]], self.machine.leader_epoch
+                    [(e.records, e.trusted) for e in events[at:]], self.context.leader_epoch
                 )
             except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
                 if isinstance(error, OutcomeUnknownError):
                     # Later batches have an unknown outcome too, unless they are in the log already.
                     unknown = error
-                self._not_appended(
-                    one, unknown if isinstance(error, StorageError) and unknown is not None else error, now_ns
-                )
                 at += 1
-                if self.machine.seat is not self:
-                    # The disk failed and all waiters were answered. The offline role refuses the
-                    # rest.
+                if self._not_appended(
+                    one, unknown if isinstance(error, StorageError) and unknown is not None else error, now_ns
+                ):
                     for one in events[at:]:
                         if unknown is None:
-                            self.machine.seat.produce(one, now_ns)
+                            self.refuse_produce(one, ErrorCode.KAFKA_STORAGE_ERROR)
                         else:
                             self.refuse_produce(one, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, str(unknown))
                     return
@@ -312,33 +311,34 @@ class Leader(ReplicaRole):
                 code = ErrorCode.INVALID_REQUIRED_ACKS
         return code
 
-    def _not_appended(self, event: Produce, error: Exception, now_ns: int) -> None:
-        """Answer a batch that the log refused."""
-        log, machine = self.log, self.machine
+    def _not_appended(self, event: Produce, error: Exception, now_ns: int) -> bool:
+        """Answer a batch that the log refused; return whether the replica went offline."""
+        log, context = self.log, self.context
+        failure: Exception | None = log.failure
         if isinstance(error, DuplicateSequenceError):
             # The batch's offset is forgotten, but it is below the log end. So it is committed at
             # the latest when the log end is.
             self._on_duplicate(
                 event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns
             )
-        elif isinstance(error, StorageError):
+            return False
+        if isinstance(error, StorageError):
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            if (error.errno not in _PASSING or log.failure is not None) and not machine.still_unloaded():
-                machine.go_offline(error)
+            is_passing = error.errno in _PASSING and failure is None
+            failure = None if is_passing or context.still_unloaded() else error
         elif isinstance(error, OutcomeUnknownError):
             # The batch may be in the log after the next start, and that log may lead.
             self.refuse_produce(event, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, str(error))
-            if log.failure is not None:
-                machine.go_offline(log.failure)
         else:
             if isinstance(error, UnknownServerError):
                 cause = error.__cause__
-                machine.out.append(Unexpected(cause if isinstance(cause, Exception) else error))
+                context.out.append(Unexpected(cause if isinstance(cause, Exception) else error))
             # An error that ends the log, or keeps it from opening, is not the batch's fault.
-            code = _append_code(error) if log.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
+            code = _append_code(error) if failure is None else ErrorCode.KAFKA_STORAGE_ERROR
             self.refuse_produce(event, code, str(error))
-            if log.failure is not None:
-                machine.go_offline(log.failure)
+        if failure is not None:
+            context.go_offline(failure)
+        return failure is not None
 
     def _appended_before(self, event: Produce, appended: Appended, now_ns: int) -> None:
         """Answer a batch that was already in the log."""
@@ -360,7 +360,7 @@ class Leader(ReplicaRole):
         (self.waiters if event.acks == -1 else self.flush_waiters).append(waiter)
         if deadline < self.expiry_at:
             self.expiry_at = deadline
-            self.machine.wake_by(deadline)
+            self.context.wake_by(deadline)
 
     def _on_duplicate(self, event: Produce, waiter: Waiter, now_ns: int) -> None:
         """Answer a batch that an idempotent producer sent again and the log already has. The answer
@@ -384,13 +384,13 @@ class Leader(ReplicaRole):
         waiters.insert(place, waiter)
         if deadline < self.expiry_at:
             self.expiry_at = deadline
-            self.machine.wake_by(deadline)
+            self.context.wake_by(deadline)
         self.appends_acknowledged()
 
     def synced(self, event: Synced, now_ns: int) -> None:
         """Answer acks=1 appends now, because no later event may answer them. Appends with acks=all
         are answered when the high watermark has moved; one write of the mark then covers both."""
-        if self.flush_waiters or not self.waiters or not self.machine.needs_sync:
+        if self.flush_waiters or not self.waiters or not self.context.needs_sync:
             self.log.write_mark()
             self.flushes_acknowledged()
         self.advance(now_ns)
@@ -426,7 +426,7 @@ class Leader(ReplicaRole):
 
     def local_ack_offset(self) -> int:
         """Return this replica's end that counts: flushed (``sync`` log) or written (``os`` log)."""
-        return self.log.flushed_offset if self.machine.needs_sync else self.log.end_offset
+        return self.log.flushed_offset if self.context.needs_sync else self.log.end_offset
 
     def advance(self, now_ns: int) -> None:
         """Move the high watermark if it can move, then write the mark, then answer the waiting
@@ -440,12 +440,12 @@ class Leader(ReplicaRole):
             if candidate <= before or not log.advance_high_watermark(candidate):
                 return
         except StorageError:
-            if not self.machine.still_unloaded():
+            if not self.context.still_unloaded():
                 raise
             self.record_at = now_ns + EPOCH_RETRY_NS
-            self.machine.wake_by(self.record_at)
+            self.context.wake_by(self.record_at)
             return
-        if self.machine.deferred_log_start:
+        if self.context.deferred_log_start:
             self.hide_deleted()
         log.write_mark()
         if self.waiters:
@@ -454,7 +454,7 @@ class Leader(ReplicaRole):
             self.readers.serve()
         if self.push_at == FAR_FUTURE_NS and self.remotes:
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
-            self.machine.wake_by(self.push_at)
+            self.context.wake_by(self.push_at)
 
     def caught_up(self, follower: Progress, now_ns: int) -> bool:
         """Return whether the follower has all records, or had them at most
@@ -464,7 +464,7 @@ class Leader(ReplicaRole):
     def eligible(self, follower: Progress) -> bool:
         """Return whether the controller would accept the follower into the ISR. Its broker must be
         alive, and the incarnation that fetches must be the registered one."""
-        status = self.machine.brokers.get(follower.broker_id)
+        status = self.context.brokers.get(follower.broker_id)
         return status is not None and status.eligible and follower.broker_epoch == status.epoch
 
     # ------------------------------------------------------------------------------------ followers
@@ -472,22 +472,22 @@ class Leader(ReplicaRole):
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """Check the fetch (2.8), read, record progress (2.6); an error or divergence records none."""
         request = event.request
-        machine, log = self.machine, self.log
-        if request.current_leader_epoch != machine.leader_epoch:
+        context, log = self.context, self.log
+        if request.current_leader_epoch != context.leader_epoch:
             self.refuse_fetch(event, self.refusal(request.current_leader_epoch))
             return
         follower = self.followers.get(event.replica_id)
         if follower is None:
             self.refuse_fetch(event, ErrorCode.UNKNOWN_LEADER_EPOCH)
             return
-        status = machine.brokers.get(event.replica_id)
+        status = context.brokers.get(event.replica_id)
         if status is not None and status.epoch > event.replica_epoch:
             self.refuse_fetch(event, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         offset, end = request.fetch_offset, log.end_offset
         follower.parked = None
         records: LogSlice | None = None
-        if request.last_fetched_epoch != machine.leader_epoch or offset > end or offset < log.start_offset:
+        if request.last_fetched_epoch != context.leader_epoch or offset > end or offset < log.start_offset:
             refusal = self.diverging(request, end)
             if refusal is not None:
                 self.reply(event, refusal)
@@ -515,7 +515,7 @@ class Leader(ReplicaRole):
             request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset
         ) and self.push_at == FAR_FUTURE_NS:
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
-            machine.wake_by(self.push_at)
+            context.wake_by(self.push_at)
 
     def _serve_parked(self, now_ns: int) -> None:
         """Answer the parked fetches with the new records. Their followers had all records until
@@ -536,7 +536,7 @@ class Leader(ReplicaRole):
                     follower.parked = None
                     continue
             follower.parked = None
-            self.machine.out.append(Reply(parked.source, parked.correlation_id, data))
+            self.context.out.append(Reply(parked.source, parked.correlation_id, data))
 
     def _push_high_watermark(self, now_ns: int) -> None:
         """Answer fetches that were parked for a while and have an old high watermark or log start
@@ -581,10 +581,10 @@ class Leader(ReplicaRole):
             return
         result = event.result
         code = event.error_code if result is None or event.error_code else result.error_code
-        machine = self.machine
+        context = self.context
         if code == 0 and result is not None:
-            if result.leader_epoch == machine.leader_epoch and result.partition_epoch >= machine.partition_epoch:
-                machine.partition_epoch = result.partition_epoch
+            if result.leader_epoch == context.leader_epoch and result.partition_epoch >= context.partition_epoch:
+                context.partition_epoch = result.partition_epoch
                 self.pending = None
                 self._set_committed(result.isr)
                 self._arm_shrink(now_ns)
@@ -593,7 +593,7 @@ class Leader(ReplicaRole):
         elif code in _BACK_TO_COMMITTED:
             if pending.joins is not None:
                 self.join_at = pending.joins.not_before_ns = now_ns + INELIGIBLE_RETRY_NS
-                machine.wake_by(self.join_at)
+                context.wake_by(self.join_at)
             self.pending = None
             self._set_committed(self.committed)
             self._arm_shrink(now_ns)
@@ -601,7 +601,7 @@ class Leader(ReplicaRole):
             self.advance(now_ns)
         elif code not in _UNTIL_METADATA:
             pending.resend_ns = now_ns + PROPOSAL_RETRY_NS
-            machine.wake_by(pending.resend_ns)
+            context.wake_by(pending.resend_ns)
 
     def _look_for_joiners(self, now_ns: int) -> None:
         for follower in self.remotes:
@@ -624,9 +624,9 @@ class Leader(ReplicaRole):
 
     def _propose(self, members: Sequence[int], joins: Progress | None) -> None:
         """Propose ``members``; until the answer the maximal ISR has all that may be counted (P1)."""
-        machine, states = self.machine, []
+        context, states = self.context, []
         for broker_id in members:
-            follower, status = self.followers.get(broker_id), machine.brokers.get(broker_id)
+            follower, status = self.followers.get(broker_id), context.brokers.get(broker_id)
             epoch = (
                 follower.broker_epoch
                 if follower is not None and follower.broker_epoch >= 0
@@ -637,23 +637,23 @@ class Leader(ReplicaRole):
             if epoch < 0:
                 return
             states.append(BrokerState(broker_id, epoch))
-        data = AlterPartitionData(machine.partition, machine.leader_epoch, states, machine.partition_epoch)
-        self.pending = Proposal(machine.next_token, data, joins)
-        machine.next_token += 1
+        data = AlterPartitionData(context.partition, context.leader_epoch, states, context.partition_epoch)
+        self.pending = Proposal(context.next_token, data, joins)
+        context.next_token += 1
         if joins is not None:
             self._set_maximal([*self.committed, joins.broker_id])
-        machine.out.append(AlterPartition(self.pending.token, data))
+        context.out.append(AlterPartition(self.pending.token, data))
 
     def _set_replicas(self) -> None:
         """Set the followers to the other assigned replicas; those that stay keep their progress."""
-        machine = self.machine
-        others = [broker_id for broker_id in machine.replicas if broker_id != machine.broker_id]
+        context = self.context
+        others = [broker_id for broker_id in context.replicas if broker_id != context.broker_id]
         for broker_id, follower in self.followers.items():
             if broker_id not in others and follower.parked is not None:
                 self.refuse_fetch(follower.parked, ErrorCode.UNKNOWN_LEADER_EPOCH)
         self.followers = {broker_id: self.followers.get(broker_id) or Progress(broker_id) for broker_id in others}
         self.remotes = list(self.followers.values())
-        self.min_isr = min(self.log.config.min_insync_replicas, max(1, len(machine.replicas)))
+        self.min_isr = min(self.log.config.min_insync_replicas, max(1, len(context.replicas)))
 
     def _set_committed(self, isr: Sequence[int], *, keep_pending: bool = False) -> None:
         below_before = len(self.committed) < self.min_isr
@@ -681,7 +681,7 @@ class Leader(ReplicaRole):
         for follower in self.remotes:
             if follower.leo != end and (follower.committed or now_ns - follower.caught_up_ns <= self.lag_max_ns):
                 self.shrink_at = now_ns + self.lag_max_ns // 2
-                self.machine.wake_by(self.shrink_at)
+                self.context.wake_by(self.shrink_at)
                 return
 
     # -------------------------------------------------------------------------------------- readers
@@ -690,7 +690,7 @@ class Leader(ReplicaRole):
         """Serve records below the high watermark."""
         request, log = event.request, self.log
         code = self.epoch_error(request.current_leader_epoch)
-        if not code and request.last_fetched_epoch > self.machine.leader_epoch:
+        if not code and request.last_fetched_epoch > self.context.leader_epoch:
             # The reader has read from a later leader than this one.
             code = ErrorCode.UNKNOWN_LEADER_EPOCH
         if not code and request.last_fetched_epoch >= 0:
@@ -726,7 +726,7 @@ class Leader(ReplicaRole):
                 answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
             else:
                 answer.offset = end
-                answer.leader_epoch = self.machine.leader_epoch
+                answer.leader_epoch = self.context.leader_epoch
         elif request.timestamp == LATEST_TIERED_TIMESTAMP:
             pass  # nothing is stored elsewhere
         elif request.timestamp == MAX_TIMESTAMP and not unknown:
@@ -782,19 +782,19 @@ class Leader(ReplicaRole):
 
     def delete_records(self, event: DeleteRecords, now_ns: int) -> None:
         """Move the log start up to at most the high watermark; notify the followers (2.12)."""
-        log, machine = self.log, self.machine
+        log, context = self.log, self.context
         offset = log.high_watermark if event.offset == -1 else event.offset
         if not 0 <= offset <= log.high_watermark:
-            self.reply(event, DeleteRecordsPartitionResult(machine.partition, -1, ErrorCode.OFFSET_OUT_OF_RANGE))
+            self.reply(event, DeleteRecordsPartitionResult(context.partition, -1, ErrorCode.OFFSET_OUT_OF_RANGE))
             return
         if offset > log.start_offset:
             try:
                 # Durable: a power loss must not bring deleted records back.
                 log.delete_records(offset)
             except StorageError:
-                if not machine.still_unloaded():
+                if not context.still_unloaded():
                     raise
-                self.reply(event, DeleteRecordsPartitionResult(machine.partition, -1, ErrorCode.KAFKA_STORAGE_ERROR))
+                self.reply(event, DeleteRecordsPartitionResult(context.partition, -1, ErrorCode.KAFKA_STORAGE_ERROR))
                 return
             for follower in self.remotes:
                 if follower.parked is not None:
@@ -804,7 +804,7 @@ class Leader(ReplicaRole):
         self.deletions.append(Deletion(offset, event.source, event.correlation_id, deadline))
         if deadline < self.expiry_at:
             self.expiry_at = deadline
-            machine.wake_by(deadline)
+            context.wake_by(deadline)
         self.deletions_made()
 
     def low_watermark(self) -> int:
@@ -813,7 +813,7 @@ class Leader(ReplicaRole):
         below the result can be read anywhere."""
         low = self.log.start_offset
         for follower in self.remotes:
-            status = self.machine.brokers.get(follower.broker_id)
+            status = self.context.brokers.get(follower.broker_id)
             if (follower.in_maximal_isr or (status is not None and status.eligible)) and follower.start_offset < low:
                 low = follower.start_offset
         return low
@@ -831,8 +831,8 @@ class Leader(ReplicaRole):
         self.deletions = kept
 
     def _deleted(self, deletion: Deletion, code: int) -> None:
-        result = DeleteRecordsPartitionResult(self.machine.partition, -1 if code else self.low_watermark(), code)
-        self.machine.out.append(Reply(deletion.source, deletion.correlation_id, result))
+        result = DeleteRecordsPartitionResult(self.context.partition, -1 if code else self.low_watermark(), code)
+        self.context.out.append(Reply(deletion.source, deletion.correlation_id, result))
 
     # ----------------------------------------------------------------------------------------- time
 
@@ -852,7 +852,7 @@ class Leader(ReplicaRole):
             self._look_for_joiners(now_ns)
         if pending is not None and now_ns >= pending.resend_ns:
             pending.resend_ns = FAR_FUTURE_NS
-            self.machine.out.append(AlterPartition(pending.token, pending.data))
+            self.context.out.append(AlterPartition(pending.token, pending.data))
         resend_at = FAR_FUTURE_NS if pending is None else pending.resend_ns
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
@@ -867,7 +867,7 @@ class Leader(ReplicaRole):
             resend_at,
         )
         if soonest < FAR_FUTURE_NS:
-            self.machine.wake_by(soonest)
+            self.context.wake_by(soonest)
 
     def _expire(self, now_ns: int) -> None:
         """Answer expired requests with REQUEST_TIMED_OUT; their work still goes on."""
@@ -900,20 +900,20 @@ class Leader(ReplicaRole):
 
     def _appended(self, event: Produce, base_offset: int, append_time: int) -> None:
         self.reply(
-            event, PartitionProduceResponse(self.machine.partition, 0, base_offset, append_time, self.log.start_offset)
+            event, PartitionProduceResponse(self.context.partition, 0, base_offset, append_time, self.log.start_offset)
         )
 
     def _answer(self, waiter: Waiter, code: int) -> None:
-        machine = self.machine
+        context = self.context
         if code:
-            result = PartitionProduceResponse(machine.partition, code, current_leader=self.current_leader_hint())
+            result = PartitionProduceResponse(context.partition, code, current_leader=context.current_leader_hint())
         elif waiter.code:
-            result = PartitionProduceResponse(machine.partition, waiter.code)
+            result = PartitionProduceResponse(context.partition, waiter.code)
         else:
             result = PartitionProduceResponse(
-                machine.partition, 0, waiter.base_offset, waiter.append_time, self.log.start_offset
+                context.partition, 0, waiter.base_offset, waiter.append_time, self.log.start_offset
             )
-        machine.out.append(Reply(waiter.source, waiter.correlation_id, result))
+        context.out.append(Reply(waiter.source, waiter.correlation_id, result))
 
 
 def _append_code(error: Exception) -> int:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyreplog.mypyc_build import mypyc_attr
-from pyreplog.replica.role import DISTANT_PAST_NS, FAR_FUTURE_NS
+from pyreplog.replica.events import DISTANT_PAST_NS, FAR_FUTURE_NS, FollowerFetch
 from pyreplog.wire import AlterPartitionData
 
 if TYPE_CHECKING:
     from pyreplog.ports import Address
-    from pyreplog.replica.events import FollowerFetch
 
 __all__ = ["Deletion", "Progress", "Proposal", "Waiter"]
 

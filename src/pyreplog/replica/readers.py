@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.record import RecordBatch
-from pyreplog.replica.role import FAR_FUTURE_NS
+from pyreplog.replica.events import FAR_FUTURE_NS, ConsumerFetch
+from pyreplog.replica.role import ReplicaRole
 
 if TYPE_CHECKING:
     from pyreplog.log import LogSlice
-    from pyreplog.replica.events import ConsumerFetch
-    from pyreplog.replica.role import ReplicaRole
 
 __all__ = ["Readers"]
 
@@ -40,10 +39,10 @@ _NOBODY: Final[dict[tuple[str, int], _Waiting]] = {}
 class Readers:
     """The consumer fetches of one role."""
 
-    __slots__ = ("_seat", "expiry_ns", "waiting")
+    __slots__ = ("_role", "expiry_ns", "waiting")
 
-    def __init__(self, seat: ReplicaRole) -> None:
-        self._seat = seat
+    def __init__(self, role: ReplicaRole) -> None:
+        self._role = role
         self.waiting = _NOBODY
         """Waiting fetches by (source, correlation id)."""
         self.expiry_ns = FAR_FUTURE_NS
@@ -55,8 +54,8 @@ class Readers:
         REQUIRES an offset between the log's start and its end, and a reader whose history is this
         log's.
         """
-        seat = self._seat
-        if self._serve(event, seat.log.high_watermark, patient=event.max_wait_ms > 0):
+        role = self._role
+        if self._serve(event, role.log.high_watermark, patient=event.max_wait_ms > 0):
             return
         deadline = now_ns + event.max_wait_ms * 1_000_000
         if self.waiting is _NOBODY:
@@ -64,22 +63,22 @@ class Readers:
         self.waiting[event.source, event.correlation_id] = _Waiting(event, deadline)
         if deadline < self.expiry_ns:
             self.expiry_ns = deadline
-            seat.machine.wake_by(deadline)
+            role.context.wake_by(deadline)
 
     def _serve(self, event: ConsumerFetch, high_watermark: int, *, patient: bool) -> bool:
         """Answer with the records below ``high_watermark``.
 
         Return False without an answer if the records are too few and the reader is ``patient``.
         """
-        seat, request = self._seat, event.request
+        role, request = self._role, event.request
         records: LogSlice | None = None
         if request.fetch_offset < high_watermark:
             try:
-                records = seat.log.read(
+                records = role.log.read(
                     request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark, checked=True
                 )
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                seat.refuse_read(event, error)
+                role.refuse_read(event, error)
                 return True
             if not records.size:
                 records = None
@@ -89,12 +88,12 @@ class Readers:
                 records is None or _end(records) >= high_watermark
             ):
                 return False
-        seat.reply(event, seat.data(records))
+        role.reply(event, role.data(records))
         return True
 
     def serve(self) -> None:
         """Answer the waiting fetches that the new high watermark satisfies."""
-        high_watermark = self._seat.log.high_watermark
+        high_watermark = self._role.log.high_watermark
         for key, reader in list(self.waiting.items()):
             if reader.event.request.fetch_offset < high_watermark and self._serve(
                 reader.event, high_watermark, patient=True
@@ -108,7 +107,7 @@ class Readers:
     def expire(self, now_ns: int) -> None:
         """Answer the expired fetches with the records available now."""
         soonest = FAR_FUTURE_NS
-        high_watermark = self._seat.log.high_watermark
+        high_watermark = self._role.log.high_watermark
         for key, reader in list(self.waiting.items()):
             if reader.deadline_ns <= now_ns:
                 self._serve(reader.event, high_watermark, patient=False)
@@ -120,7 +119,7 @@ class Readers:
     def exit(self, code: int) -> None:
         """Refuse all waiting fetches with ``code``, because the role ends."""
         for reader in self.waiting.values():
-            self._seat.refuse_fetch(reader.event, code)
+            self._role.refuse_fetch(reader.event, code)
         self.waiting.clear()
 
 

@@ -30,15 +30,13 @@ from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import UnloadedLog
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
-from pyreplog.replica.damage import RESIGN_AFTER_NS, DamagedRanges
+from pyreplog.replica.context import ReplicaContext
 from pyreplog.replica.events import (
+    FAR_FUTURE_NS,
     AlterPartitionAnswered,
-    BrokenRule,
     BrokersApplied,
-    BrokerStatus,
     CancelFetch,
     ConsumerFetch,
-    Damaged,
     DeleteRecords,
     Effect,
     Event,
@@ -56,12 +54,11 @@ from pyreplog.replica.events import (
     Synced,
     SyncFailed,
     Tick,
-    Wake,
 )
 from pyreplog.replica.follower import Follower
 from pyreplog.replica.leader import Leader
-from pyreplog.replica.role import FAR_FUTURE_NS, OfflineRole, ReplicaRole
-from pyreplog.wire import NO_LEADER, ErrorCode
+from pyreplog.replica.role import NoLeaderRole, OfflineRole, ReplicaRole
+from pyreplog.wire import ErrorCode
 
 if TYPE_CHECKING:
     from pyreplog.log import Log
@@ -71,7 +68,7 @@ __all__ = ["Replica"]
 WAKE_RETRY_NS: Final = 500_000_000
 
 # Methods by event type. The replica handles the first table, its role the second.
-_BY_MACHINE: Final[dict[type, str]] = {
+_BY_REPLICA: Final[dict[type, str]] = {
     MetadataApplied: "_metadata_applied",
     BrokersApplied: "_brokers_applied",
     Synced: "_synced",
@@ -110,7 +107,7 @@ def _handlers(kind: type, names: Mapping[type, str]) -> Handlers:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Replica:
+class Replica(ReplicaContext):
     """One partition's replica on one broker.
 
     It owns ``log``: no other code changes the log until ``Stop``. :meth:`step` is the only way in.
@@ -123,66 +120,19 @@ class Replica:
         "_flush_ns",
         "_is_segment_full",
         "_may_sync",
-        "_of_machine",
+        "_of_replica",
         "_of_role",
         "_sync_after",
-        "broker_id",
-        "brokers",
-        "config",
-        "damage",
-        "deferred_log_start",
-        "in_sync",
-        "leader_epoch",
-        "leader_id",
-        "log",
-        "needs_sync",
-        "next_token",
-        "now_ns",
-        "out",
-        "partition",
-        "partition_epoch",
-        "replicas",
-        "seat",
+        "role",
         "syncing",
-        "topic_id",
-        "unclean_epoch",
-        "wake_at",
     )
-    __deletable__ = ("out",)
 
     #: The classes of the roles; the known-bad variants of ``pyreplog.testing`` replace them.
     leader_class: ClassVar[type[Leader]] = Leader
     follower_class: ClassVar[type[Follower]] = Follower
 
     def __init__(self, log: Log, broker_id: int, config: NodeConfig) -> None:
-        self.log = log
-        self.broker_id = broker_id
-        self.config = config
-        self.topic_id: str = log.topic_id
-        self.partition: int = log.topic_partition.partition
-        self.needs_sync = log.durability == "sync"
-        #: The log start before the log restarted inside a batch. The start rises to it again with
-        #: the high watermark, in any role.
-        self.deferred_log_start = 0
-        # The newest metadata.
-        self.leader_id = NO_LEADER
-        self.leader_epoch = -1
-        self.partition_epoch = -1
-        self.replicas: Sequence[int] = ()
-        self.in_sync = False
-        """Whether the newest metadata has this broker in the ISR."""
-        self.unclean_epoch = -1
-        """The latest leader epoch that began with an unclean election; -1: none."""
-        self.brokers: Mapping[int, BrokerStatus] = {}
-        # Outstanding work. ``out`` exists only within a step, because there may be very many
-        # replicas.
-        self.out: list[Effect]
-        self.now_ns = 0
-        """The time of the current step, or of the last one."""
-        self.damage: DamagedRanges | None = None
-        """Damage that reads found; None: none."""
-        self.next_token = 1
-        self.wake_at = FAR_FUTURE_NS
+        super().__init__(log, broker_id, config)
         self.syncing = False
         self._flush_at = FAR_FUTURE_NS
         self._flush_ns = (
@@ -196,26 +146,26 @@ class Replica:
         # would take a tenth of all time, so a flag holds the answer.
         self._is_segment_full = not isinstance(log, UnloadedLog) and log.has_unsynced_segment
         log.on_roll = self._note_roll
-        self.seat: ReplicaRole = ReplicaRole(self)
-        self._of_role = _handlers(ReplicaRole, _BY_ROLE)
-        self._of_machine = _handlers(type(self), _BY_MACHINE)
+        self.role: ReplicaRole = NoLeaderRole(self)
+        self._of_role = _handlers(NoLeaderRole, _BY_ROLE)
+        self._of_replica = _handlers(type(self), _BY_REPLICA)
 
     # -- what others may look at
 
     @property
-    def role(self) -> str:
+    def role_name(self) -> str:
         """``none``, ``leader``, ``follower`` or ``offline``."""
-        return self.seat.name
+        return self.role.name
 
     @property
     def is_leader(self) -> bool:
         """Whether this replica leads, as far as it knows."""
-        return isinstance(self.seat, Leader)
+        return isinstance(self.role, Leader)
 
     @property
     def isr(self) -> Sequence[int]:
         """The committed ISR; empty if this replica does not lead."""
-        return self.seat.committed if isinstance(self.seat, Leader) else ()
+        return self.role.committed if isinstance(self.role, Leader) else ()
 
     @property
     def maximal_isr(self) -> Sequence[int]:
@@ -224,7 +174,7 @@ class Replica:
         These are the committed and the proposed, undecided ones. Empty if this replica does not
         lead.
         """
-        return self.seat.maximal if isinstance(self.seat, Leader) else ()
+        return self.role.maximal if isinstance(self.role, Leader) else ()
 
     # -- the way in
 
@@ -236,9 +186,9 @@ class Replica:
         try:
             handler = self._of_role.get(event.__class__)
             if handler is not None:
-                handler(self.seat, event, now_ns)
+                handler(self.role, event, now_ns)
             else:
-                self._of_machine[event.__class__](self, event, now_ns)
+                self._of_replica[event.__class__](self, event, now_ns)
             if (self._may_sync or self._is_segment_full) and not self.syncing:
                 self._sync(now_ns)
         except (StorageError, ClosedError, CorruptError) as error:
@@ -246,57 +196,22 @@ class Replica:
         del self.out
         return out
 
-    # -- for the roles
-
-    def wake_by(self, at_ns: int) -> None:
-        """Ask for a ``Tick`` at ``at_ns``, unless an earlier one is already requested."""
-        if at_ns < self.wake_at:
-            self.wake_at = at_ns
-            self.out.append(Wake(at_ns))
-
     def go_offline(self, error: Exception) -> None:
         """Answer all waiting requests and refuse every later one, because the disk failed.
 
         A second call is harmless.
         """
-        if isinstance(self.seat, OfflineRole):
+        if isinstance(self.role, OfflineRole):
             return
-        self.seat.exit(ErrorCode.KAFKA_STORAGE_ERROR)
-        self._sit(OfflineRole(self))
+        self.role.exit(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._take_role(OfflineRole(self))
         self.out.append(Offline(error))
-
-    def on_corrupt_read(self, error: CorruptError, *, is_only_member: bool) -> bool:
-        """Report that a read of the log found damage, see :class:`Damaged`.
-
-        Return whether the reader must be told, because no other replica leads instead.
-        """
-        damage = self.damage
-        if damage is None:
-            damage = self.damage = DamagedRanges()
-        damage.met(self.leader_epoch, self.now_ns, is_only_member=is_only_member)
-        is_last = is_only_member or (self.is_leader and self.now_ns - damage.since_ns >= RESIGN_AFTER_NS)
-        is_news, is_due = damage.is_news(error, is_last=is_last), damage.is_due(self.now_ns)
-        if is_news or is_due:
-            self.out.append(Damaged(error, is_last, is_news))
-        return is_last
-
-    def still_unloaded(self) -> bool:
-        """Return whether the log still sleeps after a storage error.
-
-        It does if room, descriptors or memory to open it were lacking. The failed call then changed
-        nothing, and may succeed later.
-        """
-        return isinstance(self.log, UnloadedLog) and self.log.failure is None
-
-    def broken_rule(self, rule: str, about: str) -> None:
-        """Report that a safety rule did not hold."""
-        self.out.append(BrokenRule(rule, f"{self.log.topic_partition} on broker {self.broker_id}: {about}"))
 
     # -- events that every role shares
 
     def _metadata_applied(self, event: MetadataApplied, now_ns: int) -> None:
         self.brokers = event.brokers
-        if isinstance(self.seat, OfflineRole):
+        if isinstance(self.role, OfflineRole):
             return
         if event.leader_epoch < self.leader_epoch or event.partition_epoch < self.partition_epoch:
             return
@@ -311,15 +226,15 @@ class Replica:
         self.in_sync = self.broker_id in event.isr
         self.unclean_epoch = event.unclean_epoch
         if event.leader == self.broker_id:
-            if isinstance(self.seat, Leader) and not grew:
-                self.seat.registered(event, now_ns, newer=newer)
+            if isinstance(self.role, Leader) and not grew:
+                self.role.registered(event, now_ns, newer=newer)
             else:
                 self._lead(event, now_ns)
         elif event.leader >= 0:
-            if grew or not isinstance(self.seat, Follower):
+            if grew or not isinstance(self.role, Follower):
                 self._change(self.follower_class(self), now_ns)
-        elif self.seat.name != ReplicaRole.name:
-            self._change(ReplicaRole(self), now_ns)
+        elif not isinstance(self.role, NoLeaderRole):
+            self._change(NoLeaderRole(self), now_ns)
 
     def _lead(self, event: MetadataApplied, now_ns: int) -> None:
         """Take the leader role, unless the log already knows the epoch (rule L0).
@@ -329,21 +244,21 @@ class Replica:
         latest = self.log.epochs.latest
         if event.leader_epoch <= latest:
             self.broken_rule("L0", f"told to lead in epoch {event.leader_epoch}, but its log has epoch {latest}")
-            self._change(ReplicaRole(self), now_ns)
+            self._change(NoLeaderRole(self), now_ns)
         else:
             self._change(self.leader_class(self, event.isr), now_ns)
 
     def _brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
         self.brokers = event.brokers
-        self.seat.brokers_applied(event, now_ns)
+        self.role.brokers_applied(event, now_ns)
 
     def _synced(self, event: Synced, now_ns: int) -> None:
         self.syncing = False
-        if isinstance(self.seat, OfflineRole):
+        if isinstance(self.role, OfflineRole):
             return
         self.log.synced(event.upto, event.generation, mark=False)
         self._is_segment_full = self._is_segment_full and self.log.has_unsynced_segment
-        self.seat.synced(event, now_ns)
+        self.role.synced(event, now_ns)
 
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
         self.syncing = False
@@ -356,15 +271,15 @@ class Replica:
     def _tick(self, event: Tick, now_ns: int) -> None:
         if now_ns >= self.wake_at:
             self.wake_at = FAR_FUTURE_NS
-        if self.log.incomplete and self.partition_epoch >= 0 and not isinstance(self.seat, OfflineRole):
+        if self.log.incomplete and self.partition_epoch >= 0 and not isinstance(self.role, OfflineRole):
             self._note_standing(now_ns, in_sync=self.in_sync)
-        self.seat.tick(event, now_ns)
+        self.role.tick(event, now_ns)
         if self._flush_at < FAR_FUTURE_NS:
             self.wake_by(self._flush_at)
 
     def _stop(self, event: Stop, now_ns: int) -> None:
-        self.seat.exit(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._sit(ReplicaRole(self))
+        self.role.exit(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._take_role(NoLeaderRole(self))
         self.in_sync = self._may_sync = self._is_segment_full = False
 
     # -- help
@@ -391,15 +306,15 @@ class Replica:
                 raise
             self.wake_by(now_ns + WAKE_RETRY_NS)
 
-    def _change(self, seat: ReplicaRole, now_ns: int) -> None:
+    def _change(self, role: ReplicaRole, now_ns: int) -> None:
         """End the old role, then take the new one."""
-        self.seat.exit(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._sit(seat)
-        seat.enter(now_ns)
+        self.role.exit(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._take_role(role)
+        role.enter(now_ns)
 
-    def _sit(self, seat: ReplicaRole) -> None:
-        self.seat = seat
-        self._of_role = _handlers(type(seat), _BY_ROLE)
+    def _take_role(self, role: ReplicaRole) -> None:
+        self.role = role
+        self._of_role = _handlers(type(role), _BY_ROLE)
 
     def _sync(self, now_ns: int) -> None:
         """Start a sync if enough is unsynced.
@@ -417,7 +332,7 @@ class Replica:
                 self._flush_at = now_ns + self._flush_ns
                 self.wake_by(self._flush_at)
             return
-        if isinstance(self.seat, OfflineRole):
+        if isinstance(self.role, OfflineRole):
             return
         try:
             plan = log.sync_plan()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.errors import CorruptError, CorruptLogError, OffsetOutOfRangeError
 from pyreplog.mypyc_build import mypyc_attr
+from pyreplog.replica.context import ReplicaContext
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokersApplied,
@@ -28,7 +29,6 @@ from pyreplog.wire import (
     EpochEndOffset,
     ErrorCode,
     FetchPartition,
-    LeaderIdAndEpoch,
     ListOffsetsPartitionResponse,
     OffsetForLeaderEpochResult,
     PartitionData,
@@ -36,15 +36,9 @@ from pyreplog.wire import (
 )
 
 if TYPE_CHECKING:
-    from pyreplog.log import LogSlice
-    from pyreplog.replica.replica import Replica
+    from pyreplog.log import Log, LogSlice
 
-__all__ = ["FAR_FUTURE_NS", "DISTANT_PAST_NS", "OfflineRole", "ReplicaRole"]
-
-FAR_FUTURE_NS: Final = 1 << 62
-"""A time that never comes (ns)."""
-DISTANT_PAST_NS: Final = -(1 << 62)
-"""A time before all others (ns)."""
+__all__ = ["NoLeaderRole", "OfflineRole", "ReplicaRole"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -52,18 +46,23 @@ class ReplicaRole:
     """One role of a replica, from the time the replica takes it until it leaves it.
 
     Each leader epoch gets a new object: progress learnt under one leader epoch cannot be used under
-    another (rule R0). This base class is the role of a replica that knows no leader; it refuses.
+    another (rule R0). This base class refuses every request.
     """
 
-    __slots__ = ("log", "machine")
+    __slots__ = ("context",)
 
-    name: ClassVar[str] = "none"
+    name: ClassVar[str]
+    is_leader: ClassVar[bool] = False
 
-    def __init__(self, machine: Replica) -> None:
-        self.machine = machine
-        self.log = machine.log
+    def __init__(self, context: ReplicaContext) -> None:
+        self.context = context
 
-    # -- taking and leaving the seat
+    @property
+    def log(self) -> Log:
+        """The replica's log."""
+        return self.context.log
+
+    # -- taking and leaving the role
 
     def enter(self, now_ns: int) -> None:
         """Begin the role."""
@@ -87,7 +86,7 @@ class ReplicaRole:
         self.log.write_mark()
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
-        """Handle a new ``machine.brokers``."""
+        """Handle a new ``context.brokers``."""
 
     def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
         """Ignore the leader's answer: it is too late."""
@@ -129,7 +128,7 @@ class ReplicaRole:
 
     def delete_records(self, event: DeleteRecords, now_ns: int) -> None:
         """Move the log start offset up."""
-        self.reply(event, DeleteRecordsPartitionResult(self.machine.partition, -1, self.refusal(-1)))
+        self.reply(event, DeleteRecordsPartitionResult(self.context.partition, -1, self.refusal(-1)))
 
     # -- help
 
@@ -138,7 +137,7 @@ class ReplicaRole:
 
         It rises with the high watermark.
         """
-        deferred_log_start, log = self.machine.deferred_log_start, self.log
+        deferred_log_start, log = self.context.deferred_log_start, self.log
         if deferred_log_start > log.start_offset:
             log.delete_records(min(deferred_log_start, log.high_watermark))
 
@@ -152,7 +151,7 @@ class ReplicaRole:
         log, offset, asked = self.log, request.fetch_offset, request.last_fetched_epoch
         epoch, epoch_end = self.end_of_epoch(asked) if asked >= 0 else (asked, end)
         high_watermark = log.high_watermark
-        answer = PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset)
+        answer = PartitionData(self.context.partition, 0, high_watermark, high_watermark, log.start_offset)
         if (asked >= 0 and epoch_end < 0) or offset < log.start_offset:
             answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         elif asked >= 0 and (epoch < asked or epoch_end < offset):
@@ -174,7 +173,7 @@ class ReplicaRole:
         log = self.log
         high_watermark = log.high_watermark
         return PartitionData(
-            self.machine.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records
+            self.context.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records
         )
 
     def refusal(self, epoch: int) -> int:
@@ -183,22 +182,22 @@ class ReplicaRole:
 
     def epoch_error(self, epoch: int) -> int:
         """Return FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, or 0 if ``epoch`` is ours or not given."""
-        mine = self.machine.leader_epoch
+        mine = self.context.leader_epoch
         if epoch == mine or epoch < 0:
             return NO_ERROR
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < mine else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def reply(self, event: Any, result: Any) -> None:
         """Answer the request of ``event``."""
-        self.machine.out.append(Reply(event.source, event.correlation_id, result))
+        self.context.out.append(Reply(event.source, event.correlation_id, result))
 
     def refuse_produce(self, event: Produce, code: int, message: str | None = None) -> None:
         """Answer with an error: nothing was appended."""
         if event.acks != 0:
-            machine = self.machine
-            hint = self.current_leader_hint() if code in _ABOUT_LEADER else None
+            context = self.context
+            hint = self.context.current_leader_hint() if code in _ABOUT_LEADER else None
             self.reply(
-                event, PartitionProduceResponse(machine.partition, code, error_message=message, current_leader=hint)
+                event, PartitionProduceResponse(context.partition, code, error_message=message, current_leader=hint)
             )
 
     def refuse_fetch(self, event: FollowerFetch | ConsumerFetch, code: int, damage_end: int = -1) -> None:
@@ -207,11 +206,11 @@ class ReplicaRole:
         ``damage_end`` is the end of the records that cannot be read, if damage is the reason.
         """
         log = self.log
-        hint = self.current_leader_hint() if code in _ABOUT_LEADER else None
+        hint = self.context.current_leader_hint() if code in _ABOUT_LEADER else None
         self.reply(
             event,
             PartitionData(
-                self.machine.partition,
+                self.context.partition,
                 code,
                 log.high_watermark,
                 log.high_watermark,
@@ -235,7 +234,7 @@ class ReplicaRole:
             isinstance(error, CorruptError)
             # Otherwise the log could not be opened, and that error is reported.
             and self.log.failure is None
-            and self.machine.on_corrupt_read(error, is_only_member=self.is_only_member)
+            and self.context.on_corrupt_read(error, is_leader=self.is_leader, is_only_member=self.is_only_member)
         ):
             return ErrorCode.CORRUPT_MESSAGE
         return ErrorCode.KAFKA_STORAGE_ERROR
@@ -245,9 +244,13 @@ class ReplicaRole:
         """Whether this replica leads, and no other replica is in sync."""
         return False
 
-    def current_leader_hint(self) -> LeaderIdAndEpoch:
-        """Return the leader and its epoch, as far as this replica knows."""
-        return LeaderIdAndEpoch(self.machine.leader_id, self.machine.leader_epoch)
+
+class NoLeaderRole(ReplicaRole):
+    """The role of a replica that knows no leader: it refuses every request until one is named."""
+
+    __slots__ = ()
+
+    name: ClassVar[str] = "none"
 
 
 class OfflineRole(ReplicaRole):

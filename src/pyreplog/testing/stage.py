@@ -434,9 +434,9 @@ class Stage:
     def ask_again(self, node_id: int) -> None:
         """A leader whose proposal got no answer sends it again, as its node does after a while."""
         actor = self.machines[node_id]
-        seat = None if actor.replica is None else actor.replica.seat
-        if isinstance(seat, Leader) and seat.pending is not None:
-            self._propose(actor, AlterPartition(seat.pending.token, seat.pending.data))
+        role = None if actor.replica is None else actor.replica.role
+        if isinstance(role, Leader) and role.pending is not None:
+            self._propose(actor, AlterPartition(role.pending.token, role.pending.data))
 
     def _propose(self, actor: StageNode, effect: AlterPartition) -> None:
         self._proposals += 1
@@ -792,7 +792,7 @@ class Stage:
             self.partition,
             *(
                 (
-                    actor.replica.role,
+                    actor.replica.role_name,
                     actor.log.end_offset,
                     actor.log.high_watermark,
                     actor.log.flushed_offset,

@@ -141,9 +141,9 @@ class NothingPending(Checker):
         """Whose is open?"""
         for name, key, partition in world.partitions():
             hosted = None if partition.leader < 0 else world.hosted(partition.leader, key)
-            seat = None if hosted is None else hosted.replica.seat
-            if isinstance(seat, Leader) and seat.pending is not None:
-                return f"{name}: node {partition.leader} waits for the answer to {seat.pending.data}"
+            role = None if hosted is None else hosted.replica.role
+            if isinstance(role, Leader) and role.pending is not None:
+                return f"{name}: node {partition.leader} waits for the answer to {role.pending.data}"
         return ""
 
 

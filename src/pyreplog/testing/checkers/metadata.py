@@ -76,7 +76,11 @@ class CandidatesComplete(Checker):
                 if not trusted and (name, node_id) in world.rotten:
                     continue  # a suspect: what it says it has will be compared with what the others have
                 hosted = world.hosted(node_id, key)
-                if hosted is not None and (trusted or not hosted.log.incomplete) and hosted.replica.role != "offline":
+                if (
+                    hosted is not None
+                    and (trusted or not hosted.log.incomplete)
+                    and hosted.replica.role_name != "offline"
+                ):
                     self._committed.compare(world, node_id, key, hosted.log, "S2")
 
 

@@ -154,7 +154,7 @@ class OneQuestion(Replica):
 class _AnyEpochLeader(Leader):
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """Of whatever leader epoch the fetch is."""
-        request = dataclasses.replace(event.request, current_leader_epoch=self.machine.leader_epoch)
+        request = dataclasses.replace(event.request, current_leader_epoch=self.context.leader_epoch)
         super().follower_fetch(dataclasses.replace(event, request=request), now_ns)
 
 
@@ -208,14 +208,14 @@ class KeepsProgress(Replica):
     """A leader that is elected again trusts what it knew of its followers in its former reign, as Kafka's code
     does; and so of a replica that was taken away and came back empty meanwhile."""
 
-    def _change(self, seat: Any, now_ns: int) -> None:
+    def _change(self, role: Any, now_ns: int) -> None:
         """The new reign begins with the old one's followers."""
-        if isinstance(self.seat, Leader) and isinstance(seat, Leader):
-            seat.followers = {broker_id: shallow_copy(follower) for broker_id, follower in self.seat.followers.items()}
-            super()._change(seat, now_ns)
-            seat._look_for_joiners(now_ns)
+        if isinstance(self.role, Leader) and isinstance(role, Leader):
+            role.followers = {broker_id: shallow_copy(follower) for broker_id, follower in self.role.followers.items()}
+            super()._change(role, now_ns)
+            role._look_for_joiners(now_ns)
         else:
-            super()._change(seat, now_ns)
+            super()._change(role, now_ns)
 
 
 class _CountingLeader(Leader):
@@ -278,16 +278,16 @@ class WaitersByOffset(Replica):
     """Who waits for an offset keeps waiting when the leader steps down, and is answered when any record comes to it
     (KAFKA-20634)."""
 
-    def _change(self, seat: Any, now_ns: int) -> None:
+    def _change(self, role: Any, now_ns: int) -> None:
         """The waiters stay with the replica, whatever its role."""
         kept = vars(self).setdefault("kept", [])
-        if isinstance(self.seat, Leader):
-            kept.extend(self.seat.waiters)
-            self.seat.waiters.clear()
-        if isinstance(seat, Leader):
-            seat.waiters.extend(sorted(kept, key=lambda waiter: waiter.required))
+        if isinstance(self.role, Leader):
+            kept.extend(self.role.waiters)
+            self.role.waiters.clear()
+        if isinstance(role, Leader):
+            role.waiters.extend(sorted(kept, key=lambda waiter: waiter.required))
             kept.clear()
-        super()._change(seat, now_ns)
+        super()._change(role, now_ns)
 
 
 class _LonelyDeleter(Leader):
@@ -306,7 +306,7 @@ class _TwiceReadingLeader(Leader):
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
         """Between finding out how far may be read and reading, others get a turn."""
         high_watermark = self.log.high_watermark
-        between = getattr(self.machine, "between", None)
+        between = getattr(self.context, "between", None)
         if between is not None:
             between()
         if event.request.fetch_offset < high_watermark:
@@ -329,7 +329,7 @@ class FsyncFailureIgnored(Replica):
         """As if it had succeeded."""
         self.syncing = False
         self.log.synced(self.log.end_offset, self.log.generation, mark=False)
-        self.seat.synced(Synced(self.log.end_offset, self.log.generation), now_ns)
+        self.role.synced(Synced(self.log.end_offset, self.log.generation), now_ns)
 
 
 class _GenerousLeader(Leader):
@@ -391,11 +391,11 @@ class StepsDownLater(Replica):
     """A leader that is replaced goes on until its appends are answered; only it has noted the new leader epoch
     already."""
 
-    def _change(self, seat: Any, now_ns: int) -> None:
+    def _change(self, role: Any, now_ns: int) -> None:
         """Not while somebody waits."""
-        if isinstance(self.seat, Leader) and self.seat.waiters and not isinstance(seat, Leader):
+        if isinstance(self.role, Leader) and self.role.waiters and not isinstance(role, Leader):
             return
-        super()._change(seat, now_ns)
+        super()._change(role, now_ns)
 
 
 class _RecomputingLeader(Leader):
@@ -493,7 +493,7 @@ class _WatchfulLeader(Leader):
     def _propose_shrink(self, now_ns: int) -> None:
         """Whoever has not fetched for so long is out, and that is looked at all the time."""
         self.shrink_at = now_ns + self.lag_max_ns // 2
-        self.machine.wake_by(self.shrink_at)
+        self.context.wake_by(self.shrink_at)
         late = [f.broker_id for f in self.remotes if f.committed and now_ns - f.last_fetch_ns > self.lag_max_ns]
         if late and self.pending is None:
             self._propose([one for one in self.committed if one not in late], None)
@@ -512,7 +512,7 @@ class _StrictLeader(Leader):
         """There is nothing at the end, and nothing of this reign that could come there."""
         log, request = self.log, event.request
         if (
-            request.current_leader_epoch == self.machine.leader_epoch
+            request.current_leader_epoch == self.context.leader_epoch
             and request.fetch_offset == log.end_offset == self.start_of_epoch
         ):
             answer = self.data(None)

@@ -145,7 +145,7 @@ def proposal_lost(world: World) -> None:
 
     def pending() -> bool:
         hosted = world.hosted(first, key)
-        return hosted is not None and getattr(hosted.replica.seat, "pending", None) is not None
+        return hosted is not None and getattr(hosted.replica.role, "pending", None) is not None
 
     cut_off(world, first, third)
     until(world, pending, "the leader proposes")
