@@ -786,12 +786,18 @@ def cluster_error(code: int, details: str = "") -> ClusterError:
 _E = TypeVar("_E", bound=Exception)
 
 
-def again(error: _E) -> _E:
-    """What to raise of an ``error`` that is kept, for every caller: a copy. The kept one would have a longer
-    traceback each time, and keep alive whatever the callers' frames hold."""
+def copy_for_raise(error: _E) -> _E:
+    """Return a copy of a stored ``error``, to be raised for one caller.
+
+    Each raise of the stored error itself would make its traceback longer, and keep alive the
+    objects in the callers' frames.
+    """
     fresh = copy(error)
     fresh.__cause__ = error.__cause__
     return fresh
+
+
+again = copy_for_raise
 
 
 def excerpt(data: bytes | str) -> str:

@@ -934,13 +934,13 @@ def test_a_record_that_another_thread_took(cluster: pyreplog.Cluster, create: Ca
         """Drives, and takes the first record before who waited for it."""
 
         monotonic_ns = consumer._driver.monotonic_ns
-        enter = consumer._driver.enter
+        enter = consumer._driver.mark_ready
         driver = consumer._driver
 
-        def settles(self, pending: Completion, timeout: float) -> bool:
+        def wait(self, pending: Completion, timeout: float) -> bool:
             patience.append(timeout)
             producer.send(topic, b"%d" % len(patience)).result(10)
-            settled = self.driver.settles(pending, timeout)
+            settled = self.driver.wait(pending, timeout)
             if len(patience) == 1:
                 taken.extend(consumer._take()[0])
             return settled

@@ -37,7 +37,7 @@ def test_who_sends_is_polled_before_those_that_have_news_already() -> None:
     driver = Driver(SystemClock(), "test")
     leader, producer = seat_of(driver, Polled()), seat_of(driver, Polled())
     driver.network.enter(leader.transport)
-    driver.enter(producer)
+    driver.mark_ready(producer)
     assert list(driver.network.ready) == [producer.transport, leader.transport]
 
 
@@ -47,7 +47,7 @@ def test_who_sends_while_somebody_drives_takes_its_turn() -> None:
     leader, producer = seat_of(driver, Polled()), seat_of(driver, Polled())
     with still(driver):
         driver.network.enter(leader.transport)
-        driver.enter(producer)
+        driver.mark_ready(producer)
         assert list(driver.network.ready) == [leader.transport, producer.transport]
 
 
@@ -67,7 +67,7 @@ def test_who_waits_leaves_in_time_where_there_is_always_something_to_do() -> Non
     machine = Busy()
     seat = seat_of(driver, machine)
     driver.network.enter(seat.transport)
-    assert not driver.settles(Completion(driver), 0.1)
+    assert not driver.wait(Completion(driver), 0.1)
     assert 100 <= machine.count <= 100 + TIMER_CHECK
     assert driver.network.ready  # for whoever drives next
 
@@ -147,7 +147,7 @@ def sent_after_a_wait() -> tuple[Driver, Polled]:
     seat = seat_of(driver, machine)
     with pytest.raises(TimeoutError):
         driver.wait_for(Completion(driver), 0.0)
-    driver.enter(seat)
+    driver.mark_ready(seat)
     return driver, machine
 
 

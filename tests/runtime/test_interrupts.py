@@ -393,7 +393,7 @@ def test_no_interrupt_leaves_the_machines_stopped(cluster: pyreplog.Cluster) -> 
         for _ in range(10_000):
             try:
                 armed = True
-                driver.alone(lambda: None)
+                driver.run_exclusively(lambda: None)
             except Struck as error:
                 kept.append(error)
             armed = False
@@ -401,7 +401,7 @@ def test_no_interrupt_leaves_the_machines_stopped(cluster: pyreplog.Cluster) -> 
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     assert len(kept) > 100
-    assert not driver.alone(lambda: driver._exclusive_wanted)
+    assert not driver.run_exclusively(lambda: driver._exclusive_wanted)
 
 
 def test_an_interrupted_producer_goes_on(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
@@ -491,7 +491,7 @@ def test_flushing_sends_what_an_interrupt_left_unsent(
         with cluster.producer() as producer:
             producer.send("events", b"before").result(PATIENCE_S)
             with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
-                patches.setattr(producer, "_driver", SimpleNamespace(enter=lambda seat: press_ctrl_c()))
+                patches.setattr(producer, "_driver", SimpleNamespace(mark_ready=lambda seat: press_ctrl_c()))
                 producer.send("events", b"v")
             end(producer, PATIENCE_S)
             assert not producer._machine.unsettled()
@@ -818,7 +818,7 @@ def test_nodes_that_are_away_are_not_waited_for(cluster: pyreplog.Cluster) -> No
     assert cluster._driver.wait_until(
         lambda: not any(broker.active for broker in local_controller.image.brokers.values()), session_s + PATIENCE_S
     )
-    assert cluster._driver.alone(cluster._counts)
+    assert cluster._driver.run_exclusively(cluster._counts)
     with pytest.raises(pyreplog.BrokerNotAvailableError):
         cluster.admin.create_topic("events")
 

@@ -336,7 +336,7 @@ def relaying(relay: FakeRelay, stopping: Callable[[], bool]) -> ClusterAppender:
         return False
 
     admin: Any = SimpleNamespace(describe=lambda topic: SimpleNamespace(partitions=[0, 1], config={}))
-    driver: Any = SimpleNamespace(enter=lambda seat: None, settles=settles)
+    driver: Any = SimpleNamespace(mark_ready=lambda seat: None, wait=settles)
     seat: Any = SimpleNamespace(lock=threading.Lock())
     machine: Any = relay
     return ClusterAppender(admin, driver, lambda broken: (machine, seat), stopping, SystemClock())

@@ -56,7 +56,7 @@ def test_a_flush_has_one_time_for_all(cluster: pyreplog.Cluster, monkeypatch: py
 
         with monkeypatch.context() as patch:
             patch.setattr("pyreplog.runtime.producer.time.monotonic", lambda: now[0])
-            patch.setattr(producer, "_driver", SimpleNamespace(settles=settles))
+            patch.setattr(producer, "_driver", SimpleNamespace(wait=settles))
             patch.setattr(producer, "_unsettled", lambda: [BatchResult(None, "events", 0)] * 4)
             producer.flush(10.0)
         assert given == [10.0, 6.0, 2.0, 0.0]

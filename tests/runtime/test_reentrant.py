@@ -203,7 +203,7 @@ def test_who_uses_a_machine_does_not_wait_for_its_turn() -> None:
     driver, machine = Driver(SystemClock(), "test"), Polled()
     seat = driver.add(machine, driver.network.endpoint(), lambda error: None)
     with seat.lock:
-        driver.enter(seat)
+        driver.mark_ready(seat)
         with pytest.raises(ReentrantCallError, match="the cluster 'test' is used within another use"):
             driver.wait_for(Completion(driver), None)
     assert machine.count == 0
@@ -219,7 +219,7 @@ def test_who_uses_a_machine_does_not_wait_for_another_driver(way: str) -> None:
     other, drives = Completion(driver), threading.Event()
     waits: dict[str, Callable[[], object]] = {
         "wait": lambda: driver.wait_for(Completion(driver), None),
-        "alone": lambda: driver.alone(lambda: None),
+        "alone": lambda: driver.run_exclusively(lambda: None),
     }
 
     class Beginning(Polled):
@@ -248,8 +248,8 @@ def test_who_is_alone_neither_waits_nor_is_alone_again() -> None:
         with pytest.raises(ReentrantCallError):
             driver.wait_for(Completion(driver), None)
         with pytest.raises(ReentrantCallError):
-            driver.alone(lambda: None)
-    assert driver.alone(lambda: True)
+            driver.run_exclusively(lambda: None)
+    assert driver.run_exclusively(lambda: True)
 
 
 def test_a_poll_that_is_refused_leaves_nothing_to_wait_for(

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from pyreplog.client.calls import MS, RequestTracker
-from pyreplog.errors import ClusterError, UnknownTopicError, again, cluster_error
+from pyreplog.errors import ClusterError, UnknownTopicError, cluster_error, copy_for_raise
 from pyreplog.ports import Address, Clock, Random
 from pyreplog.wire import (
     NO_ERROR,
@@ -118,7 +118,7 @@ class Router:
             return True
         refusal = self._unknown.get(name)
         if refusal is not None:
-            raise again(refusal)
+            raise copy_for_raise(refusal)
         return False
 
     def name_of(self, topic_id: str) -> str | None:

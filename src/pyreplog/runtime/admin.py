@@ -258,7 +258,7 @@ class Admin(ClientFace[Machine]):
                 if place is not self._place:
                     continue
                 answer = ask(machine)
-            self._driver.enter(seat)
+            self._driver.mark_ready(seat)
             self._driver.wait_for(answer, None)
             if answer.error is None:
                 return answer.value

@@ -53,7 +53,7 @@ class ClientFace(Generic[M]):
             if machine is not asked:  # another in its place has not heard the question
                 with seat.lock:
                     ask(machine)
-                self._driver.enter(seat)
+                self._driver.mark_ready(seat)
                 asked = machine
             return is_known(machine)
 

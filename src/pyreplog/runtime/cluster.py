@@ -46,7 +46,7 @@ from pyreplog.errors import (
     PyreplogError,
     RequestTimedOutError,
     UnknownTopicError,
-    again,
+    copy_for_raise,
 )
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import make_folder, open_readers, read_properties, refuse_unfinished, with_reserve
@@ -203,7 +203,7 @@ class Cluster:
             self._nodes,
             self._topic_names,
             self._awaited_leaders,
-            lambda topic: self._driver.alone(lambda: self._refused(topic)),
+            lambda topic: self._driver.run_exclusively(lambda: self._refused(topic)),
         )
         self._refusal: PyreplogError | None = None
         self._controller_disk = self._make_disk("controller")
@@ -407,7 +407,7 @@ class Cluster:
                 )
                 return machine, self._driver.add(machine, transport, broken)
 
-            return self._driver.alone(begin)
+            return self._driver.run_exclusively(begin)
 
         owner = SpoolApplier(
             Spool(self._controller_disk, self._path),
@@ -422,7 +422,7 @@ class Cluster:
             for node in self._nodes:
                 node._keep_producers(producer_ids)
 
-        self._driver.alone(keep)
+        self._driver.run_exclusively(keep)
 
     def _settle(self, topic: str, partition_count: int, timeout: float | None) -> None:
         """Until every node that serves, as far as it and the controller know, knows the topic, with leaders. None:
@@ -560,7 +560,7 @@ class Cluster:
                 else:
                     machine.close()
 
-        self._driver.alone(end)
+        self._driver.run_exclusively(end)
         self._producers.pop(producer, None)
 
     def consumer(
@@ -620,7 +620,7 @@ class Cluster:
                 self._driver.remove(seat)
                 machine.close()
 
-        self._driver.alone(end)
+        self._driver.run_exclusively(end)
         self._consumers.pop(consumer, None)
 
     def scan(
@@ -723,7 +723,7 @@ class Cluster:
         self._check()
         check_name(topic)
         partition = whole("partition", partition)
-        found = self._driver.alone(lambda: self._found(topic))
+        found = self._driver.run_exclusively(lambda: self._found(topic))
         if found is None:
             raise self._advice.unknown_topic(topic)
         entry = found.partitions.get(partition)
@@ -738,7 +738,7 @@ class Cluster:
         return lambda: max(seconds - (now_ns() - started_ns) / 1e9, 0.0)
 
     def _topic_names(self) -> tuple[str, ...]:
-        return self._driver.alone(lambda: tuple(self._authority.authority.image.topic_ids))
+        return self._driver.run_exclusively(lambda: tuple(self._authority.authority.image.topic_ids))
 
     def _awaited_leaders(self, of: TopicPartition) -> Awaited | None:
         def look() -> Awaited | None:
@@ -750,7 +750,7 @@ class Cluster:
                 else Awaited((*entry.isr, *entry.elr), entry.replicas)
             )
 
-        return self._driver.alone(look)
+        return self._driver.run_exclusively(look)
 
     def _found(self, topic: str) -> TopicImage | None:
         """The topic as the controller has it. REQUIRES that no machine moves."""
@@ -780,7 +780,7 @@ class Cluster:
                 self._end()  # once more: whatever was interrupted is done all the same, and the interruption passed on
                 raise
         if self._failure is not None:
-            raise again(self._failure)
+            raise copy_for_raise(self._failure)
 
     def _close_clients(self, timeout: float | None) -> None:
         if self._owner is not None:
@@ -828,7 +828,7 @@ class Cluster:
         if self._owner is not None:
             self._owner.stop()
         self._driver.stop()
-        self._driver.alone(self._end_nodes)
+        self._driver.run_exclusively(self._end_nodes)
         if hasattr(self, "_authority"):
             self._authority.close()
         if self._lock is not None:
@@ -859,7 +859,7 @@ class Cluster:
 
     def _check(self) -> None:
         if self._refusal is not None:
-            raise again(self._refusal)
+            raise copy_for_raise(self._refusal)
         if self._closed:
             raise ClosedError(f"the cluster {self._path!r} is closed: open it again to use it")
 

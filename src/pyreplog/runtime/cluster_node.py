@@ -123,7 +123,7 @@ class ClusterNode:
         """Whether it leads that partition of ``topic`` (None: any)."""
         check_name(topic)
         partition = None if partition is None else whole("partition", partition)
-        return self._driver.alone(lambda: self._leads(topic, partition))
+        return self._driver.run_exclusively(lambda: self._leads(topic, partition))
 
     def _leads(self, topic: str, partition: int | None) -> bool:
         node = self._node
@@ -223,7 +223,7 @@ class ClusterNode:
     def kill(self) -> None:
         """End it as a process dies. The controller hears of it at once, as of a broken connection. Dead already is
         fine."""
-        self._driver.alone(self._kill_and_fence)
+        self._driver.run_exclusively(self._kill_and_fence)
 
     def _kill_and_fence(self) -> None:
         if self._node is not None:
@@ -238,16 +238,16 @@ class ClusterNode:
         patience = check_seconds("timeout", timeout)
         begun: list[tuple[Node, DrivenMachine]] = []
         try:
-            self._driver.alone(lambda: self._begin_stop(begun))
+            self._driver.run_exclusively(lambda: self._begin_stop(begun))
             if not begun:
                 return
             node, seat = begun[0]
-            self._driver.enter(seat)
+            self._driver.mark_ready(seat)
             if not self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience):
                 _log.warning("node %d ends although it could not give everything away", self._node_id)
         finally:
             if begun:
-                self._driver.alone(lambda: self._end_stopped(begun[0][0]))
+                self._driver.run_exclusively(lambda: self._end_stopped(begun[0][0]))
 
     def _begin_stop(self, begun: list[tuple[Node, DrivenMachine]]) -> None:
         """Begin, and add what there is to end to ``begun``."""
@@ -276,7 +276,7 @@ class ClusterNode:
                 self._paused = True
                 self._driver.pause(self._seat)
 
-        self._driver.alone(pause)
+        self._driver.run_exclusively(pause)
 
     def resume(self) -> None:
         """Undo :meth:`pause`: it goes on where it was. Not paused is fine."""
@@ -286,7 +286,7 @@ class ClusterNode:
                 self._driver.resume(self._seat)
             self._paused = False
 
-        self._driver.alone(resume)
+        self._driver.run_exclusively(resume)
 
     def restart(self, timeout: float | None = 30.0) -> None:
         """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching
@@ -298,7 +298,7 @@ class ClusterNode:
             self._kill_and_fence()
             self._start()
 
-        self._driver.alone(begin)
+        self._driver.run_exclusively(begin)
         if not self._driver.wait_until(self._settled, patience):
             raise RequestTimedOutError(
                 f"node {self._node_id} does not serve after {patience:g} s; it goes on starting: `ready` says when it"

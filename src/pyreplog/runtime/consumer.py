@@ -62,7 +62,7 @@ class Consumer(ClientFace[Machine]):
         self._left: deque[Record] = deque()
         """Taken for who iterates, and not given out yet: the next that anybody gets. Filled under the machine's
         lock."""
-        self._place = driver.alone(lambda: make(self._interrupted))
+        self._place = driver.run_exclusively(lambda: make(self._interrupted))
         try:
             self.assign(subject, timeout=timeout)
         except BaseException:
@@ -101,7 +101,7 @@ class Consumer(ClientFace[Machine]):
             self._drop_but(partitions)
 
         self._use(begin)
-        self._driver.enter(self._seat)
+        self._driver.mark_ready(self._seat)
 
     def _drop_but(self, partitions: Sequence[TopicPartition]) -> None:
         """Under the machine's lock: what was taken of others is not wanted any more."""
@@ -168,7 +168,7 @@ class Consumer(ClientFace[Machine]):
                 return records
             settled = False
             try:
-                settled = self._driver.settles(pending, left)
+                settled = self._driver.wait(pending, left)
             finally:
                 if not settled:
                     self._forget(pending)
@@ -208,7 +208,7 @@ class Consumer(ClientFace[Machine]):
                     (self._left if records is None else records).extend(taken)
                     pending = None if taken else machine.wait_for_records(ends)
                     break
-        self._driver.enter(seat)
+        self._driver.mark_ready(seat)
         return pending
 
     def _forget(self, pending: Completion) -> None:
@@ -312,7 +312,7 @@ class Consumer(ClientFace[Machine]):
             self._drop_but([entry for entry in machine.assignment if entry != (name, number)])
 
         self._use(move)
-        self._driver.enter(self._seat)
+        self._driver.mark_ready(self._seat)
         return where
 
     def _at_time(self, topic: str, partition: int, timestamp: int | datetime, timeout: float | None) -> int:
@@ -346,7 +346,7 @@ class Consumer(ClientFace[Machine]):
         self._check()
         patience = check_seconds("timeout", timeout)
         name, number = place_of("position", topic, partition)
-        self._driver.enter(self._seat)
+        self._driver.mark_ready(self._seat)
         known = self._known_position(name, number)
         if known >= 0:
             return known
@@ -397,8 +397,8 @@ class Consumer(ClientFace[Machine]):
         while True:
             place = self._place
             answer = self._use(lambda machine: machine.look_up(topic, partition, timestamp))
-            self._driver.enter(self._seat)
-            if not self._driver.settles(answer, patience):
+            self._driver.mark_ready(self._seat)
+            if not self._driver.wait(answer, patience):
                 break
             if answer.error is None or place is self._place:  # else whoever was asked was replaced before it knew
                 break

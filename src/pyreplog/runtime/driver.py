@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from pyreplog.client import Completion
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ClosedError, ForkedError, PyreplogError, again
+from pyreplog.errors import ClosedError, ForkedError, PyreplogError, copy_for_raise
 from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Clock
 from pyreplog.runtime.background import Background, release
@@ -108,7 +108,10 @@ class DrivenMachine:
 
 
 class Driver:
-    """Drives the machines of one process. ``wait_for``, ``future_of``, ``enter`` and ``notify`` from any thread."""
+    """Drives the machines of one process.
+
+    Any thread may call ``wait_for``, ``wait``, ``future_of``, ``mark_ready`` and ``notify``.
+    """
 
     def __init__(self, clock: Clock, name: str, network_class: type[LocalNetwork] = LocalNetwork) -> None:
         self.network = network_class(self.notify)
@@ -147,23 +150,26 @@ class Driver:
         *,
         shared: bool = True,
     ) -> DrivenMachine:
-        """Drive ``machine`` from now on. REQUIRES :meth:`alone`, or that nobody drives yet. ``shared``: others may
-        use it under its seat's lock; not: nobody touches it but who drives, or is :meth:`alone`."""
+        """Drive ``machine`` from now on.
+
+        ``shared``: other threads may use it under its lock. REQUIRES :meth:`run_exclusively`, or
+        that no thread drives yet.
+        """
         seat = self._seats[transport] = DrivenMachine(machine, transport, failed, self._name, shared=shared)
         self.network.enter(transport)
         return seat
 
     def remove(self, seat: DrivenMachine) -> None:
-        """Drive it no more, and forget what befell it. REQUIRES :meth:`alone`."""
+        """Drive it no more, and forget what befell it. REQUIRES :meth:`run_exclusively`."""
         self._seats.pop(seat.transport, None)
         self._broken = deque([entry for entry in self._broken if entry[0] is not seat])
 
     def pause(self, seat: DrivenMachine) -> None:
-        """Give it no turn until :meth:`resume`; what is sent to it waits. REQUIRES :meth:`alone`."""
+        """Give it no turn until :meth:`resume`; what is sent to it waits. REQUIRES :meth:`run_exclusively`."""
         self._seats.pop(seat.transport, None)
 
     def resume(self, seat: DrivenMachine) -> None:
-        """Undo :meth:`pause`: it is due at once. REQUIRES :meth:`alone`."""
+        """Undo :meth:`pause`: it is due at once. REQUIRES :meth:`run_exclusively`."""
         self._seats[seat.transport] = seat
         self.network.enter(seat.transport)
 
@@ -172,16 +178,17 @@ class Driver:
         """Whether this is the child of a fork, and this with all that it drives its parent's."""
         return isinstance(self._refusal, ForkedError)
 
-    def alone(self, act: Callable[[], T]) -> T:
-        """What ``act`` says, called while no machine moves: for taking one away, adding one, or looking at several
-        at once. Raises ForkedError in the child of a fork, and as :meth:`check_free`.
+    def run_exclusively(self, act: Callable[[], T]) -> T:
+        """Return the result of ``act``, called while no machine runs: to add or remove a machine, or
+        to look at several.
 
-        A call, and no context manager of our own: the two locks are given back wherever a signal handler raises on
-        the way in or out of it, whoever keeps that exception.
+        Raises ForkedError in the child of a fork, and ReentrantCallError like :meth:`check_free`.
+        It is a call and not a context manager of our own, because then both locks are released
+        wherever a signal handler raises.
         """
         refusal = self._refusal
         if isinstance(refusal, ForkedError):
-            raise again(refusal)
+            raise copy_for_raise(refusal)
         self.check_free()
         with self._exclusive.lock:
             self._exclusive_wanted = True
@@ -210,7 +217,7 @@ class Driver:
             raise self._drive.refuse(advice)
 
     def _is_within(self) -> bool:
-        """Whether this thread drives, or is about to be :meth:`alone`."""
+        """Return whether this thread drives, or is in :meth:`run_exclusively`."""
         return self._drive.is_mine() or self._exclusive.is_mine()
 
     # -------------------------------------------------------------------------------------- waiting
@@ -222,21 +229,23 @@ class Driver:
     def wait_for(self, pending: Completion, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
         """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout``
         seconds."""
-        if not self.settles(pending, timeout):
+        if not self.wait(pending, timeout):
             raise TimeoutError(
                 f"no answer after {timeout:g} s; what was asked or sent goes on in the background{pending.so_far()}"
             )
 
-    def settles(self, pending: Completion, timeout: Any) -> bool:
-        """Whether ``pending`` is settled within ``timeout`` seconds; drives if nobody else does. For who has more
-        to say than TimeoutError, which a signal handler may raise, too. ReentrantCallError where this thread drives
-        already."""
+    def wait(self, pending: Completion, timeout: Any) -> bool:
+        """Return whether ``pending`` is settled within ``timeout`` seconds; drive if no thread does.
+
+        It returns False instead of raising TimeoutError, because a signal handler may raise that,
+        too. Raises ReentrantCallError if this thread drives already.
+        """
         deadline_ns = self._deadline_ns(timeout)
         if not pending.settled and self._is_within():
             raise self._drive.refuse()
         while not pending.settled:
             if self._refusal is not None:
-                raise again(self._refusal)
+                raise copy_for_raise(self._refusal)
             if self._exclusive_wanted or not self._drive_until(pending, deadline_ns):
                 self._wait_turn(pending, deadline_ns)
             if self._now_ns() >= deadline_ns:
@@ -280,11 +289,11 @@ class Driver:
         rarely."""
         deadline_ns = self._deadline_ns(timeout)
         while True:
-            if self.alone(condition):
+            if self.run_exclusively(condition):
                 return True
             if self._now_ns() >= deadline_ns:
                 return False
-            self.settles(Completion(self), CONDITION_CHECK_S)
+            self.wait(Completion(self), CONDITION_CHECK_S)
 
     def _wait_turn(self, pending: Completion, deadline_ns: int) -> None:
         """Sleep until ``pending`` is settled, the drive is handed over, or the time is up."""
@@ -335,7 +344,7 @@ class Driver:
         """A future of the running event loop that ends when ``pending`` is settled; the background thread
         drives."""
         if self._refusal is not None:
-            raise again(self._refusal)
+            raise copy_for_raise(self._refusal)
         future, end = loop_future()
         if not pending.add_waiter(end):
             future.set_result(None)
@@ -348,13 +357,15 @@ class Driver:
 
     # --------------------------------------------------------------------------------------- waking
 
-    def enter(self, seat: DrivenMachine) -> None:
-        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later
-        somebody drives, or a few where callers waited just now."""
+    def mark_ready(self, seat: DrivenMachine) -> None:
+        """Have the machine polled soon, because the caller gave it something to do. Any thread.
+
+        Some thread drives after about a millisecond, or after a few if callers waited just now.
+        """
         transport = seat.transport
         if not transport.is_ready:
             if self._refusal is not None:
-                raise again(self._refusal)
+                raise copy_for_raise(self._refusal)
             ready = self.network.ready
             # Where nobody drives, before those it will send to: who led to something already then
             # takes the new requests with the waiting ones. Asked before it is noted: a signal
@@ -518,7 +529,7 @@ class Driver:
     def _work(self) -> float | None:
         """The background thread's turn: the seconds until its next one."""
         if self._broken:
-            self.alone(self._mend)
+            self.run_exclusively(self._mend)
         self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
         if self._waited_count != self._waited_before:
             self._waited_before = self._waited_count
@@ -545,7 +556,7 @@ class Driver:
     def check(self) -> None:
         """Raise ClosedError or ForkedError where nothing is driven any more."""
         if self._refusal is not None:
-            raise again(self._refusal)
+            raise copy_for_raise(self._refusal)
 
     def start(self) -> None:
         """Let the background thread take part."""
@@ -555,7 +566,7 @@ class Driver:
         """Nobody drives any more; whoever waits gets ClosedError. Afterwards the caller owns the machines."""
         self._refusal = ClosedError("the cluster is closed")
         self._background.stop()
-        self.alone(self._seats.clear)
+        self.run_exclusively(self._seats.clear)
         while self._waiting:
             self._free_one()
 

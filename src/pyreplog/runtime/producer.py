@@ -62,7 +62,7 @@ class Producer(ClientFace[Machine]):
         """The topics that the machine knows which is there now: emptied before another takes its place."""
         self._closed = False
         self._ended = False
-        self._place = driver.alone(lambda: make(self._interrupted))
+        self._place = driver.run_exclusively(lambda: make(self._interrupted))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -103,7 +103,7 @@ class Producer(ClientFace[Machine]):
             except ClosedError:
                 if self._closed or place is self._place:
                     raise
-        self._driver.enter(seat)
+        self._driver.mark_ready(seat)
         if machine.buffered_size > machine.config.buffer_size_max:
             self._wait_for_room()
         return ack
@@ -135,7 +135,7 @@ class Producer(ClientFace[Machine]):
         finally:
             if held and held[0]:
                 seat.lock.release()
-        self._driver.enter(seat)
+        self._driver.mark_ready(seat)
         return ack
 
     def send_many(
@@ -173,7 +173,7 @@ class Producer(ClientFace[Machine]):
             except ClosedError:
                 if self._closed or place is self._place:
                     raise
-        self._driver.enter(seat)
+        self._driver.mark_ready(seat)
         if machine.buffered_size > machine.config.buffer_size_max:
             self._wait_for_room()
         return acks
@@ -233,7 +233,7 @@ class Producer(ClientFace[Machine]):
         with seat.free():
             waiting = machine.unsettled()
         if waiting:
-            self._driver.enter(seat)  # who sent it may have been interrupted before that
+            self._driver.mark_ready(seat)  # who sent it may have been interrupted before that
         return waiting
 
     def flush(self, timeout: float | None = None) -> None:
@@ -242,7 +242,7 @@ class Producer(ClientFace[Machine]):
         patience = check_seconds("timeout", timeout)
         until = None if patience is None else time.monotonic() + patience
         for outcome in self._unsettled():
-            if not self._driver.settles(outcome, None if until is None else max(until - time.monotonic(), 0.0)):
+            if not self._driver.wait(outcome, None if until is None else max(until - time.monotonic(), 0.0)):
                 raise TimeoutError(
                     f"not all is acknowledged after {patience:g} s; what was sent goes on in the background"
                 )

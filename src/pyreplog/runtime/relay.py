@@ -65,7 +65,7 @@ class ClusterAppender:
         """See :class:`pyreplog.spool.Appender`."""
         with self._seat.lock:
             self._relay.send(key, bytes(data))
-        self._driver.enter(self._seat)
+        self._driver.mark_ready(self._seat)
         if self._relay.size > WINDOW_SIZE:
             self._wait(WINDOW_SIZE // 2)
 
@@ -76,11 +76,11 @@ class ClusterAppender:
     def _wait(self, size: int) -> None:
         with self._seat.lock:
             pending = self._relay.below(size)
-        self._driver.enter(self._seat)
+        self._driver.mark_ready(self._seat)
         while not pending.settled:
             if self._stopping():
                 raise ClosedError("the cluster is being closed; the batch is appended when it is opened again")
-            self._driver.settles(pending, LOOK_S)
+            self._driver.wait(pending, LOOK_S)
         if pending.error is not None:
             raise pending.error
 
@@ -92,6 +92,6 @@ class ClusterAppender:
             self._relay.close()
 
         try:
-            self._driver.alone(end)
+            self._driver.run_exclusively(end)
         except ForkedError:
             pass
