@@ -11,7 +11,6 @@ was sent keeps its numbers when it is sent again, until a leader proves that it 
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -21,7 +20,7 @@ from pyreplog.client.acks import Run
 from pyreplog.client.outcome import BatchResult, Owner
 from pyreplog.errors import ClusterError, MessageTooLargeError
 from pyreplog.ports import Buffer, Headers
-from pyreplog.record import BatchBuilder, crc32c, find_too_large
+from pyreplog.record import BatchBuilder, find_too_large, set_producer
 from pyreplog.timestamps import TIMESTAMP_MAX, record_ms
 
 __all__ = ["ProducerBatch", "UnackedBatches", "PartitionQueue", "Sequencer"]
@@ -37,12 +36,6 @@ NO_NUMBERS: Final[Numbers] = (-1, -1, -1)
 SEQUENCES: Final = 1 << 31
 """The number of sequence numbers; they wrap to 0."""
 EPOCH_MAX: Final = 32767
-_NUMBERS: Final = struct.Struct(">qhi")
-_CRC: Final = struct.Struct(">I")
-_NUMBERS_POSITION: Final = 43
-_CRC_POSITION: Final = 17
-_COVERED_FROM: Final = 21
-"""The checksum covers the bytes from this position on (see the batch's format)."""
 
 
 class Sequencer:
@@ -104,8 +97,7 @@ class Sequencer:
         data = batch.data
         assert data is not None, "an unsettled batch has its bytes"
         batch.numbers = numbers
-        _NUMBERS.pack_into(data, _NUMBERS_POSITION, *numbers)
-        _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_COVERED_FROM:]))
+        set_producer(data, *numbers)
         return True
 
 

@@ -9,19 +9,17 @@ offsets, or hide them, and every checksum would agree.
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD, SegmentScanner, TimeSearch
 from pyreplog.errors import CorruptLogError
 from pyreplog.log.epochs import EpochCache
-from pyreplog.log.layout import DELTA_POSITION, INT64_MAX, LOOKUP_CHUNK_SIZE
+from pyreplog.log.layout import INT64_MAX, LOOKUP_CHUNK_SIZE
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment import Segment
+from pyreplog.record import DELTA_POSITION, SEQUENCE_FIELDS, SIZE_UP_TO_DELTA
 from pyreplog.values import NO_EPOCH
 
-_FIELDS: Final = struct.Struct(">qii7xi")
-"""Base offset, length, leader epoch, (magic, CRC, attributes), last offset delta."""
 _MANY_SIZE: Final = 2048
 
 
@@ -121,7 +119,7 @@ class ContiguityCheck:
         How far that goes (it may be behind ``data``), and the offset that follows.
         """
         epoch, change = self._epochs.span_of(expected)
-        if len(data) >= _MANY_SIZE and data[DELTA_POSITION : DELTA_POSITION + 4] == bytes(4) and epoch != NO_EPOCH:
+        if len(data) >= _MANY_SIZE and data[DELTA_POSITION:SIZE_UP_TO_DELTA] == bytes(4) and epoch != NO_EPOCH:
             # A batch for each record, it seems: the scanner knows without looking at each from
             # here.
             scan = SegmentScanner(expected, next_offset=expected, check_crc=False)
@@ -134,7 +132,7 @@ class ContiguityCheck:
                 return len(data), scan.next_offset
         at, last = 0, len(data) - HEADER_SIZE
         while at <= last and expected < end_offset:
-            base, length, leader_epoch, delta = _FIELDS.unpack_from(data, at)
+            base, length, leader_epoch, delta = SEQUENCE_FIELDS.unpack_from(data, at)
             if base != expected or length < HEADER_SIZE - LOG_OVERHEAD:
                 if at:
                     break

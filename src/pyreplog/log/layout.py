@@ -56,14 +56,6 @@ OFFSET_DIGITS: Final = 20
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
-# Of a batch, and of a message of magic 0 or 1: they begin alike.
-LENGTH_POSITION: Final = 8
-MAGIC_POSITION: Final = 16
-DELTA_POSITION: Final = 23
-"""Of the last offset delta, which batches have and old messages have not."""
-MAGIC: Final = 2
-HEADER_UP_TO_MAGIC: Final = 17
-
 INDEX_ENTRY_SIZE: Final = 8
 TIME_INDEX_ENTRY_SIZE: Final = 12
 

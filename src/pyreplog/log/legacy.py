@@ -14,9 +14,16 @@ from typing import Final, NamedTuple
 
 from pyreplog._core import whole_batches
 from pyreplog.errors import CorruptError, CorruptLogError
-from pyreplog.log.layout import HEADER_UP_TO_MAGIC, INT64_MAX, MAGIC_POSITION, SCAN_CHUNK_SIZE
+from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.ports import File
-from pyreplog.record import LegacyMessage, convert_legacy, legacy_batches, shallow_messages
+from pyreplog.record import (
+    MAGIC_POSITION,
+    SIZE_UP_TO_MAGIC,
+    LegacyMessage,
+    convert_legacy,
+    legacy_batches,
+    shallow_messages,
+)
 
 _GROUP_SIZE: Final = 64 << 10
 _MESSAGE_SIZE_MAX: Final = 64 << 20
@@ -158,8 +165,8 @@ class LegacyPrefix:
 
 def begins_legacy(file: File, size: int) -> bool:
     """Whether the first message of ``file`` is in an old format, or might be."""
-    head = file.read_at(0, min(size, HEADER_UP_TO_MAGIC))
-    return len(head) == HEADER_UP_TO_MAGIC and head[MAGIC_POSITION] <= 1
+    head = file.read_at(0, min(size, SIZE_UP_TO_MAGIC))
+    return len(head) == SIZE_UP_TO_MAGIC and head[MAGIC_POSITION] <= 1
 
 
 def _rising(messages: list[LegacyMessage], before: int, last: int) -> list[LegacyMessage]:
@@ -181,7 +188,7 @@ def _messages_at(file: File, position: int, size: int) -> list[LegacyMessage]:
             messages, _ = shallow_messages(data)
         except CorruptError:
             return []
-        done = messages or len(data) < HEADER_UP_TO_MAGIC or data[MAGIC_POSITION] > 1 or position + len(data) >= size
+        done = messages or len(data) < SIZE_UP_TO_MAGIC or data[MAGIC_POSITION] > 1 or position + len(data) >= size
         if done or len(data) >= _MESSAGE_SIZE_MAX:
             return messages
         want *= 4

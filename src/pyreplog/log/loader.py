@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pyreplog._core import LOG_OVERHEAD, SegmentScanner
 from pyreplog.config import LogConfig
@@ -24,12 +24,8 @@ from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, Storag
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import (
-    DELTA_POSITION,
     INT32_MAX,
-    LENGTH_POSITION,
     LOG_SUFFIX,
-    MAGIC,
-    MAGIC_POSITION,
     SEGMENT_SUFFIXES,
     TORN_PREFIX,
     join,
@@ -46,9 +42,8 @@ from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import replace_file
 from pyreplog.log.torn_tail import save_torn_tail
 from pyreplog.ports import Clock, Disk
+from pyreplog.record import DELTA_POSITION, MAGIC, MAGIC_POSITION, SIZE_UP_TO_DELTA, base_offset_of, size_of
 from pyreplog.values import NO_EPOCH, TopicPartition
-
-_HEAD_SIZE: Final = DELTA_POSITION + 4
 
 
 class RecoveryContext(NamedTuple):
@@ -689,9 +684,9 @@ def _position_of(segment: Segment, offset: int) -> int:
     position = 0
     while True:
         head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
-        if int.from_bytes(head[:LENGTH_POSITION], "big") == offset:
+        if base_offset_of(head) == offset:
             return position
-        position += LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big")
+        position += size_of(head)
 
 
 def _least_end(segment: Segment, position: int) -> int:
@@ -699,9 +694,9 @@ def _least_end(segment: Segment, position: int) -> int:
     all of them are whole."""
     at, end = 0, segment.base_offset
     while at < position:
-        head = bytes(segment.file.read_at(at, _HEAD_SIZE))
-        base = int.from_bytes(head[:LENGTH_POSITION], "big")
+        head = bytes(segment.file.read_at(at, SIZE_UP_TO_DELTA))
+        base = base_offset_of(head)
         above = int.from_bytes(head[DELTA_POSITION:], "big") if head[MAGIC_POSITION] == MAGIC else 0
-        at += LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big")
+        at += size_of(head)
         end = (base if at < position else end) + above + 1
     return end

@@ -15,12 +15,9 @@ from pyreplog._core import LOG_OVERHEAD, RecordBatch
 from pyreplog.errors import CorruptError
 from pyreplog.log.layout import (
     CLEANED_SUFFIX,
-    HEADER_UP_TO_MAGIC,
     INT32_MAX,
     INT64_MAX,
-    LENGTH_POSITION,
     LOG_SUFFIX,
-    MAGIC_POSITION,
     SCAN_CHUNK_SIZE,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -33,7 +30,7 @@ from pyreplog.log.segment import Segment
 from pyreplog.log.snapshot import read_whole
 from pyreplog.log.transaction_index import format_aborted, parse_aborted
 from pyreplog.ports import Disk, File
-from pyreplog.record import convert_legacy
+from pyreplog.record import MAGIC_POSITION, SIZE_UP_TO_MAGIC, convert_legacy, size_of
 
 OFFSET_TOO_FAR: Final = -13
 """A scanner's status where a batch's last offset does not fit the segment (``STATUS_RANGE``)."""
@@ -88,11 +85,10 @@ def find_parts(file: File, size: int, base_offset: int, following: int | None) -
 
 def _first_offset(file: File, position: int, least: int) -> int | None:
     """The first offset of the batch or message at ``position``, not below ``least``; None where it is not whole."""
-    head = bytes(file.read_at(position, HEADER_UP_TO_MAGIC))
-    if len(head) < HEADER_UP_TO_MAGIC:
+    head = bytes(file.read_at(position, SIZE_UP_TO_MAGIC))
+    if len(head) < SIZE_UP_TO_MAGIC:
         return None
-    length = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
-    data = file.read_at(position, LOG_OVERHEAD + max(length, 0))
+    data = file.read_at(position, max(size_of(head), LOG_OVERHEAD))
     try:
         batch = RecordBatch(convert_legacy(data) if head[MAGIC_POSITION] <= 1 else data)
         batch.check_crc()

@@ -24,7 +24,6 @@ from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import (
     HIGH_WATERMARK_NAME,
     INT64_MAX,
-    LENGTH_POSITION,
     LOG_START_NAME,
     LOG_SUFFIX,
     RECOVERY_POINT_NAME,
@@ -42,6 +41,7 @@ from pyreplog.log.segment import Segment, SegmentNames
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import read_offsets
 from pyreplog.ports import Disk, Stat
+from pyreplog.record import base_offset_of, size_of
 from pyreplog.values import TopicPartition
 
 INDEX_INTERVAL: Final = 4096
@@ -248,14 +248,9 @@ class ReplicaView:
             if position is None:
                 continue
             head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
-            if (
-                end_offset == segment.base_offset
-                or int.from_bytes(head[:LENGTH_POSITION], "big", signed=True) >= end_offset
-            ):
+            if end_offset == segment.base_offset or base_offset_of(head) >= end_offset:
                 return segment.file_position(position)
-            return segment.file_position(
-                position + LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big", signed=True)
-            )
+            return segment.file_position(position + size_of(head))
         last = file.segments[-1]
         if self._mark is not None and not self._mark.may_have_gaps:
             start = max(last.end_offset(), self.start_offset)

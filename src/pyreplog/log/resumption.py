@@ -7,22 +7,21 @@ contradict it.
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD
 from pyreplog.errors import CorruptError
-from pyreplog.log.layout import DELTA_POSITION, INT32_MAX, LENGTH_POSITION, MAGIC, MAGIC_POSITION, SCAN_CHUNK_SIZE
+from pyreplog.log.layout import INT32_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.segment import Segment
+from pyreplog.record import MAGIC, MAGIC_POSITION, OFFSET_AND_LENGTH, SEQUENCE_FIELDS, SIZE_UP_TO_DELTA, size_of
 
-_HEAD: Final = struct.Struct(">qi")
 _LOOKS: Final = 3
 
 
 def is_cut_off(segment: Segment, position: int) -> bool:
     """Whether the file of ``segment`` ends at ``position``, or within the batch that begins there."""
-    length = bytes(segment.file.read_at(position + LENGTH_POSITION, LOG_OVERHEAD - LENGTH_POSITION))
-    return len(length) < 4 or position + LOG_OVERHEAD + int.from_bytes(length, "big", signed=True) > segment.size
+    head = segment.file.read_at(position, LOG_OVERHEAD)
+    return len(head) < LOG_OVERHEAD or position + size_of(head) > segment.size
 
 
 def resume_offset(segment: Segment, position: int, start: int, following: int | None = None) -> int | None:
@@ -42,10 +41,9 @@ def resume(
     by byte. ``following``: the base offset of the next segment. ``dense``: each batch begins at the offset where
     the one before it ends.
     """
-    head = segment.file.read_at(position, DELTA_POSITION + 4)
-    if len(head) == DELTA_POSITION + 4:
-        base, length = _HEAD.unpack_from(head)
-        delta = int.from_bytes(head[DELTA_POSITION:], "big", signed=True)
+    head = segment.file.read_at(position, SIZE_UP_TO_DELTA)
+    if len(head) == SIZE_UP_TO_DELTA:
+        base, length, _, delta = SEQUENCE_FIELDS.unpack_from(head)
         behind = position + LOG_OVERHEAD + length
         found = _sound(segment, behind, start + 1, following, dense=dense) if length > 0 else None
         if found is not None and found - delta - 1 in (base, start):
@@ -112,7 +110,7 @@ def _search(
         last = len(piece) - HEADER_SIZE
         at = piece.find(MAGIC, MAGIC_POSITION) - MAGIC_POSITION
         while 0 <= at <= last:
-            base, length = _HEAD.unpack_from(piece, at)
+            base, length = OFFSET_AND_LENGTH.unpack_from(piece, at)
             if (
                 start < base <= start + INT32_MAX
                 and HEADER_SIZE - LOG_OVERHEAD <= length <= segment.size - position - at - LOG_OVERHEAD
@@ -156,5 +154,4 @@ def _whole(segment: Segment, position: int) -> tuple[int, int, int] | None:
 
 
 def _behind(segment: Segment, position: int) -> int:
-    length = segment.file.read_at(position + LENGTH_POSITION, LOG_OVERHEAD - LENGTH_POSITION)
-    return position + LOG_OVERHEAD + int.from_bytes(length, "big", signed=True)
+    return position + size_of(segment.file.read_at(position, LOG_OVERHEAD))

@@ -8,8 +8,9 @@ from typing import Final
 
 from pyreplog._core import LOG_OVERHEAD, SegmentScanner
 from pyreplog.errors import CorruptError, CorruptLogError, raise_for_status
-from pyreplog.log.layout import HEADER_UP_TO_MAGIC, LENGTH_POSITION, MAGIC, MAGIC_POSITION, SCAN_CHUNK_SIZE
+from pyreplog.log.layout import SCAN_CHUNK_SIZE
 from pyreplog.ports import File
+from pyreplog.record import MAGIC, MAGIC_POSITION, SIZE_UP_TO_MAGIC, base_offset_of, size_of
 
 _OLD_LENGTH_MIN: Final = 14
 _MESSAGE_SIZE_MIN: Final = LOG_OVERHEAD + _OLD_LENGTH_MIN
@@ -21,11 +22,11 @@ def describe_damage(file: File, position: int, size: int, newer: int, reason: st
     ``newer``: where the newer batches begin, if there are any."""
     rest = size - position - LOG_OVERHEAD
     if rest >= _OLD_LENGTH_MIN:
-        head = file.read_at(position, HEADER_UP_TO_MAGIC)
-        length = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
+        head = file.read_at(position, SIZE_UP_TO_MAGIC)
+        length = size_of(head) - LOG_OVERHEAD
         # A file that is cut meanwhile ends here, or in the body: then nothing is known.
         if (
-            len(head) == HEADER_UP_TO_MAGIC
+            len(head) == SIZE_UP_TO_MAGIC
             and head[MAGIC_POSITION] in (0, 1)
             and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX)
         ):
@@ -45,7 +46,7 @@ def describe_damage(file: File, position: int, size: int, newer: int, reason: st
 def sound_batches(data: memoryview, damage: Callable[[str], CorruptLogError]) -> memoryview:
     """Return the part of ``data``, whole batches, before the first with a wrong checksum; the next read meets that
     one. Raises the error that ``damage`` makes of the reason if ``data`` begins with it."""
-    scan = SegmentScanner(int.from_bytes(data[:LENGTH_POSITION], "big"))
+    scan = SegmentScanner(base_offset_of(data))
     taken = scan.feed(data)
     if not taken:
         raise damage(why_ended(scan))

@@ -31,16 +31,12 @@ from pyreplog.log.file_slice import FileSlice
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     FIRST_LOOK_SIZE,
-    HEADER_UP_TO_MAGIC,
     INDEX_ENTRY_SIZE,
     INDEX_SUFFIX,
     INT32_MAX,
     INT64_MAX,
-    LENGTH_POSITION,
     LOG_SUFFIX,
     LOOKUP_CHUNK_SIZE,
-    MAGIC,
-    MAGIC_POSITION,
     TIME_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX,
     join,
@@ -50,7 +46,7 @@ from pyreplog.log.legacy import LegacyPrefix, begins_legacy
 from pyreplog.log.scan import describe_damage, scan_segment
 from pyreplog.log.transaction_index import TransactionIndex
 from pyreplog.ports import NO_SPACE_ERRNOS, Buffer, Disk, File
-from pyreplog.record import parts_of
+from pyreplog.record import SIZE_UP_TO_MAGIC, base_offset_of, extent_of, parts_of, size_of
 
 RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
@@ -449,8 +445,7 @@ class Segment(SegmentEnd):
         legacy = self.legacy
         if legacy is not None and position < legacy.end:
             return  # what it is converted from is checked wherever it is read
-        head = bytes(self.file.read_at(position, LOG_OVERHEAD))
-        end = min(position + LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big"), self.size)
+        end = min(position + size_of(self.file.read_at(position, LOG_OVERHEAD)), self.size)
         scan = scan_segment(self.file, end, self.base_offset, position=position, check_crc=True)
         if scan.position != end or scan.batch_count != 1:
             raise CorruptError("a batch is damaged", file=self.path, position=position)
@@ -692,7 +687,7 @@ class Segment(SegmentEnd):
             whole = self._whole_size(data[at:], position + at)
             if at + whole > len(data):
                 data, at, position = self.file.read_at(position + at, whole), 0, position + at
-            if int.from_bytes(data[at : at + LENGTH_POSITION], "big", signed=True) >= end_offset:
+            if base_offset_of(data[at:]) >= end_offset:
                 return None
             batch = self._batch(data, at, position)
             if check is not None:
@@ -841,18 +836,13 @@ class Segment(SegmentEnd):
         if not 0 <= position <= self.size - HEADER_SIZE:
             return None
         data = self.file.read_at(position, HEADER_SIZE)
-        if len(data) < HEADER_SIZE or data[MAGIC_POSITION] != MAGIC:
+        extent = extent_of(data) if len(data) == HEADER_SIZE else None
+        if extent is None:
             return None
-        length = int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
-        base = int.from_bytes(data[:LENGTH_POSITION], "big", signed=True)
-        last = base + int.from_bytes(data[23:27], "big", signed=True)
-        if (
-            length < HEADER_SIZE - LOG_OVERHEAD
-            or position + LOG_OVERHEAD + length > self.size
-            or not self.base_offset <= base <= last
-        ):
+        size, base, last, timestamp = extent
+        if size < HEADER_SIZE or position + size > self.size or not self.base_offset <= base <= last:
             return None
-        return base, last, int.from_bytes(data[35:43], "big", signed=True)
+        return base, last, timestamp
 
     def _whole(self, data: memoryview, position: int, end_offset: int = INT64_MAX, size_max: int = INT64_MAX) -> int:
         """Bytes of the whole batches that ``data``, at byte ``position``, begins with, all below ``end_offset``."""
@@ -864,9 +854,9 @@ class Segment(SegmentEnd):
     def _whole_size(self, data: memoryview, position: int) -> int:
         """Bytes of the batch whose first bytes ``data`` holds; :class:`CorruptError` where they are none, or it is
         not all in the file."""
-        if len(data) < HEADER_UP_TO_MAGIC:
+        if len(data) < SIZE_UP_TO_MAGIC:
             raise CorruptError("a batch is cut off", file=self.path, position=self.file_position(position))
-        size = LOG_OVERHEAD + int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
+        size = size_of(data)
         if size < HEADER_SIZE or position + size > self.size:
             raise CorruptError(
                 "a batch's length contradicts the file", file=self.path, position=self.file_position(position)

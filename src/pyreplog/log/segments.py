@@ -20,6 +20,7 @@ from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, jo
 from pyreplog.log.resumption import is_cut_off, resume, seek_behind
 from pyreplog.log.scan import scan_segment, why_ended
 from pyreplog.log.segment import Segment
+from pyreplog.record import base_offset_of
 
 
 class Segments:
@@ -117,7 +118,7 @@ class Segments:
             if found is None:
                 self._check_end(index, offset)
                 continue
-            if int.from_bytes(found[1][:8], "big") > offset:
+            if base_offset_of(found[1]) > offset:
                 self._check_passed(index, offset, found[0])
             return self._own_batches(index, offset, *found)
         return None
@@ -196,7 +197,7 @@ class Segments:
         """Of a log with gaps: what of ``data``, batches at byte ``position`` of segment ``index``, lies before the
         first that does not belong there. Raises :class:`CorruptLogError` where that is the one that was found for
         ``offset``."""
-        base = int.from_bytes(data[:8], "big")
+        base = base_offset_of(data)
         if base < self._bases[index]:
             reason = f"a batch says that it begins at offset {base}, below its segment"
             path, at = self._segments[index].path, self._segments[index].file_position(position)

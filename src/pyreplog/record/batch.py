@@ -5,11 +5,10 @@ No function here loops over records: such loops are in the core.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, SegmentScanner, crc32c
+from pyreplog._core import HEADER_SIZE, Record, RecordBatch, SegmentScanner
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import (
     BatchTooLargeError,
@@ -20,21 +19,10 @@ from pyreplog.errors import (
 )
 from pyreplog.ports import Buffer
 from pyreplog.record.compression import CODEC_NAMES, SIZE_MAX, compress, decompress
+from pyreplog.record.header import set_attributes, set_checksum, set_length, set_max_timestamp
 from pyreplog.record.unpacking import parts_of
 
 RECORDS_SIZE_MAX: Final = SIZE_MAX
-
-# Positions in a batch's header. On disk: never change.
-_LENGTH: Final = struct.Struct(">i")
-_LENGTH_POSITION: Final = 8
-_CRC: Final = struct.Struct(">I")
-_CRC_POSITION: Final = 17
-_ATTRIBUTES: Final = struct.Struct(">h")
-_ATTRIBUTES_POSITION: Final = 21
-_TIMESTAMP: Final = struct.Struct(">q")
-_MAX_TIMESTAMP_POSITION: Final = 35
-_PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
-_PRODUCER_POSITION: Final = 43
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
@@ -172,9 +160,9 @@ def recompress(batch: RecordBatch, codec: int) -> bytearray:
     stored: Buffer = records if codec == 0 else compress(codec, records)
     copy = bytearray(batch.data[:HEADER_SIZE])
     copy += stored
-    _LENGTH.pack_into(copy, _LENGTH_POSITION, len(copy) - LOG_OVERHEAD)
-    _ATTRIBUTES.pack_into(copy, _ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK | codec)
-    _CRC.pack_into(copy, _CRC_POSITION, crc32c(memoryview(copy)[_ATTRIBUTES_POSITION:]))
+    set_length(copy)
+    set_attributes(copy, CODEC_MASK, codec)
+    set_checksum(copy)
     return copy
 
 
@@ -183,25 +171,5 @@ def set_append_time(data: memoryview, timestamp: int) -> None:
 
     Every record of the batch then has this timestamp when it is read. The checksum is updated.
     """
-    (attributes,) = _ATTRIBUTES.unpack_from(data, _ATTRIBUTES_POSITION)
-    _ATTRIBUTES.pack_into(data, _ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
-    _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
-    _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))
-
-
-def set_max_timestamp(data: memoryview, timestamp: int) -> None:
-    """Set the greatest timestamp, in ms, in the header of the batch ``data`` (writable).
-
-    The checksum is updated.
-    """
-    _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
-    _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))
-
-
-def set_producer(data: memoryview, producer_id: int, epoch: int, base_sequence: int) -> None:
-    """Set the producer's id, epoch and sequence in the batch ``data`` (writable).
-
-    The checksum is updated. REQUIRES numbers that are not negative.
-    """
-    _PRODUCER.pack_into(data, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
-    _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))
+    set_attributes(data, 0, LOG_APPEND_TIME_BIT)
+    set_max_timestamp(data, timestamp)

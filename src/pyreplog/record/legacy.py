@@ -12,20 +12,16 @@ Format: docs/internals/format/legacy.md. Source: ``AbstractLegacyRecordBatch`` o
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from pyreplog._core import BatchBuilder, RecordBatch, crc32c, legacy_messages
+from pyreplog._core import BatchBuilder, RecordBatch, legacy_messages
 from pyreplog.errors import CorruptError
 from pyreplog.record.batch import CODEC_MASK, LOG_APPEND_TIME_BIT
 from pyreplog.record.compression import CODEC_NAMES, LZ4, SIZE_MAX, ZSTD, decompress_payload
+from pyreplog.record.header import set_attributes, set_checksum
 
-_ATTRIBUTES: Final = struct.Struct(">h")
-_ATTRIBUTES_POSITION: Final = 21
-_CRC: Final = struct.Struct(">I")
-_CRC_POSITION: Final = 17
 _TIMELESS: Final = 0x4000
 """See batch_is_timeless in src/_core/kernels/batch.h."""
 _BATCH_SIZE_MAX: Final = 0x7FFFFFFF
@@ -184,9 +180,8 @@ def _batch(run: Sequence[_Item]) -> bytes:
         append_timestamp=first.timestamp if first.append_time else -1,
     )
     if first.magic == 0:
-        (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_POSITION)
-        _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_POSITION, attributes | _TIMELESS)
-        _CRC.pack_into(batch, _CRC_POSITION, crc32c(batch[_ATTRIBUTES_POSITION:]))
+        set_attributes(batch, 0, _TIMELESS)
+        set_checksum(batch)
     return bytes(batch)
 
 
