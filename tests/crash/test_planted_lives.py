@@ -82,7 +82,7 @@ def new_segment_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
     """The names of a segment that a roll made are not made durable."""
 
     def sync_directory(disk: SimDisk, directory: str) -> None:
-        if sum(name.endswith(".log") for name in disk._folder(directory).entries) < 2:
+        if sum(name.endswith(".log") for name in disk._tree.folder(directory).entries) < 2:
             REAL_SYNC_DIRECTORY(disk, directory)
 
     patch.setattr(SimDisk, "sync_directory", sync_directory)

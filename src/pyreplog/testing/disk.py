@@ -31,23 +31,20 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from hashlib import blake2b
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from typing_extensions import Buffer
 
 from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
 from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, Clock, File, Lock, R, Stat, Store, SyncDone, T
 from pyreplog.testing.faults import Call, Fault
-from pyreplog.testing.storage import Change, Folder, Inode, Node, PendingWrite, PowerLoss, put
+from pyreplog.testing.file_tree import FileTree, storage_error
+from pyreplog.testing.storage import Folder, Inode, PendingWrite
 from pyreplog.testing.store import SimStore
 
 __all__ = ["SimDisk", "SimFile", "SimLock"]
-
-CHANGES_MAX: Final = 4096
 
 
 class SimFile:
@@ -105,17 +102,17 @@ class SimFile:
         self._disk.truncate(self._path, self._inode, size)
 
     def start_sync(self, position: int, size: int) -> None:
-        """Nothing more than may happen at any moment: what is written reaches the disk, or does not. A fault fails
-        every later sync."""
+        """Do nothing: written data may reach the disk at any moment anyway. If a fault strikes, every later sync
+        fails."""
         self._check()
         self._disk.start_sync(self._path, self._inode, position)
 
     def reserve(self, position: int, size: int) -> None:
-        """Nothing: a file here costs what was written to it."""
+        """Do nothing: a file here takes only the space of its content."""
         self._check()
 
     def drop_cached(self) -> None:
-        """What is shown then is what the disk has, and what is still to be written there."""
+        """Show the content of the disk, with the pending writes on top of it."""
         self._check()
         self._inode.drop_cached()
 
@@ -127,8 +124,8 @@ class SimFile:
                 self._disk.begin("close", self._path)
 
     def opened_inode(self, disk: SimDisk) -> Inode:
-        """What a sync of this file syncs. Raises :class:`ClosedError` where it is closed, :class:`InternalError`
-        for another disk's."""
+        """Return the content that a sync of this file syncs. Raises :class:`ClosedError` if the file is closed,
+        :class:`InternalError` if it belongs to another disk."""
         self._check()
         if self._disk is not disk:
             raise InternalError(f"{self._path} is a file of another disk")
@@ -158,7 +155,7 @@ class SimLock:
 
 
 class _Sync(NamedTuple):
-    """A sync that was submitted and has not ended: the files, and the last sequence number it covers."""
+    """A submitted sync that has not ended: its files, and the last sequence number that it covers."""
 
     files: list[tuple[str, Inode]]
     sequence: int
@@ -166,7 +163,7 @@ class _Sync(NamedTuple):
 
 
 class SimDisk:
-    """A :class:`~pyreplog.ports.Disk` in memory. See the module's text for what it may do to its user.
+    """A :class:`~pyreplog.ports.Disk` in memory. The module's text lists the damage that it may do.
 
     ``capacity``: bytes in all files and reservations before ENOSPC (None: no limit). ``clock``: for modification
     times. ``manual``: syncs end only by :meth:`complete`; otherwise the next :meth:`poll` ends all, in an order
@@ -191,16 +188,13 @@ class SimDisk:
         self.generation = 0
         """+1 at each :meth:`kill`."""
         self.observer: Callable[[Call], None] | None = None
-        """Told of each call before it happens. May take :meth:`crash` and :meth:`snapshot`, which count as no
-        calls."""
+        """Called with each call before it happens. It may take :meth:`crash` and :meth:`snapshot`, which count as
+        no calls."""
         self.trace: list[str] | None = None
         """Set to a list to have each call described in it."""
         self.syncs = 0
         """Syncs of files that succeeded."""
-        self._boot = 1
-        self._root = Folder()
-        self._changes: list[Change] = []
-        self._sequence = 0
+        self._tree = FileTree()
         self._faults: list[Fault] = []
         self._locks: dict[Inode, tuple[str, SimLock]] = {}
         self._pending: dict[int, _Sync] = {}
@@ -236,7 +230,7 @@ class SimDisk:
 
     def flip(self, path: str, position: int, mask: int = 1) -> None:
         """Rot: flip the bits of ``mask`` in one byte of a file."""
-        self._file(path).flip(position, mask)
+        self._tree.file(path).flip(position, mask)
 
     # Crashes --------------------------------------------------------------------------------------
 
@@ -245,42 +239,13 @@ class SimDisk:
 
         The damage is drawn from ``random``, which then is the new disk's own chance.
         """
-        oldest = self._changes[0].sequence if self._changes else self._sequence
-        damage = PowerLoss.drawn(random, min(oldest, self._oldest_piece()), self._sequence)
-        names: dict[Folder, dict[str, Node]] = {}
-        for change in self._changes:
-            if not damage.keeps(change):
-                continue
-            parts = change.parts
-            if len(parts) > 1 and isinstance(parts[0][2], Inode) and damage.keeps_old_name():
-                parts = parts[:1]
-            for folder, name, node in parts:
-                survivors = names.get(folder)
-                if survivors is None:
-                    survivors = names[folder] = dict(folder.stable)
-                put(survivors, name, node)
-        disk = self._reborn()
+        disk = self._reborn(self._tree.after_power_loss(random))
         disk.random = random
-        disk._boot = self._boot + 1
-        made: dict[Node, Node] = {}
-
-        def build(folder: Folder) -> Folder:
-            new = Folder()
-            made[folder] = new
-            for name, node in names.get(folder, folder.stable).items():
-                known = made.get(node)
-                if known is None:
-                    known = made[node] = node.after_crash(damage) if isinstance(node, Inode) else build(node)
-                new.entries[name] = known
-            new.stable = dict(new.entries)
-            return new
-
-        disk._root = build(self._root)
         return disk
 
     def kill(self) -> None:
-        """The process dies: open files and locks are gone, syncs under way promise nothing, what was written stays
-        shown."""
+        """Kill the process: open files and locks are gone, syncs under way promise nothing, and the written data
+        stays shown."""
         self.generation += 1
         self._locks.clear()
         self._pending.clear()
@@ -291,119 +256,51 @@ class SimDisk:
 
         With ``call``, a write about to happen: its first ``written`` bytes are there.
         """
-        disk = self._reborn()
-        disk._boot = self._boot
-        disk._sequence = self._sequence
-        made: dict[Node, Node] = {}
-
-        def copy(node: Node) -> Node:
-            known = made.get(node)
-            if known is not None:
-                return known
-            if isinstance(node, Inode):
-                made[node] = new = node.copy()
-                return new
-            folder = made[node] = Folder()
-            folder.entries = {name: copy(child) for name, child in node.entries.items()}
-            folder.stable = {name: copy(child) for name, child in node.stable.items()}
-            return folder
-
-        root = copy(self._root)
-        assert isinstance(root, Folder)
-        disk._root = root
-        for change in self._changes:
-            parts = tuple(
-                (copy(folder), name, None if node is None else copy(node)) for folder, name, node in change.parts
-            )
-            disk._changes.append(Change(change.sequence, parts))  # type: ignore[arg-type]
-        if call is not None and call.inode is not None and written:
-            inode = copy(call.inode)
-            assert isinstance(inode, Inode)
-            inode.change(PendingWrite(disk._next(), call.position, call.data[:written]))
-        return disk
+        if call is None or call.inode is None:
+            return self._reborn(self._tree.copy())
+        return self._reborn(self._tree.copy(call.inode, call.position, call.data[:written]))
 
     def fingerprint(self) -> bytes:
-        """16 bytes that tell what is on this disk, shown, stable and pending, from anything else, but for its
-        chance and its faults."""
-        digest = blake2b(digest_size=16)
-        numbers: dict[Node, int] = {}
-
-        def tell(node: Node | None) -> None:
-            if node is None or node in numbers:
-                digest.update(b"-" if node is None else b"#%d" % numbers[node])
-                return
-            numbers[node] = len(numbers)
-            if isinstance(node, Inode):
-                digest.update(b"file %d %d %d %d " % (node.mtime_ms, node.reserved, len(node.data), len(node.stable)))
-                digest.update(node.data)
-                if node.pending or node.stable is not node.data:
-                    digest.update(node.stable)
-                digest.update(repr(node.pending).encode())
-                return
-            for names in (node.entries, node.stable):
-                digest.update(b"folder %d " % len(names))
-                for name in sorted(names):
-                    digest.update(name.encode() + b"/")
-                    tell(names[name])
-
-        digest.update(b"%d %d " % (self._boot, self._sequence))
-        tell(self._root)
-        for change in self._changes:
-            digest.update(b"change %d " % change.sequence)
-            for folder, name, node in change.parts:
-                tell(folder)
-                digest.update(name.encode() + b"/")
-                tell(node)
-        return digest.digest()
+        """Return 16 bytes that identify the content of this disk: shown, stable and pending. Its randomness and
+        its faults do not count."""
+        return self._tree.fingerprint()
 
     @property
     def used(self) -> int:
-        """Bytes in all files and reservations: what :attr:`capacity` limits."""
-        return sum(max(len(inode.data), inode.reserved) for inode in self._inodes())
+        """Bytes in all files and reservations, which :attr:`capacity` limits."""
+        return self._tree.used
 
     def write_back(self) -> None:
         """Make everything shown stable, as the kernel does in the background sooner or later."""
-
-        def settle(folder: Folder) -> None:
-            folder.stable = dict(folder.entries)
-            for node in folder.entries.values():
-                if isinstance(node, Inode):
-                    node.settle(self._sequence)
-                else:
-                    settle(node)
-
-        self._changes.clear()
-        settle(self._root)
+        self._tree.write_back()
 
     # ports.Disk -----------------------------------------------------------------------------------
 
     def list(self, directory: str) -> Sequence[str]:
         """Names in ``directory``, sorted."""
         self.begin("list", directory)
-        return sorted(self._folder(directory).entries)
+        return sorted(self._tree.folder(directory).entries)
 
     def create(self, path: str, size: int = 0) -> File:
         """A new empty file; its name is durable after :meth:`sync_directory` only."""
         self.begin("create", path)
-        folder, name = self._parent(path)
-        if name in folder.entries:
-            raise _error(errno.EEXIST, "creating", path)
-        if self.capacity is not None and size > self._free():
-            raise _error(errno.ENOSPC, f"reserving {size} bytes while creating", path)
+        folder, name = self._tree.parent(path)
+        if self.capacity is not None and size > self._free() and name not in folder.entries:
+            raise storage_error(errno.ENOSPC, f"reserving {size} bytes while creating", path)
         inode = Inode(mtime_ms=self._mtime_ms(), reserved=size)
-        self._change((folder, name, inode))
+        self._tree.add(path, inode, "creating")
         return SimFile(self, path, inode, write=True)
 
     def open(self, path: str, *, write: bool = False) -> File:
         """An existing file."""
         self.begin("open", path)
         self.openings += 1
-        return SimFile(self, path, self._file(path), write=write)
+        return SimFile(self, path, self._tree.file(path), write=write)
 
     def stat(self, path: str) -> Stat | None:
-        """What is at ``path``; None when nothing is."""
+        """Return the facts of the file or folder at ``path``; None if there is none."""
         self.begin("stat", path)
-        node = self._find(path)
+        node = self._tree.find(path)
         if node is None:
             return None
         if isinstance(node, Folder):
@@ -415,105 +312,48 @@ class SimDisk:
         """Make it, parents too. Names of parents made on the way are stable at once; its own needs
         :meth:`sync_directory`."""
         self.begin("make_directory", path)
-        folder = self._root
-        names = _split(path)
-        for index, name in enumerate(names):
-            node = folder.entries.get(name)
-            if node is None:
-                node = Folder()
-                if index + 1 < len(names):
-                    folder.entries[name] = folder.stable[name] = node
-                else:
-                    self._change((folder, name, node))
-            elif isinstance(node, Inode):
-                raise _error(errno.EEXIST if index + 1 == len(names) else errno.ENOTDIR, "making the folder", path)
-            folder = node
+        self._tree.make_folders(path)
 
     def is_link(self, path: str) -> bool:
         """False: there are no links here."""
         return False
 
     def check_directory(self, path: str, *, write: bool = True) -> None:
-        """Nothing: everything here is its user's, and there are no links."""
+        """Accept every folder: the user owns everything here, and there are no links."""
 
     def rename(self, source: str, target: str) -> None:
         """Replace ``target`` by ``source`` atomically."""
-        doing = f"renaming to {target}"
         self.begin("rename", source)
-        old_folder, old_name = self._parent(source)
-        new_folder, new_name = self._parent(target)
-        node = old_folder.entries.get(old_name)
-        there = new_folder.entries.get(new_name)
-        if node is None:
-            raise _error(errno.ENOENT, doing, source)
-        if there is node:
-            return
-        if isinstance(node, Inode) and isinstance(there, Folder):
-            raise _error(errno.EISDIR, doing, source)
-        if isinstance(node, Folder) and there is not None:
-            if isinstance(there, Inode):
-                raise _error(errno.ENOTDIR, doing, source)
-            if there.entries:
-                raise _error(errno.ENOTEMPTY, doing, source)
-        if isinstance(node, Folder) and _contains(node, new_folder):
-            raise _error(errno.EINVAL, doing, source)
-        self._change((new_folder, new_name, node), (old_folder, old_name, None))
+        self._tree.rename(source, target)
 
     def remove(self, path: str) -> None:
         """Remove a file's name."""
         self.begin("remove", path)
-        folder, name = self._parent(path)
-        node = folder.entries.get(name)
-        if node is None:
-            raise _error(errno.ENOENT, "removing", path)
-        if isinstance(node, Folder):
-            raise _error(errno.EISDIR, "removing", path)
-        self._change((folder, name, None))
+        self._tree.remove(path)
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty folder."""
         self.begin("remove_directory", path)
-        folder, name = self._parent(path)
-        node = self._folder(path)
-        if node.entries:
-            raise _error(errno.ENOTEMPTY, "removing the folder", path)
-        self._change((folder, name, None))
+        self._tree.remove_folder(path)
 
     def sync_directory(self, directory: str) -> None:
-        """Make the names in ``directory`` stable. One that fails makes some of them stable and no later one repairs
-        it, unless it did not even begin."""
-        folder = self._folder(directory)
+        """Make the names in ``directory`` stable. A sync that fails makes some of them stable, and no later sync
+        repairs the rest, unless it failed before it began."""
+        folder = self._tree.folder(directory)
         try:
             self.begin("sync_directory", directory)
         except StorageError as error:
-            if error.errno in NO_DESCRIPTORS_ERRNOS:
-                raise
-            for change in self._changes:
-                if change.touches(folder) and self.random.random() < 0.5:
-                    change.apply_stable()
-            self._changes = [change for change in self._changes if not change.touches(folder)]
+            if error.errno not in NO_DESCRIPTORS_ERRNOS:
+                self._tree.spoil_names(folder, self.random)
             raise
-        # A rename between folders is one transaction: with one of them the other becomes stable
-        # too.
-        folders = [folder]
-        for known in folders:
-            for change in self._changes:
-                if change.touches(known):
-                    folders.extend(part[0] for part in change.parts if part[0] not in folders)
-        left = []
-        for change in self._changes:
-            if any(change.touches(known) for known in folders):
-                change.apply_stable()
-            else:
-                left.append(change)
-        self._changes = left
+        self._tree.sync_names(folder)
 
     def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
         """One after another."""
         return [work(item) for item in items]
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
-        """Begin a sync of what the files hold now; what is written later is not covered."""
+        """Begin a sync of the present content of the files; later writes are not covered."""
         own: list[tuple[str, Inode]] = []
         for file in files:
             if not isinstance(file, SimFile):
@@ -521,7 +361,7 @@ class SimDisk:
             own.append((file.path, file.opened_inode(self)))
         self.begin("submit_sync", " ".join(path for path, _ in own))
         self._token += 1
-        self._pending[self._token] = _Sync(own, self._sequence, wake)
+        self._pending[self._token] = _Sync(own, self._tree.sequence, wake)
         if not self.manual:
             wake()
         return self._token
@@ -540,18 +380,17 @@ class SimDisk:
     def lock(self, path: str, about: str) -> Lock:
         """Take the lock file ``path``; refused while it is held."""
         self.begin("lock", path)
-        folder, name = self._parent(path)
-        node = folder.entries.get(name)
+        node = self._tree.find(path)
         if isinstance(node, Folder):
-            raise _error(errno.EISDIR, "opening the lock file", path)
+            raise storage_error(errno.EISDIR, "opening the lock file", path)
         if node is None:
             node = Inode(mtime_ms=self._mtime_ms())
-            self._change((folder, name, node))
+            self._tree.add(path, node, "opening the lock file")
         elif node in self._locks:
             raise LockedError(path, self._locks[node][0])
         text = f"pid 1 on a simulated machine ({about})"
-        node.change(PendingWrite(self._next(), 0, None))
-        node.change(PendingWrite(self._next(), 0, text.encode()))
+        node.change(PendingWrite(self._tree.next_sequence(), 0, None))
+        node.change(PendingWrite(self._tree.next_sequence(), 0, text.encode()))
         lock = SimLock(self, node, is_named=True)
         self._locks[node] = (text, lock)
         return lock
@@ -559,7 +398,7 @@ class SimDisk:
     def hold(self, path: str) -> Lock:
         """Hold the file ``path``; refused while it is held."""
         self.begin("hold", path)
-        node = self._file(path)
+        node = self._tree.file(path)
         if node in self._locks:
             raise LockedError(path, self._locks[node][0])
         lock = SimLock(self, node, is_named=False)
@@ -571,13 +410,13 @@ class SimDisk:
         return SimStore(self, path, write=write)
 
     def watch(self, paths: Sequence[str]) -> None:
-        """None: who waits for a change looks again."""
+        """Return None: a caller that waits for a change polls again."""
         return
 
     def boot_id(self, directory: str) -> str:
         """Changes with every :meth:`crash`, not with a :meth:`kill`."""
         self.begin("boot_id", directory)
-        return f"00000000-0000-4000-8000-{self._boot:012d}"
+        return f"00000000-0000-4000-8000-{self._tree.boot:012d}"
 
     # Syncs as events ------------------------------------------------------------------------------
 
@@ -607,13 +446,13 @@ class SimDisk:
         for fault in self._faults:
             if fault.strikes(kind, path):
                 if inode is not None and data and fault.partial:
-                    inode.change(PendingWrite(self._next(), position, data[: fault.partial]))
-                raise _error(fault.errno, f"{kind} (injected)", path)
+                    inode.change(PendingWrite(self._tree.next_sequence(), position, data[: fault.partial]))
+                raise storage_error(fault.errno, f"{kind} (injected)", path)
 
     def write(self, path: str, inode: Inode, position: int, data: bytes) -> None:
         """A file's write."""
         if position < 0:
-            raise _error(errno.EINVAL, f"writing at byte {position}", path)
+            raise storage_error(errno.EINVAL, f"writing at byte {position}", path)
         self.begin("write", path, position, data, inode)
         if not data:
             return
@@ -621,27 +460,26 @@ class SimDisk:
             room = max(len(inode.data), inode.reserved) + self._free()
             if position + len(data) > room:
                 if room > position:
-                    inode.change(PendingWrite(self._next(), position, data[: room - position]))
-                raise _error(errno.ENOSPC, f"writing at byte {position}", path)
-        self._sequence += 1
-        inode.change(PendingWrite(self._sequence, position, data))
+                    inode.change(PendingWrite(self._tree.next_sequence(), position, data[: room - position]))
+                raise storage_error(errno.ENOSPC, f"writing at byte {position}", path)
+        inode.change(PendingWrite(self._tree.next_sequence(), position, data))
         inode.mtime_ms = self._mtime_ms()
 
     def truncate(self, path: str, inode: Inode, size: int) -> None:
         """A file's truncation."""
         self.begin("truncate", path, size)
-        inode.change(PendingWrite(self._next(), size, None))
+        inode.change(PendingWrite(self._tree.next_sequence(), size, None))
         inode.reserved = min(inode.reserved, size)
 
     def sync(self, path: str, inode: Inode, *, sequence: int | None = None, error: int = 0) -> None:
-        """One file's sync, up to ``sequence``. One that fails loses what it covers, for ever, unless it did not
-        even begin."""
-        upto = self._sequence if sequence is None else sequence
+        """Sync one file up to ``sequence``. A sync that fails loses the data that it covers for ever, unless it failed
+        before it began."""
+        upto = self._tree.sequence if sequence is None else sequence
         try:
             self.begin("sync", path)
             generation, earlier = inode.failed_start
             if error or generation == self.generation:
-                raise _error(error or earlier, "syncing", path)
+                raise storage_error(error or earlier, "syncing", path)
         except StorageError as failure:
             if failure.errno not in NO_DESCRIPTORS_ERRNOS:
                 inode.spoil(upto, self.random)
@@ -650,8 +488,8 @@ class SimDisk:
         self.syncs += 1
 
     def start_sync(self, path: str, inode: Inode, position: int) -> None:
-        """A file's sync that is only begun. One that fails loses what was written, for ever, and the syncs of this
-        process tell. Nothing, where a sync of the file is under way."""
+        """Begin a sync of one file. If it fails, the written data is lost for ever, and later syncs of this process
+        fail. Do nothing if a sync of the file is under way."""
         if any(inode is other for sync in self._pending.values() for _, other in sync.files):
             return
         try:
@@ -659,7 +497,7 @@ class SimDisk:
         except StorageError as error:
             if error.errno in NO_DESCRIPTORS_ERRNOS:
                 return  # nothing began, which is no failure here
-            inode.spoil(self._sequence, self.random)
+            inode.spoil(self._tree.sequence, self.random)
             inode.failed_start = self.generation, error.errno or errno.EIO
 
     def unlock(self, inode: Inode, lock: SimLock) -> None:
@@ -668,7 +506,7 @@ class SimDisk:
         if held is not None and held[1] is lock:
             del self._locks[inode]
             if lock.is_named:
-                inode.change(PendingWrite(self._next(), 0, None))
+                inode.change(PendingWrite(self._tree.next_sequence(), 0, None))
 
     # Inside ---------------------------------------------------------------------------------------
 
@@ -682,91 +520,16 @@ class SimDisk:
                 failure = failure or caught
         self._done.append(SyncDone(token, failure))
 
-    def _reborn(self) -> SimDisk:
-        # The new machine's own chance: it must not draw from this one's, or looking at a crash
-        # would change what happens next.
-        return SimDisk(Random(self._sequence), capacity=self.capacity, clock=self.clock, manual=self.manual)
-
-    def _next(self) -> int:
-        self._sequence += 1
-        return self._sequence
+    def _reborn(self, tree: FileTree) -> SimDisk:
+        # The new disk has randomness of its own: if it drew from this one's, looking at a crash would
+        # change the rest of the run.
+        disk = SimDisk(Random(self._tree.sequence), capacity=self.capacity, clock=self.clock, manual=self.manual)
+        disk._tree = tree
+        return disk
 
     def _mtime_ms(self) -> int:
         return self.clock.wall_ms() if self.clock is not None else 0
 
-    def _change(self, *parts: tuple[Folder, str, Node | None]) -> None:
-        for folder, name, node in parts:
-            put(folder.entries, name, node)
-        self._changes.append(Change(self._next(), parts))
-        if len(self._changes) > CHANGES_MAX:
-            for change in self._changes[: CHANGES_MAX // 2]:
-                change.apply_stable()
-            del self._changes[: CHANGES_MAX // 2]
-
-    def _find(self, path: str) -> Node | None:
-        node: Node = self._root
-        for name in _split(path):
-            if isinstance(node, Inode):
-                return None
-            child = node.entries.get(name)
-            if child is None:
-                return None
-            node = child
-        return node
-
-    def _file(self, path: str) -> Inode:
-        node = self._find(path)
-        if node is None:
-            raise _error(errno.ENOENT, "opening", path)
-        if isinstance(node, Folder):
-            raise _error(errno.EISDIR, "opening", path)
-        return node
-
-    def _folder(self, path: str) -> Folder:
-        node = self._find(path)
-        if node is None:
-            raise _error(errno.ENOENT, "opening the folder", path)
-        if isinstance(node, Inode):
-            raise _error(errno.ENOTDIR, "opening the folder", path)
-        return node
-
-    def _parent(self, path: str) -> tuple[Folder, str]:
-        directory, _, name = path.rstrip("/").rpartition("/")
-        return self._folder(directory), name
-
-    def _inodes(self) -> Iterator[Inode]:
-        folders = [self._root]
-        seen: dict[Inode, None] = {}
-        for folder in folders:
-            for node in folder.entries.values():
-                if isinstance(node, Folder):
-                    folders.append(node)
-                else:
-                    seen[node] = None
-        return iter(seen)
-
     def _free(self) -> int:
         assert self.capacity is not None
         return self.capacity - self.used
-
-    def _oldest_piece(self) -> int:
-        oldest = self._sequence
-        for inode in self._inodes():
-            if inode.pending and inode.pending[0].sequence < oldest:
-                oldest = inode.pending[0].sequence
-        return oldest
-
-
-def _error(code: int, doing: str, path: str) -> StorageError:
-    return StorageError(code, f"{os.strerror(code)} while {doing}", path)
-
-
-@lru_cache(4096)
-def _split(path: str) -> Sequence[str]:
-    return tuple(name for name in path.split("/") if name not in ("", "."))
-
-
-def _contains(folder: Folder, wanted: Folder) -> bool:
-    return folder is wanted or any(
-        isinstance(node, Folder) and _contains(node, wanted) for node in folder.entries.values()
-    )

@@ -1,8 +1,8 @@
-"""What lies under a simulated disk: files and folders of which each has a *shown* and a *stable* state.
+"""The content of a simulated disk: files and folders, each with a *shown* and a *stable* state.
 
-Shown is what the running system sees (the page cache); stable is what power loss leaves for certain. Between the
-two lie pending pieces: writes and truncations of a file, changes of names in folders. A crash keeps, drops or tears
-each of them (:class:`PowerLoss`).
+The running system sees the shown state (the page cache); power loss leaves the stable state for certain.
+Between the two lie pending pieces: writes and truncations of a file, changes of names in folders. A crash
+keeps, drops or tears each of them (:class:`PowerLoss`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Inode:
             self.settle(self.pending[PIECES_MAX // 2].sequence)
 
     def settle(self, sequence: int) -> None:
-        """Make stable what was pending up to ``sequence``."""
+        """Make the pending pieces up to ``sequence`` stable."""
         pending = self.pending
         if not pending or pending[0].sequence > sequence:
             return
@@ -82,8 +82,7 @@ class Inode:
         del pending[:count]
 
     def spoil(self, sequence: int, chance: Random) -> None:
-        """A sync up to ``sequence`` fails: what is pending reaches the disk in part, and none of it is ever written
-        again."""
+        """Fail a sync up to ``sequence``: the pending pieces reach the disk in part, and no later sync writes them."""
         damage = PowerLoss.independent(chance)
         stable = self._writable_stable()
         for piece in self.pending:
@@ -92,7 +91,7 @@ class Inode:
         self.pending = [piece for piece in self.pending if piece.sequence > sequence]
 
     def drop_cached(self) -> None:
-        """Show what is on the disk, and what is pending on top of it."""
+        """Show the content of the disk, with the pending pieces on top of it."""
         data = bytearray(self.stable)
         for piece in self.pending:
             _apply(data, piece.position, piece.chunk)
@@ -109,7 +108,7 @@ class Inode:
             self._writable_stable()[position] ^= mask
 
     def after_crash(self, damage: PowerLoss) -> Inode:
-        """A new file with what power loss leaves of this one."""
+        """Return a new file as power loss leaves this one."""
         if self.pending:
             content = bytearray(self.stable)
             for piece in self.pending:
@@ -174,7 +173,7 @@ class Change(NamedTuple):
 
 
 class PowerLoss:
-    """How one power loss treats what was pending: drawn once, then asked for each piece in the order of their
+    """How one power loss treats the pending pieces: drawn once, then asked for each piece in the order of their
     making.
 
     Legal for a file: each piece kept, dropped or torn (at any byte; any set of sectors; length grown but bytes zero
@@ -202,7 +201,7 @@ class PowerLoss:
         if kind == 1:
             return cls(chance, drop_data=1.0, drop_names=0.0, tear=0.0)  # names only: the empty file
         if kind == 2:
-            return cls(chance, drop_data=0.0, drop_names=1.0, tear=0.0)  # data only: the file nobody names
+            return cls(chance, drop_data=0.0, drop_names=1.0, tear=0.0)  # data only: the file without a name
         if kind == 3:
             # A disk that keeps the order: everything before a moment, the piece of that moment
             # torn.
@@ -229,7 +228,7 @@ class PowerLoss:
         return self._cut is None and self._chance.random() < 0.1
 
     def apply(self, content: bytearray, piece: PendingWrite) -> None:
-        """Do to ``content`` what is left of ``piece``."""
+        """Apply the part of ``piece`` that survives to ``content``."""
         chance = self._chance
         if self._cut is not None:
             if piece.sequence > self._cut:

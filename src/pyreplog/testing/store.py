@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyreplog.errors import CorruptError
-
-if TYPE_CHECKING:
-    from pyreplog.testing.disk import SimDisk
+from pyreplog.ports import Disk
 
 __all__ = ["SimStore"]
 
@@ -21,7 +19,7 @@ class SimStore:
     """A :class:`~pyreplog.ports.Store` in a file of a :class:`SimDisk`. Nothing in it is checked: its user has
     to."""
 
-    def __init__(self, disk: SimDisk, path: str, *, write: bool) -> None:
+    def __init__(self, disk: Disk, path: str, *, write: bool) -> None:
         fresh = write and disk.stat(path) is None
         self._file = disk.create(path) if fresh else disk.open(path, write=write)
         if fresh:
