@@ -10,9 +10,9 @@ import pytest
 import pyreplog.testing
 from pyreplog.testing import Checker, FaultRates, InvariantBroken, TopicOptions, World, WorldOptions
 from pyreplog.testing.__main__ import main
+from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.variants import NoMinimum
-from pyreplog.testing.world import Machine
 from tests.sim.cluster import QUICK
 
 
@@ -39,7 +39,7 @@ class NeverContent(Checker):
 
     numbers = ("X1",)
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Broken, once the world runs."""
         if world.producers:
             world.broken("X1", "nothing is good enough")

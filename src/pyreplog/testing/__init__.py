@@ -16,7 +16,9 @@ from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.crash import CrashFailure, CrashReport, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
 from pyreplog.testing.faults import Call, Fault
+from pyreplog.testing.machine import Machine, Member
 from pyreplog.testing.network import Link, NetworkOptions, SimNetwork, SimTransport
+from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.stage import Stage
@@ -24,7 +26,7 @@ from pyreplog.testing.totals import Totals
 from pyreplog.testing.transports import TransportConformance
 from pyreplog.testing.walk import Walk, search
 from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
-from pyreplog.testing.world import Machine, Member, World
+from pyreplog.testing.world import World
 
 __all__ = [
     "INVARIANTS",
@@ -47,6 +49,8 @@ __all__ = [
     "MachineClock",
     "Member",
     "NetworkOptions",
+    "ObservedNode",
+    "ObservedWorld",
     "SimClock",
     "SimConsumer",
     "SimDisk",

@@ -1,25 +1,23 @@
-"""What breaks, when, and for how long: drawn from the world's chance, within what the acknowledgement table
-allows."""
+"""The faults of a simulated cluster: which, when and for how long is drawn from the cluster's ``random``, within
+the limits of the acknowledgement table."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pyreplog.controller import CONTROLLER_ADDRESS
-
-if TYPE_CHECKING:
-    from pyreplog.testing.world import Machine, World
+from pyreplog.testing.machine import Machine
+from pyreplog.testing.sim_cluster import SimCluster
 
 __all__ = ["Nemesis"]
 
 
 class Nemesis:
-    """Does faults to a world from :meth:`start` until :meth:`stop`, which heals everything."""
+    """Injects faults into a cluster from :meth:`start` until :meth:`stop`, which heals everything."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimCluster) -> None:
         self._world = world
         self._random = world.random
         self._rates = world.options.faults
@@ -50,7 +48,7 @@ class Nemesis:
             self._plan()
 
     def stop(self) -> None:
-        """No more faults: heal the network, bring everybody back."""
+        """No more faults: heal the network, start every node."""
         self._going = False
         world = self._world
         world.network.heal()
@@ -63,7 +61,7 @@ class Nemesis:
             machine.disk.clear_faults()
             machine.disk.capacity = None
             if machine.node is not None and machine.disk_failed:
-                world.kill(machine.node_id)  # whoever left because of its disk comes back with a new one, or the same
+                world.kill(machine.node_id)  # a node that left because of its disk returns with it
         if world.endpoint is None:
             world.start_controller()
         for node_id in world.machines:
@@ -257,8 +255,8 @@ class Nemesis:
         return True
 
     def _rot(self) -> bool:
-        """A process dies, and meanwhile a bit flips in the file its start will look at. The copy counts as lost: it
-        must be found out and made anew."""
+        """Kill a process and flip a bit in a file that its next start reads. The copy counts as lost: the node must
+        detect it and fetch the copy again."""
         up = [one for one in self._up() if self._world.may_lose([one], wiped=True)]
         if not up:
             return False
@@ -288,7 +286,7 @@ class Nemesis:
         return True
 
     def _io_error(self) -> bool:
-        """One write or sync fails: the node must leave, and what it says after its return must be true."""
+        """One write or sync fails: the node must leave, and must report the truth after its return."""
         up = [one for one in self._up() if self._world.may_lose([one], wiped=False)]
         if not up:
             return False

@@ -56,7 +56,6 @@ from pyreplog.replica import (
     Unexpected,
     Wake,
 )
-from pyreplog.testing.actors import TOPIC, DiskHome, Envelope, StageNode
 from pyreplog.testing.checkers import (
     INVARIANTS,
     Checker,
@@ -67,6 +66,7 @@ from pyreplog.testing.checkers import (
     stage_checkers,
 )
 from pyreplog.testing.clock import SimClock
+from pyreplog.testing.stage_node import TOPIC, DiskHome, Envelope, StageNode
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     LATEST_TIMESTAMP,
@@ -119,7 +119,7 @@ class Stage:
         log_class: type[Log] = Log,
         controller_class: type[Controller] = Controller,
         checkers: Sequence[Checker] | None = None,
-        home: Callable[[Stage, int], Any] = DiskHome,
+        home: Callable[[Stage, int], Any] | None = None,
         match_answers: bool = True,
         replay: str = "",
     ) -> None:
@@ -168,7 +168,10 @@ class Stage:
         ]
         self._settle_checkers = [one for one in self.checkers if type(one).settled is not Checker.settled]
         for node_id in range(1, count + 1):
-            actor = self.machines[node_id] = StageNode(node_id, home(self, node_id))
+            actor = self.machines[node_id] = StageNode(
+                node_id,
+                DiskHome(node_id, self.clock, self.cluster_id, log_class) if home is None else home(self, node_id),
+            )
             self._register(actor)
             self._heartbeat(actor)
         config = {"min.insync.replicas": str(min_insync_replicas), "durability": durability}
@@ -272,7 +275,7 @@ class Stage:
         for effect in replica.step(event, self.now_ns):
             self._note(actor, effect)
         for checker in self._node_checkers:
-            checker.node_turn(self._scene, actor)  # type: ignore[arg-type]
+            checker.node_turn(self._scene, actor)
         while self._fresh:
             attempt = self._fresh.pop()
             for checker in self._settle_checkers:

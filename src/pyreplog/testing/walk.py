@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
-from pyreplog.testing.actors import Envelope
 from pyreplog.testing.checkers import InvariantBroken
 from pyreplog.testing.stage import Stage
+from pyreplog.testing.stage_node import Envelope
 from pyreplog.testing.variants.museum import MUSEUM, Variant
 from pyreplog.values import TopicPartition
 from pyreplog.wire import ErrorCode

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pyreplog.testing.checkers.base import Checker, InvariantBroken, batches_of
+from pyreplog.testing.checkers.base import Checker, InvariantBroken, batches_of, overriding
 from pyreplog.testing.checkers.clients import AckImplies, DeletedStaysDeleted, NoPhantoms, OncePerRecord, ReadsCommitted
 from pyreplog.testing.checkers.history import KINDS, Anomaly, History, HistoryHolds
 from pyreplog.testing.checkers.liveness import (
@@ -79,6 +79,7 @@ __all__ = [
     "WatermarkMonotonic",
     "WatermarksArrive",
     "batches_of",
+    "overriding",
     "stage_checkers",
     "standard_checkers",
 ]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pyreplog.controller import MetadataImage
 from pyreplog.log import Log
 from pyreplog.record import Record, RecordBatch, split
+from pyreplog.testing.observed import ObservedNode, ObservedWorld
+from pyreplog.testing.workload import Attempt, SimConsumer
 
-if TYPE_CHECKING:
-    from pyreplog.testing.workload import Attempt, SimConsumer
-    from pyreplog.testing.world import Machine, World
-
-__all__ = ["Checker", "Committed", "InvariantBroken", "batches_of", "summary"]
+__all__ = ["Checker", "Committed", "InvariantBroken", "batches_of", "overriding", "summary"]
 
 READ_SIZE = 1 << 20
 EVENTS_SHOWN_MAX = 40
@@ -52,37 +50,42 @@ class Checker:
     numbers: ClassVar[Sequence[str]] = ()
     says: ClassVar[str] = ""
 
-    def stopped(self, world: World, machine: Machine, how: str) -> None:
+    def stopped(self, world: ObservedWorld, machine: ObservedNode, how: str) -> None:
         """A node is about to go: ``how`` is kill, power loss, stop or wipe. Its logs can still be read."""
 
-    def started(self, world: World, machine: Machine) -> None:
+    def started(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """A node opened its logs and is about to have its first turn."""
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """A node had a turn."""
 
-    def disk_call(self, world: World, machine: Machine) -> None:
+    def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """In the midst of a node's turn: a call of its disk comes next that may fail, and end it."""
 
-    def controller_turn(self, world: World, image: MetadataImage) -> None:
+    def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """The controller had a turn in which something changed."""
 
-    def message(self, world: World, source: str, target: str, message: object) -> None:
+    def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
         """A message arrived."""
 
-    def settled(self, world: World, attempt: Attempt) -> None:
+    def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
         """A producer learnt the outcome of one of its records."""
 
-    def read(self, world: World, consumer: SimConsumer, record: Record) -> None:
+    def read(self, world: ObservedWorld, consumer: SimConsumer, record: Record) -> None:
         """A consumer read a record."""
 
-    def unrest(self, world: World) -> str:
+    def unrest(self, world: ObservedWorld) -> str:
         """After everything healed: what is not yet as it must become within the liveness phase; empty when all
         is."""
         return ""
 
-    def final(self, world: World) -> None:
+    def final(self, world: ObservedWorld) -> None:
         """All is healed and quiet."""
+
+
+def overriding(checkers: Sequence[Checker], hook: str) -> list[Checker]:
+    """Return the checkers that override the method ``hook``: the others have nothing to do there."""
+    return [checker for checker in checkers if getattr(type(checker), hook) is not getattr(Checker, hook)]
 
 
 class Committed(NamedTuple):

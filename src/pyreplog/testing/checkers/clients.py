@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pyreplog.controller import BrokerImage, PartitionKey
 from pyreplog.record import Record, records_of
 from pyreplog.testing.checkers.base import Checker, batches_of
 from pyreplog.testing.checkers.logs import CommittedIdentical
+from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.testing.workload import Attempt, SimConsumer
 from pyreplog.values import TopicPartition
-
-if TYPE_CHECKING:
-    from pyreplog.testing.world import Machine, World
 
 __all__ = ["AckImplies", "DeletedStaysDeleted", "NoPhantoms", "OncePerRecord", "ReadsCommitted"]
 
@@ -27,7 +24,7 @@ class ReadsCommitted(Checker):
     def __init__(self, committed: CommittedIdentical) -> None:
         self._committed = committed
 
-    def read(self, world: World, consumer: SimConsumer, record: Record) -> None:
+    def read(self, world: ObservedWorld, consumer: SimConsumer, record: Record) -> None:
         """One record."""
         if consumer.lost_position:
             world.broken("S10", f"a reader lost its place: {consumer.lost_position[0]}")
@@ -46,7 +43,7 @@ class OncePerRecord(Checker):
     def __init__(self) -> None:
         self._acknowledged: dict[tuple[TopicPartition, int], Attempt] = {}
 
-    def settled(self, world: World, attempt: Attempt) -> None:
+    def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
         """One offset is given to one record only."""
         if attempt.outcome == "ok" and attempt.offset >= 0 and world.promises(attempt):
             place = (attempt.topic_partition, attempt.offset)
@@ -54,7 +51,7 @@ class OncePerRecord(Checker):
             if other is not attempt:
                 world.broken("S12", f"{place}: {other.value[:60]!r} and {attempt.value[:60]!r}")
 
-    def final(self, world: World) -> None:
+    def final(self, world: ObservedWorld) -> None:
         """Compare the logs with the attempts (of the world's own producers: of other programs it does not know what
         they wanted)."""
         if not world.producers:
@@ -84,7 +81,7 @@ class OncePerRecord(Checker):
                     world.broken("S12", f"{name}: {attempt.value[:60]!r} was acknowledged, and is nowhere")
         self._ordered(world)
 
-    def _ordered(self, world: World) -> None:
+    def _ordered(self, world: ObservedWorld) -> None:
         for producer in world.producers:
             last: dict[TopicPartition, int] = {}
             for attempt in producer.attempts:
@@ -104,7 +101,7 @@ class NoPhantoms(Checker):
     numbers = ("S13",)
     says = "nothing is there that nobody sent, or that was refused"
 
-    def final(self, world: World) -> None:
+    def final(self, world: ObservedWorld) -> None:
         """Every record of every leader's log, in a world that has only its own producers."""
         if not world.producers:
             return
@@ -137,11 +134,11 @@ class AckImplies(Checker):
         self._epochs: dict[tuple[int, PartitionKey], int] = {}
         self._leading: set[tuple[int, PartitionKey]] = set()
 
-    def started(self, world: World, machine: Machine) -> None:
+    def started(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """It leads nothing yet."""
         self._leading = {one for one in self._leading if one[0] != machine.node_id}
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Leaders whose high watermark moved, those too that were replaced in the same turn."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
@@ -172,12 +169,12 @@ class AckImplies(Checker):
                 )
                 world.broken("S14", about)
 
-    def disk_call(self, world: World, machine: Machine) -> None:
+    def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """What moved before a leader's disk fails in the same turn: it stops, and may lead again with that high
         watermark."""
         self.node_turn(world, machine)
 
-    def settled(self, world: World, attempt: Attempt) -> None:
+    def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
         """Acknowledged means committed."""
         if attempt.outcome == "ok" and attempt.acks == -1:
             topic_id = world.image.topic_ids[attempt.topic_partition.topic]
@@ -189,7 +186,7 @@ class AckImplies(Checker):
                 )
 
     @staticmethod
-    def _holds(world: World, member: int, epoch: int, key: PartitionKey, high_watermark: int) -> bool:
+    def _holds(world: ObservedWorld, member: int, epoch: int, key: PartitionKey, high_watermark: int) -> bool:
         if not world.is_registered(member) or world.image.brokers[member].epoch != epoch:
             return True  # it is down, or another incarnation of which the leader has not heard
         log = world.log_of(member, key)
@@ -206,7 +203,7 @@ class DeletedStaysDeleted(Checker):
     def __init__(self, committed: CommittedIdentical) -> None:
         self._committed = committed
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Where do its logs begin?"""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
@@ -223,7 +220,7 @@ class DeletedStaysDeleted(Checker):
 
     def deleted(
         self,
-        world: World,
+        world: ObservedWorld,
         topic_partition: TopicPartition,
         low_watermark: int,
         known: Mapping[int, BrokerImage] | None = None,

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pyreplog.record import Record
 from pyreplog.testing.checkers.base import Checker
+from pyreplog.testing.observed import ObservedWorld
 from pyreplog.testing.workload import Attempt, SimConsumer
 from pyreplog.values import TopicPartition
-
-if TYPE_CHECKING:
-    from pyreplog.testing.world import World
 
 __all__ = ["KINDS", "Anomaly", "History", "HistoryHolds"]
 
@@ -186,7 +184,7 @@ class HistoryHolds(Checker):
         self._known = 0
         self._unknown: dict[int, int] = {}
 
-    def _tell(self, world: World) -> None:
+    def _tell(self, world: ObservedWorld) -> None:
         """What was sent since."""
         for producer in world.producers:
             known = self._unknown.get(producer.number, 0)
@@ -194,7 +192,7 @@ class HistoryHolds(Checker):
                 self.history.sent(producer.address, attempt.topic_partition, attempt.value)
             self._unknown[producer.number] = len(producer.attempts)
 
-    def settled(self, world: World, attempt: Attempt) -> None:
+    def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
         """An outcome."""
         self._tell(world)
         if attempt.outcome == "ok" and world.promises(attempt):
@@ -202,7 +200,7 @@ class HistoryHolds(Checker):
         elif attempt.outcome == "refused":
             self.history.refused(attempt.topic_partition, attempt.value)
 
-    def read(self, world: World, consumer: SimConsumer, record: Record) -> None:
+    def read(self, world: ObservedWorld, consumer: SimConsumer, record: Record) -> None:
         """A record."""
         self._tell(world)
         self.history.read(
@@ -210,12 +208,12 @@ class HistoryHolds(Checker):
         )
         self._look(world, self.history._found)
 
-    def final(self, world: World) -> None:
+    def final(self, world: ObservedWorld) -> None:
         """All of it."""
         self._tell(world)
         self._look(world, self.history.ended())
 
-    def _look(self, world: World, found: list[Anomaly]) -> None:
+    def _look(self, world: ObservedWorld, found: list[Anomaly]) -> None:
         if found:
             world.broken("history", f"{found[0].kind}: {found[0].about} ({KINDS[found[0].kind]})")
 

@@ -7,15 +7,13 @@ liveness phase that ends before that names the invariant that did not come true.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyreplog.controller import PartitionKey
 from pyreplog.replica import Leader
 from pyreplog.testing.checkers.base import Checker
+from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.wire import ErrorCode, FetchResponse, PartitionData, Response
-
-if TYPE_CHECKING:
-    from pyreplog.testing.world import Machine, World
 
 __all__ = [
     "AllInSync",
@@ -39,7 +37,7 @@ class EverybodyLed(Checker):
     numbers = ("L1",)
     says = "every partition gets a leader"
 
-    def unrest(self, world: World) -> str:
+    def unrest(self, world: ObservedWorld) -> str:
         """Who has none?"""
         for name, _, partition in world.partitions():
             if partition.leader < 0:
@@ -54,7 +52,7 @@ class AppendsSucceed(Checker):
     numbers = ("L2",)
     says = "appends succeed again"
 
-    def unrest(self, world: World) -> str:
+    def unrest(self, world: ObservedWorld) -> str:
         """Who waits?"""
         for producer in world.producers:
             waits = producer.wants_success()
@@ -73,7 +71,7 @@ class AllInSync(Checker):
     numbers = ("L3",)
     says = "every replica is in sync again, with the leader's log"
 
-    def unrest(self, world: World) -> str:
+    def unrest(self, world: ObservedWorld) -> str:
         """Who is not?"""
         for name, key, partition in world.partitions():
             if len(partition.isr) != len(partition.replicas):
@@ -94,7 +92,7 @@ class WatermarksArrive(Checker):
     numbers = ("L4",)
     says = "high watermarks reach the end"
 
-    def unrest(self, world: World) -> str:
+    def unrest(self, world: ObservedWorld) -> str:
         """Whose does not?"""
         for name, key, partition in world.partitions():
             for node_id in partition.replicas:
@@ -114,7 +112,7 @@ class DivergenceEnds(Checker):
     def __init__(self) -> None:
         self._rounds: dict[tuple[str, int, PartitionKey, int], int] = {}
 
-    def message(self, world: World, source: str, target: str, message: object) -> None:
+    def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
         """Answers to fetches of nodes."""
         for machine, key, data in _answers(world, target, message):
             if data.error_code or data.diverging_epoch is None:
@@ -137,7 +135,7 @@ class NothingPending(Checker):
     numbers = ("L6",)
     says = "proposals are decided"
 
-    def unrest(self, world: World) -> str:
+    def unrest(self, world: ObservedWorld) -> str:
         """Whose is open?"""
         for name, key, partition in world.partitions():
             hosted = None if partition.leader < 0 else world.hosted(partition.leader, key)
@@ -155,7 +153,7 @@ class NoFlapping(Checker):
     numbers = ("L7",)
     says = "without faults nothing changes"
 
-    def final(self, world: World) -> None:
+    def final(self, world: ObservedWorld) -> None:
         """Let time pass and compare."""
         config = world.options.config
         settled_ns = world.healed_ns + (config.session_timeout_ms + config.replica_lag_time_max_ms * 3 // 2) * 1_000_000
@@ -179,7 +177,7 @@ class ReadersArrive(Checker):
     numbers = ("L11",)
     says = "readers read everything"
 
-    def unrest(self, world: World) -> str:
+    def unrest(self, world: ObservedWorld) -> str:
         """Who has not?"""
         for name, key, partition in world.partitions():
             log = None if partition.leader < 0 else world.log_of(partition.leader, key)
@@ -199,7 +197,7 @@ class NoRangeLoop(Checker):
     def __init__(self) -> None:
         self._answers: dict[tuple[str, int, PartitionKey, int], int] = {}
 
-    def message(self, world: World, source: str, target: str, message: object) -> None:
+    def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
         """Answers to fetches of nodes."""
         for machine, key, data in _answers(world, target, message):
             if data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE or machine.node is None:
@@ -217,7 +215,9 @@ class NoRangeLoop(Checker):
                 )
 
 
-def _answers(world: World, target: str, message: object) -> list[tuple[Machine, PartitionKey, PartitionData]]:
+def _answers(
+    world: ObservedWorld, target: str, message: object
+) -> list[tuple[ObservedNode, PartitionKey, PartitionData]]:
     """The partitions of an answer to a node's fetch that carry no records."""
     if type(message) is not Response or type(message.body) is not FetchResponse:
         return []

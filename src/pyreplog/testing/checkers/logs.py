@@ -6,15 +6,12 @@ Ghost state (what was ever committed, which batch stood where) is kept here, out
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pyreplog.controller import PartitionKey
 from pyreplog.log import Log
 from pyreplog.testing.checkers.base import Checker, Committed, batches_of, summary
+from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.values import TopicPartition
-
-if TYPE_CHECKING:
-    from pyreplog.testing.world import Machine, World
 
 __all__ = [
     "CommittedIdentical",
@@ -42,7 +39,7 @@ class CommittedIdentical(Checker):
         """One past the last offset that was ever committed."""
         return self._ends.get(key, 0)
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Take in what this node's leaders committed, also those that were replaced in the same turn, after they
         had acknowledged it."""
         assert machine.node is not None
@@ -70,12 +67,12 @@ class CommittedIdentical(Checker):
                 end = one.next_offset
             ends[key] = end
 
-    def disk_call(self, world: World, machine: Machine) -> None:
+    def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """What was committed and told before a leader's disk fails in the same turn: its log shows less
         afterwards."""
         self.node_turn(world, machine)
 
-    def compare(self, world: World, node_id: int, key: PartitionKey, log: Log, rule: str) -> None:
+    def compare(self, world: ObservedWorld, node_id: int, key: PartitionKey, log: Log, rule: str) -> None:
         """REQUIRES that ``log`` has all that is committed; compares it with what is known."""
         end = self.end(key)
         if log.end_offset < end:
@@ -94,7 +91,7 @@ class CommittedIdentical(Checker):
                 rule, f"{log.topic_partition} on node {node_id} has {len(found)} of {len(known)} committed batches"
             )
 
-    def final(self, world: World) -> None:
+    def final(self, world: ObservedWorld) -> None:
         """Every replica has all of it."""
         for name, key, partition in world.partitions():
             for node_id in partition.replicas:
@@ -117,7 +114,7 @@ class LogsMatch(Checker):
         self._batches: dict[tuple[PartitionKey, int, int], tuple[int, int, int]] = {}
         self._seen: dict[tuple[int, int, PartitionKey], tuple[int, int]] = {}
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """New batches of this node's logs."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
@@ -157,7 +154,7 @@ class EpochsWellFormed(Checker):
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int, PartitionKey], tuple[int, int, int, int]] = {}
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Histories that changed."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
@@ -172,7 +169,7 @@ class EpochsWellFormed(Checker):
                 world, machine.node_id, log, log.start_offset if before is None or before[:3] != now[:3] else before[3]
             )
 
-    def look(self, world: World, node_id: int, log: Log, begin: int) -> None:
+    def look(self, world: ObservedWorld, node_id: int, log: Log, begin: int) -> None:
         """The history, and the batches from ``begin`` on."""
         entries = log.epochs.entries
         about = (
@@ -205,7 +202,7 @@ class WatermarkMonotonic(Checker):
     def __init__(self) -> None:
         self._reigns: dict[tuple[PartitionKey, int, int], int] = {}
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Where do they stand?"""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
@@ -229,7 +226,7 @@ class WatermarkMonotonic(Checker):
                     self._members(world, key, hosted.topic_partition, hosted.replica.leader_epoch, high_watermark)
 
     def _members(
-        self, world: World, key: PartitionKey, name: TopicPartition, leader_epoch: int, high_watermark: int
+        self, world: ObservedWorld, key: PartitionKey, name: TopicPartition, leader_epoch: int, high_watermark: int
     ) -> None:
         partition = world.image.partition(key)
         if partition is None or partition.leader_epoch != leader_epoch:
@@ -251,7 +248,7 @@ class NoBrokenRule(Checker):
     numbers = ("S11",)
     says = "no replica truncates below its high watermark, or reports another broken rule"
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Ask the node."""
         node = machine.node
         assert node is not None
@@ -276,7 +273,7 @@ class CrashConsistent(Checker):
     def __init__(self) -> None:
         self._left: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
 
-    def stopped(self, world: World, machine: Machine, how: str) -> None:
+    def stopped(self, world: ObservedWorld, machine: ObservedNode, how: str) -> None:
         """Remember what must be there."""
         for place in [place for place in self._left if place[0] == machine.node_id]:
             if how in ("wipe", "power loss") or (machine.root is not None and place[1] in machine.root.logs):
@@ -287,7 +284,7 @@ class CrashConsistent(Checker):
             promised = log.flushed_offset if how == "power loss" else log.end_offset
             self._left[machine.node_id, topic_partition] = (promised, log.end_offset)
 
-    def started(self, world: World, machine: Machine) -> None:
+    def started(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Compare."""
         assert machine.root is not None
         if machine.rotten:

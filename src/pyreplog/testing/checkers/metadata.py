@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyreplog.controller import MetadataImage, PartitionKey, effective_min_isr
 from pyreplog.testing.checkers.base import Checker
 from pyreplog.testing.checkers.logs import CommittedIdentical
-
-if TYPE_CHECKING:
-    from pyreplog.testing.world import Machine, World
+from pyreplog.testing.observed import ObservedNode, ObservedWorld
 
 __all__ = [
     "CandidatesComplete",
@@ -32,13 +28,13 @@ class LeaderComplete(Checker):
         self._seen: dict[PartitionKey, int] = {}
         self._unclean: dict[PartitionKey, None] = {}
 
-    def controller_turn(self, world: World, image: MetadataImage) -> None:
+    def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """Unclean elections: from then on nothing is promised."""
         for _, key, partition in world.partitions():
             if partition.recovering:
                 self._unclean[key] = None
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """New reigns."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
@@ -63,7 +59,7 @@ class CandidatesComplete(Checker):
         self._committed = committed
         self._seen: dict[PartitionKey, int] = {}
 
-    def controller_turn(self, world: World, image: MetadataImage) -> None:
+    def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """Look at what changed."""
         for name, key, partition in world.partitions():
             if self._seen.get(key) == partition.partition_epoch:
@@ -93,7 +89,7 @@ class OneLeaderPerEpoch(Checker):
     def __init__(self) -> None:
         self._leaders: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Who leads in which epoch?"""
         assert machine.node is not None
         who = (machine.node_id, machine.starts)
@@ -114,19 +110,19 @@ class MaximalSuperset(Checker):
     numbers = ("S7",)
     says = "the leader waits for everyone the controller counts as in sync"
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """After the leader's turn."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             if hosted.replica.is_leader:
                 self._look(world, key, machine.node_id)
 
-    def controller_turn(self, world: World, image: MetadataImage) -> None:
+    def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """After a decision."""
         for _, key, partition in world.partitions():
             self._look(world, key, partition.leader)
 
-    def _look(self, world: World, key: PartitionKey, leader: int) -> None:
+    def _look(self, world: ObservedWorld, key: PartitionKey, leader: int) -> None:
         partition = world.image.partition(key)
         if partition is None or partition.leader != leader or leader < 0:
             return
@@ -154,7 +150,7 @@ class MetadataWellFormed(Checker):
     def __init__(self) -> None:
         self._epochs: dict[PartitionKey, tuple[int, int]] = {}
 
-    def controller_turn(self, world: World, image: MetadataImage) -> None:
+    def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """Look at every partition."""
         for name, key, one in world.partitions():
             before = self._epochs.get(key, (-1, -1))
@@ -184,7 +180,7 @@ class SomewhereKept(Checker):
         self._committed = committed
         self._starts = -1
 
-    def controller_turn(self, world: World, image: MetadataImage) -> None:
+    def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """Once everybody is up again: does anybody have all of it?"""
         starts = sum(machine.starts for machine in world.machines.values())
         if starts == self._starts:
@@ -204,7 +200,7 @@ class SomewhereKept(Checker):
         self._starts = starts
 
 
-def minimum_of(world: World, key: PartitionKey) -> int:
+def minimum_of(world: ObservedWorld, key: PartitionKey) -> int:
     """The partition's ``min.insync.replicas``, as far as there are replicas."""
     partition = world.image.partition(key)
     return 1 if partition is None else effective_min_isr(world.image.topics[key[0]], partition)

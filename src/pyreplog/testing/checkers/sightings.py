@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyreplog.controller import MetadataImage, PartitionImage, PartitionKey
 from pyreplog.testing.checkers.base import Checker
+from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.testing.workload import Attempt
-
-if TYPE_CHECKING:
-    from pyreplog.testing.world import Machine, World
 
 __all__ = ["Sightings"]
 
@@ -22,7 +18,7 @@ class Sightings(Checker):
         self._partitions: dict[PartitionKey, PartitionImage] = {}
         self._logs: dict[tuple[int, int, PartitionKey], tuple[int, bool]] = {}
 
-    def controller_turn(self, world: World, image: MetadataImage) -> None:
+    def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """Elections and in-sync sets."""
         for _, key, now in world.partitions():
             before = self._partitions.get(key)
@@ -42,7 +38,7 @@ class Sightings(Checker):
             if now.leader == before.leader and len(now.isr) > len(before.isr):
                 self._count(world, "a join")
 
-    def node_turn(self, world: World, machine: Machine) -> None:
+    def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """What happened to logs."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
@@ -57,10 +53,10 @@ class Sightings(Checker):
                 self._count(world, "complete again", before[1] and not log.incomplete)
             self._logs[machine.node_id, machine.starts, key] = (log.generation, log.incomplete)
 
-    def settled(self, world: World, attempt: Attempt) -> None:
+    def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
         """Outcomes."""
         self._count(world, f"an append that is {attempt.outcome}")
 
-    def _count(self, world: World, what: str, happened: bool = True) -> None:
+    def _count(self, world: ObservedWorld, what: str, happened: bool = True) -> None:
         if happened:
             world.seen[what] = world.seen.get(what, 0) + 1

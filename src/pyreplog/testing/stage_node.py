@@ -1,21 +1,19 @@
-"""Who stands on a stage: nodes with their disks, and the messages between them."""
+"""The nodes of a stage with their disks, and the messages between them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyreplog.config import LogConfig
 from pyreplog.controller import MetadataImage
 from pyreplog.log import Log, LogRoot
+from pyreplog.ports import Clock
 from pyreplog.replica import Fetch, Replica, Sync
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
-
-if TYPE_CHECKING:
-    from pyreplog.testing.stage import Stage
 
 __all__ = ["TOPIC", "StageNode", "DiskHome", "Envelope"]
 
@@ -24,7 +22,7 @@ TOPIC: Final = "t"
 
 @dataclass(slots=True, eq=False)
 class Envelope:
-    """A message on its way. ``kind``: fetch, records, proposal or decision; ``body`` is what arrives."""
+    """A message on its way. ``kind``: fetch, records, proposal or decision; ``body``: its content."""
 
     kind: str
     source: int
@@ -36,54 +34,51 @@ class Envelope:
 
 
 class DiskHome:
-    """Where one node keeps its log: a :class:`LogRoot` on a :class:`SimDisk`."""
+    """The disk of one node, and the :class:`LogRoot` in it while the node is up."""
 
-    def __init__(self, stage: Stage, node_id: int) -> None:
-        self._stage = stage
+    def __init__(self, node_id: int, clock: Clock, cluster_id: str, log_class: type[Log]) -> None:
         self._node_id = node_id
+        self._clock = clock
+        self._cluster_id = cluster_id
+        self._root_class: type[LogRoot] = type("Root", (LogRoot,), {"log_class": log_class})
         self._random = Random(node_id)
         self.disk = SimDisk(Random(node_id), manual=True)
         self.root: LogRoot | None = None
 
     @property
     def log(self) -> Any:
-        """The partition's log; None where there is none."""
+        """The partition's log; None if the node is down or has none."""
         return None if self.root is None else self.root.logs.get(TopicPartition(TOPIC, 0))
 
     def open(self) -> tuple[str, int]:
-        """Begin a life: (incarnation id, broker epoch of a clean stop before it or -1)."""
-        stage = self._stage
-
-        class Root(LogRoot):
-            log_class = stage.log_class
-
-        self.root = Root.open(
+        """Begin a life of the node. Return (incarnation id, broker epoch of the clean stop before it or -1)."""
+        self.root = self._root_class.open(
             self.disk,
             f"node-{self._node_id}",
-            clock=stage.clock,
+            clock=self._clock,
             random=self._random,
             node_id=self._node_id,
-            cluster_id=stage.cluster_id,
+            cluster_id=self._cluster_id,
         )
         return self.root.incarnation_id, self.root.previous_broker_epoch if self.root.clean else -1
 
     @property
     def directory_id(self) -> str:
-        """Of the disk."""
+        """The directory id of the disk; empty while the node is down."""
         return "" if self.root is None else self.root.directory_id
 
     def create(self, topic_id: str, config: LogConfig, *, incomplete: bool) -> Log:
-        """A new copy."""
+        """Create an empty copy of the partition."""
         assert self.root is not None
         return self.root.create_log(TOPIC, 0, topic_id, config, incomplete=incomplete)
 
     def kill(self) -> None:
-        """The process dies."""
+        """Kill the process."""
         self.disk.kill()
         self.root = None
 
     def lose_power(self, chance: Random | None) -> None:
-        """What was not synced may be gone; without a chance it is."""
+        """Cut the power: ``chance`` decides which unsynced data survives; without it none does."""
         self.kill()
         if chance is None:
             self.disk = self.disk.crash(_Worst(0))
@@ -92,18 +87,18 @@ class DiskHome:
         self.disk.manual = True
 
     def stop(self, broker_epoch: int) -> None:
-        """A clean stop."""
+        """Stop cleanly."""
         assert self.root is not None
         self.root.close(clean=True, broker_epoch=broker_epoch)
         self.root = None
 
     def wipe(self) -> None:
-        """An empty disk."""
+        """Replace the disk by an empty one."""
         self.kill()
         self.disk = SimDisk(Random(self._node_id + 100), manual=True)
 
     def sync(self, files: Sequence[Any], error: int = 0) -> OSError | None:
-        """End a sync; its error. One that fails loses everything it covers."""
+        """End a sync and return its error. A sync that fails loses everything that it covers."""
         if error:
             self.disk.random = _Worst(0)
         self.disk.complete(self.disk.submit_sync(files, lambda: None), error)
@@ -112,7 +107,7 @@ class DiskHome:
 
 
 class _Worst(Random):
-    """A chance by which a crash takes everything that was not synced."""
+    """A source of randomness with which a crash loses everything that was not synced."""
 
     def randrange(self, *arguments: Any, **more: Any) -> int:
         """Always the first."""
@@ -129,10 +124,10 @@ class _Worst(Random):
 
 @dataclass(slots=True, eq=False)
 class StageNode:
-    """One node on the stage. ``told``: how many of the controller's records it has heard of; ``epoch``: of its
-    registration.
+    """One node on the stage. ``told``: how many of the controller's records it has applied; ``epoch``:
+    its broker epoch.
 
-    ``node``, ``root``, ``disk_failed`` and ``rotten`` are what checkers look at, in the shape of a world's machine.
+    Checkers read ``node``, ``root``, ``disk_failed`` and ``rotten``, as they do of a world's machine.
     """
 
     node_id: int
@@ -147,7 +142,7 @@ class StageNode:
     syncs: list[Sync] = field(default_factory=list)
     wake_ns: int = 0
     asked: int = 0
-    """Number of its newest proposal."""
+    """The number of its newest proposal."""
     node: Any = None
     root: Any = None
     disk_failed: bool = False
@@ -155,5 +150,5 @@ class StageNode:
 
     @property
     def log(self) -> Any:
-        """Its log; None while it has none, or is down."""
+        """Its log; None while the node has none, or is down."""
         return None if self.replica is None else self.replica.log

@@ -1,0 +1,152 @@
+"""One computer of a simulated cluster, and the programs that take part in one."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from pyreplog.errors import PyreplogError
+from pyreplog.log import LogRoot
+from pyreplog.node import Node
+from pyreplog.ports import Clock
+from pyreplog.testing.clock import MachineClock, SimClock
+from pyreplog.testing.disk import SimDisk
+from pyreplog.testing.network import SimNetwork, SimTransport
+
+__all__ = ["Machine", "Member"]
+
+
+class Member(Protocol):
+    """A program in a world: it has clients, or anything else to do. It runs in one thread, reads the
+    world's clock and never sleeps."""
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` is due although nothing arrives (monotonic); None: not at all."""
+        ...
+
+    def poll(self) -> object:
+        """Take one turn: poll the clients, do the work that is due, return."""
+        ...
+
+
+class _Host(Protocol):
+    """The parts of a cluster that a machine needs."""
+
+    @property
+    def clock(self) -> SimClock: ...
+    @property
+    def network(self) -> SimNetwork: ...
+    @property
+    def random(self) -> Random: ...
+    def new_disk(self, clock: Clock | None = None, *, manual: bool = True) -> SimDisk: ...
+    def open_root(self, machine: Machine, random: Random) -> LogRoot: ...
+    def make_node(self, machine: Machine, random: Random) -> Node: ...
+    def node_started(self, machine: Machine) -> None: ...
+    def node_stopping(self, machine: Machine, how: str) -> None: ...
+    def disk_called(self, machine: Machine) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+class Machine:
+    """One computer: a disk, and a node on it while it is up."""
+
+    def __init__(self, world: _Host, node_id: int) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.address = f"node-{node_id}"
+        self.clock = MachineClock(world.clock)
+        """The machine's own clock: its wall clock may jump."""
+        self.disk = world.new_disk(self.clock)
+        self.node: Node | None = None
+        self.root: LogRoot | None = None
+        self.transport: SimTransport | None = None
+        self.slow_disk = False
+        self.paused = False
+        """The process gets no turn, as under a debugger, while swapping, or in a virtual machine
+        that is migrated."""
+        self.disk_failed = False
+        """A call of the disk was made to fail since the node started, so the node may leave."""
+        self.rotten = False
+        """A bit of the machine's files was flipped since the node last opened them."""
+        self.starts = 0
+        self.shape: tuple[object, ...] = ()
+        """The state of the node's logs after its last turn."""
+        self._observing = False
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the node is due."""
+        return None if self.node is None or self.paused else self.node.next_wake_ns
+
+    def start(self) -> None:
+        """Open the root and start the node."""
+        world = self.world
+        self.starts += 1
+        self.disk_failed = False
+        random = Random(world.random.getrandbits(64))
+        self.root = world.open_root(self, random)
+        self.transport = world.network.endpoint()
+        self.node = world.make_node(self, random)
+        self.shape = ()
+        world.node_started(self)
+        self.rotten = self.rotten and bool(self.root.damaged)
+
+    def fail_disk(self, kind: str, path: str, *, error: int) -> None:
+        """Let the next such call of the disk fail; the node may leave in the middle of a turn."""
+        self.disk_failed = True
+        self.disk.fail(kind, path, error=error)
+        self.disk.observer = self._on_disk_call
+
+    def _on_disk_call(self, call: object) -> None:
+        if self._observing or self.node is None:
+            return
+        self._observing = True  # an observer reads the disk, too
+        try:
+            self.world.disk_called(self)
+        finally:
+            self._observing = False
+
+    def _end(self, how: str) -> None:
+        self.world.node_stopping(self, how)
+        self.paused = False
+        self.disk.clear_faults()
+        self.disk.observer = None
+        self.disk.capacity = None
+
+    def kill(self, *, silent: bool = False, how: str = "kill") -> None:
+        """Kill the process; the written data stays."""
+        self._end(how)
+        if self.transport is not None:
+            self.transport.close(silent=silent)
+        self.disk.kill()
+        self.node = self.root = self.transport = None
+
+    def lose_power(self) -> None:
+        """Cut the power; unsynced data may be gone."""
+        self.kill(silent=True, how="power loss")
+        self.disk = self.disk.crash(Random(self.world.random.getrandbits(64)))
+        self.disk.manual = True
+
+    def stop(self) -> None:
+        """Shut down cleanly. If the disk refuses, the node ends all the same, and not cleanly."""
+        self._end("stop")
+        if self.node is not None:
+            try:
+                self.node.close()
+            except PyreplogError as error:
+                if not self.disk_failed:
+                    raise
+                self.world.say(f"node {self.node_id} could not stop in order: {error}")
+                self.disk.kill()
+        self.node = self.root = self.transport = None
+
+    def wipe(self) -> None:
+        """Replace the disk by an empty one."""
+        self.kill(silent=True, how="wipe")
+        self.disk = self.world.new_disk(self.clock)
+
+    def poll(self) -> None:
+        """Give the node one turn."""
+        if self.node is not None and not self.paused:
+            self.node.poll()

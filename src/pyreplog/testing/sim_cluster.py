@@ -1,0 +1,486 @@
+"""A whole cluster in one process on one simulated clock: nodes, controller, clients, network and
+disks, and the accidents that can happen to them.
+
+Nothing here judges the cluster: :class:`~pyreplog.testing.World` adds the checkers and the run.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Final
+
+from pyreplog.client import Consumer
+from pyreplog.controller import (
+    CONTROLLER_ADDRESS,
+    Controller,
+    ControllerServer,
+    LocalController,
+    MetadataImage,
+    PartitionImage,
+    PartitionKey,
+    ReplicaEnd,
+)
+from pyreplog.errors import PyreplogError
+from pyreplog.log import Log, LogRoot
+from pyreplog.node import HostedPartition, MetadataListener, Node
+from pyreplog.ports import Address, Clock
+from pyreplog.replica import Replica
+from pyreplog.testing.clock import SimClock
+from pyreplog.testing.disk import SimDisk
+from pyreplog.testing.losses import CopyLosses
+from pyreplog.testing.machine import Machine, Member
+from pyreplog.testing.network import SimNetwork, SimTransport
+from pyreplog.testing.options import TopicOptions, WorldOptions
+from pyreplog.testing.workload import SimConsumer, SimProducer
+from pyreplog.values import TopicPartition
+from pyreplog.wire import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse, Request
+
+__all__ = ["SimCluster"]
+
+_MS: Final = 1_000_000
+SETUP_MS: Final = 10_000
+FAR_NS: Final = 1 << 62
+STEPS_MAX: Final = 2_000_000
+
+
+class SimCluster(ABC):
+    """See the module's text. A subclass reports broken invariants and may watch every turn.
+
+    One thread; everything in it shares one simulated clock and draws from one ``random``.
+    """
+
+    root_class: type[LogRoot] = LogRoot
+    """The class of every machine's root."""
+
+    def __init__(
+        self,
+        seed: int,
+        options: WorldOptions,
+        *,
+        replica_class: type[Replica],
+        log_class: type[Log],
+        controller_class: type[Controller],
+        metadata_class: type[MetadataListener],
+        consumer_class: type[Consumer],
+    ) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.options = options
+        self.clock = SimClock()
+        self.network = SimNetwork(self.clock, Random(self.random.getrandbits(64)), options.network)
+        self.steps = 0
+        """Moments at which anything happened."""
+        self.turns = 0
+        """Turns that members took, and planned calls that were made: the events of the run."""
+        self.events: list[str] = []
+        """Every action on the cluster with its time, in words."""
+        self.faults: dict[str, int] = {}
+        """How often each fault occurred."""
+        self.machines: dict[int, Machine] = {}
+        self.producers: list[SimProducer] = []
+        self.consumers: list[SimConsumer] = []
+        self.controller_disk = self.new_disk(manual=False)
+        self.endpoint: ControllerServer | None = None
+        self.cluster_id = ""
+        self.suspects: Mapping[PartitionKey, Mapping[int, ReplicaEnd]] = {}
+        """The replicas that the controller does not trust, with their ends, by partition."""
+        self.delete_asked: dict[TopicPartition, int] = {}
+        """The highest offset up to which a client asked to delete records."""
+        self._losses = CopyLosses(self)
+        self._controller_class = controller_class
+        self._consumer_class = consumer_class
+        self._controller_transport: SimTransport | None = None
+        # Made once and not at each start, because code runs fastest when it meets the same classes.
+        metadata = type("Metadata", (metadata_class,), {"replica_class": replica_class})
+        self._root_class: type[LogRoot] = type("Root", (self.root_class,), {"log_class": log_class})
+        self._node_class: type[Node] = type("Node", (Node,), {"metadata_class": metadata})
+        self._plans: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._syncs: dict[int, dict[int, None]] = {}
+        self._wakes: dict[Address, int] = {}  # FAR_NS: not before something arrives
+        self._members: dict[Address, Member] = {}
+
+    # ------------------------------------------------------------------ what a subclass adds to it
+
+    @abstractmethod
+    def broken(self, rule: str, about: str) -> None:
+        """Raise the error for a broken invariant."""
+
+    @abstractmethod
+    def turn_ended(self, address: Address, member: Member) -> None:
+        """Called after each turn of a member."""
+
+    @abstractmethod
+    def node_started(self, machine: Machine) -> None:
+        """Called after a node opened its logs, before its first turn."""
+
+    @abstractmethod
+    def node_stopping(self, machine: Machine, how: str) -> None:
+        """Called before a node goes; ``how`` is kill, power loss, stop or wipe."""
+
+    @abstractmethod
+    def disk_called(self, machine: Machine) -> None:
+        """Called in the middle of a turn, before a disk call that may fail."""
+
+    # ------------------------------------------------------------------------- building the cluster
+
+    def new_disk(self, clock: Clock | None = None, *, manual: bool = True) -> SimDisk:
+        """Return an empty disk with its own source of randomness."""
+        return SimDisk(Random(self.random.getrandbits(64)), clock=clock or self.clock, manual=manual)
+
+    def open_root(self, machine: Machine, random: Random) -> LogRoot:
+        """Open the machine's root for writing."""
+        opened: LogRoot = self._root_class.open(
+            machine.disk,
+            machine.address,
+            clock=machine.clock,
+            random=random,
+            node_id=machine.node_id,
+            cluster_id=self.cluster_id,
+            lazy=True,
+        )
+        return opened
+
+    def make_node(self, machine: Machine, random: Random) -> Node:
+        """Make the machine's node."""
+        assert machine.root is not None
+        assert machine.transport is not None
+        return self._node_class(
+            machine.node_id,
+            machine.root,
+            machine.disk,
+            machine.transport,
+            machine.clock,
+            self.options.config,
+            CONTROLLER_ADDRESS,
+            random,
+        )
+
+    def _begin(self) -> None:
+        """Start the controller and the nodes, create the topics, start the clients."""
+        options = self.options
+        self._members[CONTROLLER_ADDRESS] = self
+        self.start_controller()
+        for node_id in range(1, options.nodes + 1):
+            machine = self.machines[node_id] = Machine(self, node_id)
+            self._members[machine.address] = machine
+            machine.start()
+            self._after(machine.address)
+        self.run_until(
+            lambda: (
+                all(not one.fenced for one in self.image.brokers.values()) and len(self.image.brokers) == options.nodes
+            ),
+            SETUP_MS,
+        )
+        self._create_topics()
+        nodes = [machine.address for machine in self.machines.values()]
+        by_acks: dict[int, list[TopicOptions]] = {}
+        for topic in options.topics:
+            by_acks.setdefault(topic.acks, []).append(topic)
+        for topics in by_acks.values():
+            for _ in range(options.producers):
+                self._add_producer(nodes, topics)
+        for number in range(options.consumers):
+            transport, chance = self.network.endpoint(), self._chance()
+            consumer = SimConsumer(number, transport, self.clock, chance, nodes, options.topics, self._consumer_class)
+            self.consumers.append(consumer)
+            self._members[consumer.address] = consumer
+            self._after(consumer.address)
+
+    def _add_producer(self, nodes: Sequence[Address], topics: Sequence[TopicOptions]) -> None:
+        options = self.options
+        producer = SimProducer(
+            len(self.producers),
+            self.network.endpoint(),
+            self.clock,
+            self._chance(),
+            nodes,
+            topics,
+            interval_ms=options.burst_interval_ms,
+            burst_max=options.burst_max,
+            size_max=options.value_size_max,
+            max_in_flight=options.max_in_flight,
+        )
+        self.producers.append(producer)
+        self._members[producer.address] = producer
+        self._after(producer.address)
+
+    def _create_topics(self) -> None:
+        assert self.endpoint is not None
+        wanted = [
+            CreatableTopic(
+                one.name,
+                one.partitions,
+                one.replication_factor,
+                configs=[CreatableTopicConfig(key, value) for key, value in one.config.items()],
+            )
+            for one in self.options.topics
+        ]
+        replies = self.endpoint.authority.step(
+            [Request("world", 0, CreateTopicsRequest(wanted))], self.clock.monotonic_ns()
+        )
+        (body,) = [reply.body for reply in replies if reply.peer == "world"]
+        assert isinstance(body, CreateTopicsResponse)
+        assert all(topic.error_code == 0 for topic in body.topics), body
+        self.endpoint.send([reply for reply in replies if reply.peer != "world"])
+        self._after(CONTROLLER_ADDRESS)
+
+    def _chance(self) -> Random:
+        return Random(self.random.getrandbits(64))
+
+    # ------------------------------------------------------------------------------- the controller
+
+    def start_controller(self) -> None:
+        """Start the controller from its file."""
+
+        class Chosen(LocalController):
+            controller_class = self._controller_class
+
+        authority = Chosen.open(
+            self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns()
+        )
+        self.cluster_id = authority.cluster_id
+        self._controller_transport = self.network.endpoint()
+        self.endpoint = ControllerServer(authority, self._controller_transport, self.clock)
+        self._after(CONTROLLER_ADDRESS)
+
+    def stop_controller(self, *, power_loss: bool) -> None:
+        """Kill the controller, or cut its power."""
+        assert self._controller_transport is not None
+        self._controller_transport.close(silent=power_loss)
+        self.controller_disk.kill()
+        if power_loss:
+            self.controller_disk = self.controller_disk.crash(self._chance())
+        self.endpoint = None
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the controller is due."""
+        return None if self.endpoint is None else self.endpoint.next_wake_ns
+
+    def poll(self) -> None:
+        """Give the controller one turn."""
+        if self.endpoint is not None:
+            self.endpoint.poll()
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata of the controller, or its last metadata while it is down."""
+        if self.endpoint is not None:
+            self._last_image, self.suspects = self.endpoint.authority.image, self.endpoint.authority.suspects
+        return self._last_image
+
+    # ------------------------------------------------------------------------------------- the loop
+
+    def plan(self, after_ms: float, call: Callable[[], None]) -> None:
+        """Call ``call`` in ``after_ms`` milliseconds."""
+        self._plan_at(self.clock.monotonic_ns() + int(after_ms * _MS), call)
+
+    def _plan_at(self, at_ns: int, call: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._plans, (at_ns, self._sequence, call))
+
+    def step(self) -> None:
+        """Advance the clock to the next event, and handle all events of that moment."""
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            self.broken("liveness", f"no end after {STEPS_MAX} steps")
+        network, plans, wakes = self.network, self._plans, self._wakes
+        moment = min(wakes.values(), default=FAR_NS)
+        arrival = network.next_arrival_ns
+        if arrival is not None and arrival < moment:
+            moment = arrival
+        if plans and plans[0][0] < moment:
+            moment = plans[0][0]
+        self.clock.advance_to(moment)
+        moment = self.clock.monotonic_ns()
+        due = dict.fromkeys(network.deliver_due()) if arrival is not None and arrival <= moment else {}
+        while plans and plans[0][0] <= moment:
+            self.turns += 1
+            heapq.heappop(plans)[2]()
+        for address, wake in wakes.items():
+            if wake <= moment:
+                due[address] = None
+        for address in due:
+            self._turn(address)
+
+    def _turn(self, address: Address) -> None:
+        member = self._members.get(address)
+        if member is None:
+            return
+        self.turns += 1
+        member.poll()
+        self._after(address)
+
+    @property
+    def node_addresses(self) -> list[Address]:
+        """The addresses of the nodes, for clients."""
+        return [machine.address for machine in self.machines.values()]
+
+    def join(self, member: Member, *addresses: Address) -> None:
+        """Add a program. It gets a turn when it is due, and whenever something arrives for one of
+        ``addresses`` (those of its clients). To restart a program, let its successor join at the
+        same addresses."""
+        for address in addresses:
+            self._members[address] = member
+            self._wakes[address] = self.clock.monotonic_ns()
+
+    def leave(self, *addresses: Address) -> None:
+        """Give the program behind these addresses no more turns. (If its process died, close the
+        transports of its clients, too.)"""
+        for address in addresses:
+            self._members.pop(address, None)
+            self._wakes[address] = FAR_NS
+
+    def touch(self, address: Address) -> None:
+        """Give ``address`` a turn, because a caller changed something there."""
+        self._turn(address)
+
+    def _after(self, address: Address) -> None:
+        """Finish a turn: note when the member is due next and the syncs that it submitted."""
+        member = self._members[address]
+        wake = member.next_wake_ns
+        now = self.clock.monotonic_ns()
+        # A member that is always due would stop the clock.
+        self._wakes[address] = FAR_NS if wake is None else wake if wake > now else now + 1
+        if isinstance(member, Machine) and member.disk.pending_syncs:
+            self._plan_syncs(member)
+        self.turn_ended(address, member)
+
+    def _plan_syncs(self, machine: Machine) -> None:
+        disk = machine.disk
+        planned = self._syncs.setdefault(machine.node_id, {})
+        for token in disk.pending_syncs:
+            if token in planned:
+                continue
+            planned[token] = None
+            longest = self.options.sync_delay_max_us * 1000 * (50 if machine.slow_disk else 1)
+            self._plan_at(
+                self.clock.monotonic_ns() + self.random.randint(10_000, max(longest, 10_000)),
+                partial(self._synced, machine, disk, token),
+            )
+
+    def _synced(self, machine: Machine, disk: SimDisk, token: int) -> None:
+        self._syncs.get(machine.node_id, {}).pop(token, None)
+        if machine.disk is disk and machine.node is not None and token in disk.pending_syncs:
+            disk.complete(token)
+            self._turn(machine.address)
+
+    def run_until(self, done: Callable[[], bool], within_ms: float) -> bool:
+        """Step until ``done()`` or until the time is over; return whether it was done."""
+        end = self.clock.monotonic_ns() + int(within_ms * _MS)
+        while not done():
+            if self.clock.monotonic_ns() >= end:
+                return False
+            self.step()
+        return True
+
+    def run_for(self, ms: float) -> None:
+        """Step for ``ms`` milliseconds."""
+        self.run_until(lambda: False, ms)
+
+    def say(self, text: str) -> None:
+        """Add an action on the cluster to ``events``."""
+        self.events.append(f"{self.clock.monotonic_ns() / 1e9:9.4f} s  {text}")
+
+    # -------------------------------------------------------------------------------- looking at it
+
+    def partitions(self) -> list[tuple[TopicPartition, PartitionKey, PartitionImage]]:
+        """Return every partition as the controller has it."""
+        return [
+            (TopicPartition(topic.name, number), (topic.topic_id, number), partition)
+            for topic in self.image.topics.values()
+            for number, partition in topic.partitions.items()
+        ]
+
+    def hosted(self, node_id: int, key: PartitionKey) -> HostedPartition | None:
+        """Return the partition that a node hosts; None while the node is down."""
+        node = self.machines[node_id].node
+        return None if node is None else node.hosted.get(key)
+
+    def log_of(self, node_id: int, key: PartitionKey) -> Log | None:
+        """Return a node's log of a partition; None while the node is down."""
+        hosted = self.hosted(node_id, key)
+        return None if hosted is None else hosted.log
+
+    def is_registered(self, node_id: int) -> bool:
+        """Return whether a node is up and the controller knows its present incarnation."""
+        root = self.machines[node_id].root
+        broker = self.image.brokers.get(node_id)
+        return root is not None and broker is not None and broker.incarnation_id == root.incarnation_id
+
+    def machine_at(self, address: Address) -> Machine | None:
+        """Return the machine that listens at ``address``; None if it is no machine's address."""
+        member = self._members.get(address)
+        return member if isinstance(member, Machine) else None
+
+    def topic_options(self, name: str) -> TopicOptions:
+        """Return the options of a topic."""
+        return next(one for one in self.options.topics if one.name == name)
+
+    # ------------------------------------------------------------------------------------ accidents
+
+    def kill(self, node_id: int, *, tell: bool = True, silent: bool = False) -> None:
+        """Kill a node's process."""
+        self.machines[node_id].kill(silent=silent)
+        self.gone(node_id, tell=tell)
+
+    def lose_power(self, node_id: int, *, tell: bool = True) -> None:
+        """Cut the power of a node's machine. REQUIRES :meth:`may_lose` if the table must hold."""
+        for topic_partition, options in self.copies(node_id):
+            if options.durability == "os":
+                self.lose_copy(topic_partition, node_id)
+        self.machines[node_id].lose_power()
+        self.gone(node_id, tell=tell)
+
+    def wipe(self, node_id: int, *, tell: bool = True) -> None:
+        """Replace a node's disk by an empty one."""
+        for topic_partition, _ in self.copies(node_id):
+            self.lose_copy(topic_partition, node_id)
+        self.machines[node_id].wipe()
+        self.gone(node_id, tell=tell)
+
+    def stop(self, node_id: int) -> None:
+        """Shut a node down cleanly."""
+        self.machines[node_id].stop()
+        self.gone(node_id, tell=True)
+
+    def gone(self, node_id: int, *, tell: bool) -> None:
+        """Note that a machine's node is down; tell the controller at once if ``tell``."""
+        address = self.machines[node_id].address
+        self._wakes[address] = FAR_NS
+        self._syncs.pop(node_id, None)
+        if tell and self.endpoint is not None:
+            self.endpoint.fence(node_id)
+            self._after(CONTROLLER_ADDRESS)
+
+    def start(self, node_id: int) -> None:
+        """Start a node that is down."""
+        machine = self.machines[node_id]
+        if machine.node is None:
+            try:
+                machine.start()
+            except PyreplogError as error:
+                self.broken("start", f"node {node_id} cannot start: {error}")
+            self._after(machine.address)
+
+    def copies(self, node_id: int) -> list[tuple[TopicPartition, TopicOptions]]:
+        """Return the partitions that a machine has copies of."""
+        return [
+            (name, self.topic_options(name.topic))
+            for name, _, partition in self.partitions()
+            if node_id in partition.replicas
+        ]
+
+    def lose_copy(self, topic_partition: TopicPartition, node_id: int, *, rotten: bool = False) -> None:
+        """Count a copy as lossy until it is in sync again. ``rotten``: its node may not know it."""
+        self._losses.add(topic_partition, node_id, rotten=rotten)
+
+    def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
+        """Return whether the acknowledgement table still holds after these nodes lose power (or
+        their disks)."""
+        return self._losses.allow(node_ids, wiped=wiped)
