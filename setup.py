@@ -40,7 +40,7 @@ COMPILED = {
     "system": "local",
     "replica": "context events follower leader progress readers replica role",
     "node": (
-        "admin checkpoints deletion effects fetch forwarding hosting lifecycle metadata node produce proposals"
+        "admin checkpoints deletion effects events fetch forwarding hosting lifecycle metadata node produce proposals"
         " replica_fetcher sessions"
     ),
     "client": "accumulator calls producer relay router",

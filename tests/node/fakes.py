@@ -8,9 +8,10 @@ from typing import Any, cast
 from pyreplog.controller import PartitionKey
 from pyreplog.log import Log
 from pyreplog.node.effects import Effects
+from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import HostedPartition, Timers
 from pyreplog.ports import Address, Disk, Transport
-from pyreplog.replica import Effect, Event, Replica
+from pyreplog.replica import Effect, Event, Fetch, Replica
 from pyreplog.testing import SimDisk
 from pyreplog.values import TopicPartition
 from pyreplog.wire import Request, Response
@@ -71,6 +72,14 @@ class FakeReplica(Replica):
         return events
 
 
+class FakeEvents:
+    """The events that a test handles; any other one fails it."""
+
+    def __init__(self) -> None:
+        self.fetch_wanted: Callable[[HostedPartition, Fetch], None]
+        self.fetch_unwanted: Callable[[HostedPartition], None]
+
+
 class Desk:
     """Effects over fakes, and a clock moved by hand."""
 
@@ -78,7 +87,9 @@ class Desk:
         self.transport = FakeTransport()
         self.timers = Timers()
         disk: Disk = SimDisk()
-        self.effects = Effects("me", cast("Transport", self.transport), disk, self.timers, 100)
+        self.events = FakeEvents()
+        transport, events = cast("Transport", self.transport), cast("NodeEvents", self.events)
+        self.effects = Effects("me", transport, disk, self.timers, events, 100)
         self.effects.now_ns = 1000 * MS
         self.hosted: dict[PartitionKey, HostedPartition] = {}
         self.replicas: dict[int, FakeReplica] = {}

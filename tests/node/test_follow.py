@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyreplog.config import NodeConfig
 from pyreplog.controller import BrokerImage
 from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.node.replica_fetcher import ReplicaFetcher
@@ -28,9 +29,9 @@ class Follower(Desk):
         self.standing.broker_epoch = 5
         for leader in (7, 8):
             self.standing.image.brokers[leader] = BrokerImage(leader, 1, "i", f"node-{leader}", False, False, ())
-        self.following = ReplicaFetcher(self.effects, self.standing, 1, 500, 100)
-        self.effects.on_fetch = self.following.want
-        self.effects.on_stop_fetching = self.following.forget
+        self.following = ReplicaFetcher(self.effects, self.standing, 1, NodeConfig())
+        self.events.fetch_wanted = self.following.want
+        self.events.fetch_unwanted = self.following.forget
 
     def want(self, hosted: HostedPartition, offset: int, leader: int = 7) -> FetchPartition:
         """The partition's replica wants to fetch from there."""

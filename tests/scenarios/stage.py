@@ -103,9 +103,7 @@ class Broker:
             self.disk, self.address, clock=stage.clock, random=random, node_id=self.node_id, cluster_id=stage.cluster_id
         )
         self.transport = HandTransport(stage.network)
-        self.node = Node(
-            self.node_id, self.root, self.disk, self.transport, stage.clock, stage.config, CONTROLLER_ADDRESS, random
-        )
+        self.node = Node(self.root, self.disk, self.transport, stage.clock, stage.config, CONTROLLER_ADDRESS, random)
         self.losses_told = self.rules_told = 0
 
     def end(self, *, power: bool, silent: bool) -> None:

@@ -10,6 +10,7 @@ from pyreplog.config import NodeConfig
 from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot
 from pyreplog.node.effects import Effects
+from pyreplog.node.events import NodeEvents
 
 __all__ = ["Checkpoints"]
 
@@ -20,13 +21,11 @@ class Checkpoints:
     """Writes the recovery points, high watermarks and start offsets of all hosted partitions, and
     applies retention, each at its own interval."""
 
-    def __init__(
-        self, effects: Effects, root: LogRoot, config: NodeConfig, on_error: Callable[[StorageError], None]
-    ) -> None:
+    def __init__(self, effects: Effects, root: LogRoot, config: NodeConfig, events: NodeEvents) -> None:
         self._effects = effects
         self._root = root
         self._retention_interval_ns = config.log_retention_check_interval_ms * _MS
-        self._on_error = on_error
+        self._events = events
         self._plans = (
             (config.recovery_point_checkpoint_interval_ms * _MS, root.checkpoint_recovery_points),
             (config.high_watermark_checkpoint_interval_ms * _MS, root.checkpoint_high_watermarks),
@@ -46,7 +45,8 @@ class Checkpoints:
         try:
             write()
         except StorageError as error:
-            self._on_error(error)  # nothing acknowledged depends on a checkpoint: try again at the next turn
+            # Nothing acknowledged depends on a checkpoint: try again at the next turn.
+            self._events.storage_failed(error)
         self._plan(interval_ns, write)
 
     def _retain(self) -> None:
@@ -55,5 +55,5 @@ class Checkpoints:
             self._root.apply_retention()
             due_ns = min(due_ns, self._root.removal_due_ns)
         except StorageError as error:
-            self._on_error(error)  # the remaining segments are tried again at the next run
+            self._events.storage_failed(error)  # the remaining segments are tried again at the next run
         self._effects.timers.call_at(due_ns, self._retain)

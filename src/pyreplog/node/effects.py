@@ -12,13 +12,13 @@ of the node's memory is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, InternalError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import UnloadedLog
+from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import HostedPartition, Timers
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Disk, SyncDone, Transport
 from pyreplog.replica import (
@@ -91,7 +91,13 @@ class Effects:
     """The executor of one node. ``now_ns`` is the time of the node's current turn."""
 
     def __init__(
-        self, address: Address, transport: Transport, disk: Disk, timers: Timers, first_correlation_id: int
+        self,
+        address: Address,
+        transport: Transport,
+        disk: Disk,
+        timers: Timers,
+        events: NodeEvents,
+        first_correlation_id: int,
     ) -> None:
         self.address = address
         self.now_ns = 0
@@ -100,19 +106,10 @@ class Effects:
         """Requests with several parts, by (source, correlation id)."""
         self.seats: dict[int, ReplyTarget] = {}
         """Entries of fetch sessions by (negative) correlation id."""
-        self.on_fetch: Callable[[HostedPartition, Fetch], None]
-        self.on_stop_fetching: Callable[[HostedPartition], None]
-        self.on_alter: Callable[[HostedPartition, AlterPartition], None]
-        self.on_offline: Callable[[HostedPartition, Exception], None]
-        self.on_broken_rule: Callable[[HostedPartition, BrokenRule], None]
-        self.on_lost: Callable[[HostedPartition, Lost], None]
-        self.on_stalled: Callable[[HostedPartition, Stalled], None]
-        self.on_damage: Callable[[HostedPartition, Damaged], None]
-        self.on_unexpected: Callable[[HostedPartition, Unexpected], None]
-        self.on_unanswered: Callable[[HostedPartition, Reply, Exception], None]
         self.half_way = False
         """Whether an exception interrupted a change of a replica or the execution of its
         effects."""
+        self._events = events
         self._transport = transport
         self._send = transport.send
         self._disk = disk
@@ -168,27 +165,27 @@ class Effects:
                     else:
                         self._reply(hosted, effect)  # type: ignore[arg-type]
                 elif kind is Fetch:
-                    self.on_fetch(hosted, effect)  # type: ignore[arg-type]
+                    self._events.fetch_wanted(hosted, effect)  # type: ignore[arg-type]
                 elif kind is Wake:
                     self._wake(hosted, effect.at_ns)  # type: ignore[union-attr]
                 elif kind is Sync:
                     self._begin(hosted, effect)  # type: ignore[arg-type]
                 elif isinstance(effect, AlterPartition):
-                    self.on_alter(hosted, effect)
+                    self._events.isr_proposed(hosted, effect)
                 elif isinstance(effect, StopFetching):
-                    self.on_stop_fetching(hosted)
+                    self._events.fetch_unwanted(hosted)
                 elif isinstance(effect, Offline):
-                    self.on_offline(hosted, effect.error)
+                    self._events.replica_offline(hosted, effect.error)
                 elif isinstance(effect, BrokenRule):
-                    self.on_broken_rule(hosted, effect)
+                    self._events.rule_broken(effect)
                 elif isinstance(effect, Lost):
-                    self.on_lost(hosted, effect)
+                    self._events.records_lost(hosted, effect)
                 elif isinstance(effect, Stalled):
-                    self.on_stalled(hosted, effect)
+                    self._events.follower_stalled(hosted, effect)
                 elif isinstance(effect, Damaged):
-                    self.on_damage(hosted, effect)
+                    self._events.damage_read(hosted, effect)
                 elif isinstance(effect, Unexpected):
-                    self.on_unexpected(hosted, effect)
+                    self._events.batch_failed(hosted, effect)
         except Exception:
             self.half_way = True
             raise
@@ -199,7 +196,7 @@ class Effects:
         except Exception as error:
             if self.half_way or isinstance(error, FATAL) or is_interruption(error):
                 raise
-            self.on_unanswered(hosted, effect, error)
+            self._events.answer_failed(hosted, effect, error)
 
     def _answer(self, hosted: HostedPartition, effect: Reply) -> None:
         result = effect.result

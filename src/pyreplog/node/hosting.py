@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from pyreplog.controller import MetadataImage, PartitionKey
 from pyreplog.log import Log
 from pyreplog.replica import BrokerStatus, Replica
 from pyreplog.values import TopicPartition
-
-if TYPE_CHECKING:
-    from pyreplog.node.replica_fetcher import FetchInterest
 
 __all__ = ["HostedPartition", "ClusterView", "Timers"]
 
@@ -21,7 +17,7 @@ __all__ = ["HostedPartition", "ClusterView", "Timers"]
 class HostedPartition:
     """One partition on this node: its log, its state machine, and the node's data about it."""
 
-    __slots__ = ("key", "log", "partition", "replica", "topic_id", "topic_partition", "wake_ns", "want")
+    __slots__ = ("key", "log", "partition", "replica", "topic_id", "topic_partition", "wake_ns")
 
     def __init__(self, key: PartitionKey, topic_partition: TopicPartition, log: Log, replica: Replica) -> None:
         self.key = key
@@ -31,8 +27,6 @@ class HostedPartition:
         self.replica = replica
         self.wake_ns = 0
         """The time of its next ``Tick``; 0: none is planned."""
-        self.want: FetchInterest | None = None
-        """Its fetch request to its leader."""
 
 
 class ClusterView:

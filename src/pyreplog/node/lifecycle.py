@@ -12,7 +12,7 @@ before it receives that metadata, its next registration says that the controller
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from pyreplog.config import NodeConfig
@@ -20,6 +20,7 @@ from pyreplog.controller import LOST_DIRECTORY, PartitionKey
 from pyreplog.errors import ClusterError, StoragePermissionError, cluster_error
 from pyreplog.log import Log, LogRoot
 from pyreplog.node.effects import Effects
+from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import ClusterView
 from pyreplog.ports import Address
 from pyreplog.wire import (
@@ -88,8 +89,8 @@ class Lifecycle:
         standing: ClusterView,
         root: LogRoot,
         config: NodeConfig,
-        node_id: int,
         controller: Address,
+        events: NodeEvents,
     ) -> None:
         self.failure: ClusterError | None = None
         self.want_shutdown = False
@@ -99,11 +100,11 @@ class Lifecycle:
         """Whether the controller ever unfenced this node."""
         self.may_stop = False
         """Whether the controller has moved everything away from this node."""
-        self.on_registered: Callable[[], None]
         self._effects = effects
         self._standing = standing
         self._root = root
-        self._node_id = node_id
+        self._node_id = root.node_id
+        self._events = events
         self._controller = controller
         self._interval_ns = config.heartbeat_interval_ms * _MS
         self._lease_ns = config.session_timeout_ms * _MS * LEASE_SHARE[0] // LEASE_SHARE[1]
@@ -207,7 +208,7 @@ class Lifecycle:
             return
         if body.error_code == NO_ERROR:
             self._standing.broker_epoch = body.broker_epoch
-            self.on_registered()
+            self._events.registered()
             self.soon()
         elif body.error_code not in _RETRIABLE:
             self.failure = cluster_error(body.error_code, f"node {self._node_id} cannot join")

@@ -9,7 +9,7 @@ image that lists this broker as in sync makes its copy complete.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from pyreplog.config import NodeConfig
@@ -18,6 +18,7 @@ from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageErr
 from pyreplog.log import LogRoot, NewLog
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.node.effects import Effects
+from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.ports import Address
 from pyreplog.replica import BrokersApplied, BrokerStatus, MetadataApplied, Replica, Stop
@@ -68,23 +69,9 @@ class MetadataListener:
         root: LogRoot,
         hosted: dict[PartitionKey, HostedPartition],
         config: NodeConfig,
-        node_id: int,
         controller: Address,
+        events: NodeEvents,
     ) -> None:
-        self.on_caught_up: Callable[[], None]
-        """Called when the image first includes this incarnation's registration."""
-        self.on_leaderless: Callable[[], None]
-        """Called when a hosted partition loses its leader."""
-        self.on_refused: Callable[[PartitionKey], None]
-        """Called each time a copy cannot be created: then another replica leads, if any can."""
-        self.on_made: Callable[[PartitionKey], None]
-        """Called when a copy is created after an earlier attempt failed."""
-        self.on_shutdown: Callable[[], None]
-        """Called when a node is about to stop: it waits until every node has confirmed that
-        record."""
-        self.on_removed: Callable[[HostedPartition], None]
-        self.on_storage_error: Callable[[PyreplogError, bool], None]
-        """Called with the error, and whether it is a new one."""
         self.refused: dict[PartitionKey, PyreplogError] = {}
         """The copies that cannot be created or opened yet, with the error. Each is tried again."""
         self._to_retry: dict[PartitionKey, None] = {}
@@ -95,8 +82,9 @@ class MetadataListener:
         self._root = root
         self._hosted = hosted
         self._config = config
-        self._node_id = node_id
+        self._node_id = root.node_id
         self._controller = controller
+        self._events = events
         self._open = -1
         self._timeout_ns = config.replica_fetch_wait_max_ms * _MS + GRACE_NS
         self._in_picture = False
@@ -185,7 +173,7 @@ class MetadataListener:
         if brokers_changed and self._in_picture:
             self._tell_brokers()
         if shutdown:
-            self.on_shutdown()
+            self._events.metadata_to_confirm()
 
     def _enter_picture(self) -> bool:
         """Return whether the image includes this incarnation since this call."""
@@ -193,7 +181,7 @@ class MetadataListener:
             return False
         self._in_picture = True
         self._host_all()
-        self.on_caught_up()
+        self._events.metadata_to_confirm()
         return True
 
     def registered(self) -> None:
@@ -262,7 +250,7 @@ class MetadataListener:
             self._standing.leaderless.pop(key, None)
         elif key not in self._standing.leaderless:
             self._standing.leaderless[key] = hosted.log
-            self.on_leaderless()
+            self._events.leader_lost()
         self._effects.run(
             hosted,
             MetadataApplied(
@@ -323,14 +311,14 @@ class MetadataListener:
         except (StorageError, CorruptError, ConfigError) as error:
             known = self.refused.get(key)
             self.refused[key] = error
-            self.on_storage_error(error, known is None or str(known) != str(error))
-            self.on_refused(key)
+            self._events.storage_failed(error, is_news=known is None or str(known) != str(error))
+            self._events.hosting_failed(key)
             if key not in self._to_retry:
                 self._to_retry[key] = None
                 self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._retry_hosting(key))
             return None
         if self.refused.pop(key, None) is not None:
-            self.on_made(key)
+            self._events.hosting_restored(key)
         hosted = HostedPartition(key, log.topic_partition, log, replica)
         self._hosted[key] = hosted
         return hosted
@@ -356,7 +344,7 @@ class MetadataListener:
             try:
                 root.create_logs(list(wanted.values()))
             except (StorageError, CorruptError) as error:
-                self.on_storage_error(error, False)  # ``_host`` reports it for each partition
+                self._events.storage_failed(error, is_news=False)  # ``_host`` reports it for each partition
 
     def _retry_hosting(self, key: PartitionKey) -> None:
         self._to_retry.pop(key, None)
@@ -371,7 +359,7 @@ class MetadataListener:
         hosted = self._hosted.pop(key)
         self._standing.leaderless.pop(key, None)
         self._effects.run(hosted, Stop())
-        self.on_removed(hosted)
+        self._events.hosting_ended(hosted)
         return hosted
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:

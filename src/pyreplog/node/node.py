@@ -3,7 +3,7 @@ other nodes and the controller.
 
 How to run one::
 
-    node = Node(1, root, disk, transport, clock, config, controller_address="controller", random=random)
+    node = Node(root, disk, transport, clock, config, controller_address="controller", random=random)
     node.poll()              # one turn: handle messages, timers and finished syncs, then
                              # send the results. False: no work
     node.next_wake_ns        # call poll at this time at the latest (monotonic; None: only when a message arrives)
@@ -15,7 +15,7 @@ How to run one::
 * ``transport`` and ``disk`` belong to this node alone, with all their completions and messages. The
   node listens at ``address`` (default ``node-<id>``), and closes its transport and its root in
   ``close`` and ``kill``.
-* ``root`` must be open with the cluster's id (``LocalController.cluster_id``) and this node's number.
+* ``root`` must be open with this node's number and the cluster's id (``LocalController.cluster_id``).
 * A client numbers its requests from 0 up, and no two of its latest (:class:`Repeats`) have the same
   number, even if another client used the address before. ``transport`` may deliver an append or a
   deletion twice; only the first copy counts. ``trusted`` names the addresses whose batches our own
@@ -42,6 +42,7 @@ from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
 from pyreplog.node.deletion import DeletionService
 from pyreplog.node.effects import FATAL, Effects
+from pyreplog.node.events import NodeEvents
 from pyreplog.node.fetch import FetchService
 from pyreplog.node.forwarding import Forwarding
 from pyreplog.node.hosting import ClusterView, HostedPartition, Timers
@@ -53,7 +54,19 @@ from pyreplog.node.replica_fetcher import ReplicaFetcher
 from pyreplog.node.request_errors import RequestErrorHandler
 from pyreplog.node.sessions import LeaderFetchSessions
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
-from pyreplog.replica import BrokenRule, Damaged, Lost, RootFailed, Stalled, Stop, SyncFailed, Unexpected
+from pyreplog.replica import (
+    AlterPartition,
+    BrokenRule,
+    Damaged,
+    Fetch,
+    Lost,
+    Reply,
+    RootFailed,
+    Stalled,
+    Stop,
+    SyncFailed,
+    Unexpected,
+)
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     NO_LEADER,
@@ -89,14 +102,13 @@ def _offline_by(hosted: HostedPartition, error: Exception) -> SyncFailed | RootF
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Node:
+class Node(NodeEvents):
     """One member of a cluster. The module's docstring describes how to run it."""
 
     metadata_class: ClassVar[type[MetadataListener]] = MetadataListener
 
     def __init__(
         self,
-        node_id: int,
         root: LogRoot,
         disk: Disk,
         transport: Transport,
@@ -107,9 +119,9 @@ class Node:
         *,
         trusted: Container[Address] = (),
     ) -> None:
-        self.node_id = node_id
         self.root = root
-        self.address = transport.listen(f"node-{node_id}")
+        self.node_id = root.node_id
+        self.address = transport.listen(f"node-{root.node_id}")
         self.offline: Exception | None = None
         self.broken_rules: list[BrokenRule] = []
         """Safety rules that did not hold. Not empty only if a peer broke the protocol or we have a
@@ -126,38 +138,19 @@ class Node:
         self._hosted: dict[PartitionKey, HostedPartition] = {}
         self._standing = standing = ClusterView()
         self._timers = Timers()
-        random = random if random is not None else Random(node_id)
-        self._effects = effects = Effects(self.address, transport, disk, self._timers, random.getrandbits(30))
+        random = random if random is not None else Random(self.node_id)
+        self._effects = effects = Effects(self.address, transport, disk, self._timers, self, random.getrandbits(30))
         effects.now_ns = clock.monotonic_ns()
-        wait_max_ms = config.replica_fetch_wait_max_ms
-        self._following = ReplicaFetcher(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
-        self._guard = RequestErrorHandler(effects, node_id)
+        self._following = ReplicaFetcher(effects, standing, self.node_id, config)
+        self._guard = RequestErrorHandler(effects, self.node_id)
         self._sessions = LeaderFetchSessions(effects, self._hosted, random)
         self._fetch = FetchService(effects, self._hosted, standing)
-        self._proposals = Proposals(effects, standing, node_id, controller_address)
-        self._lifecycle = Lifecycle(effects, standing, root, config, node_id, controller_address)
-        self._metadata = self.metadata_class(effects, standing, root, self._hosted, config, node_id, controller_address)
-        self._produce = ProduceService(effects, self._hosted, standing, node_id, self._metadata.refused, trusted)
-        self._checkpoints = Checkpoints(effects, root, config, self._storage_error)
-        self._lifecycle.on_registered = self._registered
-        self._metadata.on_caught_up = self._lifecycle.soon
-        self._metadata.on_leaderless = self._lifecycle.leaderless
-        self._metadata.on_refused = self._lifecycle.damaged
-        self._metadata.on_made = self._lifecycle.restored
-        self._metadata.on_shutdown = self._lifecycle.soon
-        self._metadata.on_removed = self._removed
-        self._metadata.on_storage_error = self._storage_error
+        self._proposals = Proposals(effects, standing, self.node_id, controller_address)
+        self._lifecycle = Lifecycle(effects, standing, root, config, controller_address, self)
+        self._metadata = self.metadata_class(effects, standing, root, self._hosted, config, controller_address, self)
+        self._produce = ProduceService(effects, self._hosted, standing, self.node_id, self._metadata.refused, trusted)
+        self._checkpoints = Checkpoints(effects, root, config, self)
         root.on_damaged = self._found_damaged
-        effects.on_fetch = self._following.want
-        effects.on_stop_fetching = self._following.forget
-        effects.on_alter = self._proposals.propose
-        effects.on_offline = self._went_offline
-        effects.on_broken_rule = self._broke_rule
-        effects.on_lost = self._lost
-        effects.on_stalled = self._stalled
-        effects.on_damage = self._met_damage
-        effects.on_unexpected = self._unexpected
-        effects.on_unanswered = self._guard.answer_failed
         self._forwarding = Forwarding(effects, controller_address)
         self._deletion = DeletionService(effects, self._hosted, standing)
         self._repeats = Repeats()
@@ -323,18 +316,57 @@ class Node:
         assert isinstance(message.body, OffsetForLeaderEpochRequest)
         self._fetch.offset_for_leader_epoch(message, message.body)
 
-    # ------------------------------------------------------------------------------------- troubles
+    # ------------------------------------------------------ events of the services (see NodeEvents)
 
-    def _registered(self) -> None:
+    def fetch_wanted(self, hosted: HostedPartition, effect: Fetch) -> None:
+        """Send the request to the leader with the others of this turn."""
+        self._following.want(hosted, effect)
+
+    def fetch_unwanted(self, hosted: HostedPartition) -> None:
+        """Remove the request from the leader's fetch session."""
+        self._following.forget(hosted)
+
+    def isr_proposed(self, hosted: HostedPartition, effect: AlterPartition) -> None:
+        """Send the proposal to the controller with the others of this turn."""
+        self._proposals.propose(hosted, effect)
+
+    def answer_failed(self, hosted: HostedPartition, effect: Reply, error: Exception) -> None:
+        """Answer the client with the error instead."""
+        self._guard.answer_failed(hosted, effect, error)
+
+    def batch_failed(self, hosted: HostedPartition, effect: Unexpected) -> None:
+        """Log the failure and keep it in :attr:`failed_requests`."""
+        self._guard.note(f"a batch for {hosted.topic_partition}", effect.error)
+
+    def registered(self) -> None:
+        """Apply the metadata for this incarnation, and fetch from the leaders again."""
         self._metadata.registered()
         self._following.resume()
 
-    def _removed(self, hosted: HostedPartition) -> None:
+    def metadata_to_confirm(self) -> None:
+        """Send a heartbeat now: it has the offset of the applied metadata."""
+        self._lifecycle.soon()
+
+    def leader_lost(self) -> None:
+        """Report soon how far the copy here reaches."""
+        self._lifecycle.leaderless()
+
+    def hosting_failed(self, key: PartitionKey) -> None:
+        """Report the copy as damaged: then another replica leads, if any can."""
+        self._lifecycle.damaged(key)
+
+    def hosting_restored(self, key: PartitionKey) -> None:
+        """Report the copy as restored: it is as good as any other."""
+        self._lifecycle.restored(key)
+
+    def hosting_ended(self, hosted: HostedPartition) -> None:
+        """Forget the requests and reports of the partition."""
         self._following.forget(hosted)
         self._proposals.forget(hosted)
         self._lifecycle.removed(hosted.key)
 
-    def _storage_error(self, error: PyreplogError, is_news: bool = True) -> None:
+    def storage_failed(self, error: PyreplogError, *, is_news: bool = True) -> None:
+        """Take the replicas whose log can no longer be written offline, and so all others."""
         if is_news:
             _log.error("node %d: %s", self.node_id, error)
         for hosted in list(self._hosted.values()):
@@ -342,15 +374,8 @@ class Node:
             if failure is not None:
                 self._effects.run(hosted, _offline_by(hosted, failure))  # takes all replicas offline
 
-    def _found_damaged(self, name: TopicPartition, error: PyreplogError) -> None:
-        """Give up a copy that was found damaged when it was opened.
-
-        A timer does the work, because the current step is half-way.
-        """
-        self._timers.call_at(self._effects.now_ns, lambda: self._give_up(name, error))
-
-    def _met_damage(self, hosted: HostedPartition, effect: Damaged) -> None:
-        """Handle damage that a read found in a part of the log that recovery did not check."""
+    def damage_read(self, hosted: HostedPartition, effect: Damaged) -> None:
+        """Log the damage and report it, so that another replica leads, if any can."""
         if effect.is_news:
             what = (
                 "served as far as it can be, because no copy in sync is known to be whole"
@@ -360,35 +385,13 @@ class Node:
             _log.error("node %d: %s is damaged, and %s: %s", self.node_id, hosted.topic_partition, what, effect.error)
         self._lifecycle.damaged(hosted.key)
 
-    def _spoil(self, hosted: HostedPartition, error: CorruptError) -> None:
-        """Discard a follower's damaged copy, to be fetched again; the other copies continue."""
-        if self.find(hosted.topic_partition) is hosted and hosted.topic_partition in self.root.logs:
-            self.root.mark_damaged(hosted.log, error)
-            self._tell_of(hosted, error)
-            hosted.log.close(clean=False)
-
-    def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
-        """Stop serving a damaged copy, as if it had been found at a start.
-
-        The other copies are served, and the controller no longer counts on this one.
-        """
-        hosted = self.find(name)
-        if hosted is None or hosted.log.failure is not error:
-            return
-        self._effects.run(hosted, RootFailed(error))
-        self._tell_of(hosted, error)
-
-    def _tell_of(self, hosted: HostedPartition, error: PyreplogError) -> None:
-        """Log that the copy is damaged, and report it to the controller, which no longer counts on
-        it."""
-        _log.error("node %d: %s is damaged and not served: %s", self.node_id, hosted.topic_partition, error)
-        self._lifecycle.missing(hosted.key)
-
-    def _broke_rule(self, hosted: HostedPartition, effect: BrokenRule) -> None:
+    def rule_broken(self, effect: BrokenRule) -> None:
+        """Log the rule and keep it in :attr:`broken_rules`."""
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)
         self.broken_rules.append(effect)
 
-    def _stalled(self, hosted: HostedPartition, effect: Stalled) -> None:
+    def follower_stalled(self, hosted: HostedPartition, effect: Stalled) -> None:
+        """Log the reason."""
         _log.warning(
             "node %d: %s does not follow its leader for now, and goes on by itself when it can: %s",
             self.node_id,
@@ -396,10 +399,8 @@ class Node:
             effect.error,
         )
 
-    def _unexpected(self, hosted: HostedPartition, effect: Unexpected) -> None:
-        self._guard.note(f"a batch for {hosted.topic_partition}", effect.error)
-
-    def _lost(self, hosted: HostedPartition, effect: Lost) -> None:
+    def records_lost(self, hosted: HostedPartition, effect: Lost) -> None:
+        """Log the offsets and keep them in :attr:`losses`."""
         name = hosted.topic_partition
         _log.warning(
             "node %d: %s: offsets %d to %d are lost by the unclean election of leader epoch %d",
@@ -411,7 +412,7 @@ class Node:
         )
         self.losses.append((name, effect))
 
-    def _went_offline(self, hosted: HostedPartition, error: Exception) -> None:
+    def replica_offline(self, hosted: HostedPartition, error: Exception) -> None:
         """Leave the cluster until the root is opened again.
 
         The disk failed for one copy, so no copy of this root can be trusted to it.
@@ -421,7 +422,7 @@ class Node:
         if isinstance(error, CorruptError) and hosted.replica.leader_id not in (NO_LEADER, self.node_id):
             # A follower could not truncate its log. Its leader just answered and has all records.
             self._timers.call_at(
-                self._effects.now_ns, lambda: self._spoil(hosted, error)
+                self._effects.now_ns, lambda: self._discard_copy(hosted, error)
             )  # the current step is half-way
             return
         self.offline = error
@@ -433,6 +434,39 @@ class Node:
         for other in list(self._hosted.values()):
             if other is not hosted:
                 self._effects.run(other, event)
+
+    # -------------------------------------------------------------------------------- damaged copies
+
+    def _found_damaged(self, name: TopicPartition, error: PyreplogError) -> None:
+        """Give up a copy that was found damaged when it was opened.
+
+        A timer does the work, because the current step is half-way.
+        """
+        self._timers.call_at(self._effects.now_ns, lambda: self._give_up(name, error))
+
+    def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
+        """Stop serving a damaged copy, as if it had been found at a start.
+
+        The other copies are served, and the controller no longer counts on this one.
+        """
+        hosted = self.find(name)
+        if hosted is None or hosted.log.failure is not error:
+            return
+        self._effects.run(hosted, RootFailed(error))
+        self._report_missing(hosted, error)
+
+    def _discard_copy(self, hosted: HostedPartition, error: CorruptError) -> None:
+        """Discard a follower's damaged copy, to be fetched again; the other copies continue."""
+        if self.find(hosted.topic_partition) is hosted and hosted.topic_partition in self.root.logs:
+            self.root.mark_damaged(hosted.log, error)
+            self._report_missing(hosted, error)
+            hosted.log.close(clean=False)
+
+    def _report_missing(self, hosted: HostedPartition, error: PyreplogError) -> None:
+        """Log that the copy is damaged, and report it to the controller, which no longer counts on
+        it."""
+        _log.error("node %d: %s is damaged and not served: %s", self.node_id, hosted.topic_partition, error)
+        self._lifecycle.missing(hosted.key)
 
     # -------------------------------------------------------------------------------------- the end
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyreplog.config import NodeConfig
 from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import ClusterView, HostedPartition
@@ -96,15 +97,14 @@ class _LeaderSession:
 class ReplicaFetcher:
     """All sessions of this node as a follower."""
 
-    def __init__(
-        self, effects: Effects, standing: ClusterView, node_id: int, wait_max_ms: int, backoff_ms: int
-    ) -> None:
+    def __init__(self, effects: Effects, standing: ClusterView, node_id: int, config: NodeConfig) -> None:
         self._effects = effects
         self._standing = standing
         self._node_id = node_id
-        self._wait_max_ms = wait_max_ms
-        self._timeout_ns = wait_max_ms * 1_000_000 + GRACE_NS
-        self._backoff_ns = backoff_ms * 1_000_000
+        self._wait_max_ms = config.replica_fetch_wait_max_ms
+        self._timeout_ns = self._wait_max_ms * 1_000_000 + GRACE_NS
+        self._backoff_ns = config.replica_fetch_backoff_ms * 1_000_000
+        self._interests: dict[PartitionKey, FetchInterest] = {}
         self._sessions: dict[int, _LeaderSession] = {}
         self._by_correlation: dict[int, _LeaderSession] = {}
         self.dirty: list[_LeaderSession] = []
@@ -114,14 +114,15 @@ class ReplicaFetcher:
 
     def want(self, hosted: HostedPartition, effect: Fetch) -> None:
         """Replace the wish of ``hosted`` by a new one."""
-        want = hosted.want
+        want = self._interests.get(hosted.key)
         if want is None or want.session.leader_id != effect.leader_id:
             if want is not None:
                 self.forget(hosted)
             session = self._sessions.get(effect.leader_id)
             if session is None:
                 session = self._sessions[effect.leader_id] = _LeaderSession(effect.leader_id)
-            want = hosted.want = session.members[hosted.key] = FetchInterest(hosted, session)
+            want = FetchInterest(hosted, session)
+            self._interests[hosted.key] = session.members[hosted.key] = want
         session = want.session
         if want.state == _PARKED:
             session.parked -= 1
@@ -134,10 +135,9 @@ class ReplicaFetcher:
 
     def forget(self, hosted: HostedPartition) -> None:
         """Remove the wish of ``hosted``."""
-        want = hosted.want
+        want = self._interests.pop(hosted.key, None)
         if want is None:
             return
-        hosted.want = None
         session = want.session
         del session.members[hosted.key]
         session.changed.pop(hosted.key, None)

@@ -196,7 +196,6 @@ class ClusterNode:
             for partition, error in root.damaged.items():
                 _log.error("node %d: %s is damaged and not served: %s", self._node_id, partition, error)
             node = Node(
-                self._node_id,
                 root,
                 disk,
                 transport,

@@ -150,7 +150,6 @@ class SimCluster(ABC):
         assert machine.root is not None
         assert machine.transport is not None
         return self._node_class(
-            machine.node_id,
             machine.root,
             machine.disk,
             machine.transport,

@@ -290,9 +290,7 @@ class TransportConformance:
                 node_id=number,
                 cluster_id=authority.cluster_id,
             )
-            machines.append(
-                Node(number, root, disks[number], self.endpoint(), clock, NodeConfig(), random=Random(number))
-            )
+            machines.append(Node(root, disks[number], self.endpoint(), clock, NodeConfig(), random=Random(number)))
         bootstrap = [f"node-{number}" for number in (1, 2, 3)]
         admin = Admin(self.endpoint(), clock, Random(4), address="admin-1", controller=machines[0].address)
         producer = Producer(
