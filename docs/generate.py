@@ -28,11 +28,11 @@ from pyreplog.values import BackupProgress, LogStats, RecoveryProgress
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
 DEFAULTS: Final = {"_PRODUCER": ProducerConfig(), "_CONSUMER": ConsumerConfig()}
 DEFAULT: Final = re.compile(rf"\b({'|'.join(DEFAULTS)})\.(\w+)")
-"""Where a default is a field of these, its value is shown."""
+"""If a default is a field of these objects, the page shows its value."""
 ALIASES: Final = ("Buffer", "Headers")
 """Names for annotations."""
 BREAK: Final = "\\"
-"""At the end of a line of Markdown: what follows begins a new one."""
+"""At the end of a line of Markdown: begins a new line."""
 
 
 def pages() -> dict[str, str]:
@@ -49,8 +49,8 @@ def api() -> str:
         "# Python API",
         "",
         (
-            "Everything that `import pyreplog` offers, with the errors of [their own page](errors.md); what is not here"
-            " is private. The"
+            "Everything that `import pyreplog` offers, with the errors of [their own page](errors.md); all other names"
+            " are private. The"
         ),
         "modules `pyreplog.aio` ([for coroutines](../guide/asyncio.md)), `pyreplog.errors` and `pyreplog.testing`",
         "([for tests](../guide/simulation.md)) come with it, and are loaded when they are named.",
@@ -78,7 +78,7 @@ def api() -> str:
 
 
 def alias(name: str) -> str:
-    """The text below a name for types, and what it stands for."""
+    """Return the text below an alias for types."""
     source = Path(str(ports.__file__)).read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)):
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
@@ -193,24 +193,21 @@ def cli() -> str:
         "| exit code | meaning |",
         "|---|---|",
         "| 0 | done; for `verify`: sound |",
-        "| 1 | failed: what went wrong is on standard error |",
+        "| 1 | failed: the error is on standard error |",
         "| 2 | not understood: an unknown command, option or value |",
         "| 3 | damage found: records are lost, altered or in doubt |",
         "| 4 | only warnings found: no record is lost |",
         "| 130 | interrupted (Ctrl-C) |",
         "",
         (
-            "Work that takes longer than a second tells how far it is, on a terminal (unless the records themselves"
+            "Work that takes longer than a second shows its progress, on a terminal (unless the records themselves"
             " appear there) or with"
         ),
         (
             "`--progress`. Control characters in topics, keys and values are escaped, so that a record cannot drive the"
             " terminal. A misspelt"
         ),
-        (
-            "name is answered with the one that is near, if there is one. `replog help COMMAND` is `replog COMMAND"
-            " --help`;"
-        ),
+        ("name is answered with the nearest name, if there is one. `replog help COMMAND` is `replog COMMAND --help`;"),
         "`replog --version` prints the version.",
         "",
     ]
@@ -225,7 +222,7 @@ def cli() -> str:
             "```",
             "",
         ]
-        lines += ["| argument | what |", "|---|---|"]
+        lines += ["| argument | meaning |", "|---|---|"]
         for action in command._actions:
             if isinstance(action, argparse._HelpAction):
                 continue
@@ -243,7 +240,7 @@ def summary(parser: argparse.ArgumentParser, name: str) -> str:
 
 
 def usage(command: argparse.ArgumentParser) -> str:
-    """The usage line, never wrapped by the width of somebody's terminal."""
+    """Return the usage line, not wrapped to the width of a terminal."""
     words = " ".join(command.format_usage().split())
     return words.removeprefix("usage: ").replace(" [-h]", "")
 
@@ -363,8 +360,8 @@ def failures() -> str:
 
 MEASURED: Final = (
     ("`log.stats()`", LogStats),
-    ("What `progress` of `open_log` and `Cluster` is told", RecoveryProgress),
-    ("What `progress` of `backup` is told", BackupProgress),
+    ("The argument of `progress` of `open_log` and `Cluster`", RecoveryProgress),
+    ("The argument of `progress` of `backup`", BackupProgress),
     ("`pyreplog.spark.lag(query)`", Lag),
 )
 UNITS: Final = {
@@ -380,30 +377,37 @@ COUNTS: Final = ("count", "batches", "records", "syncs")
 
 
 def metrics() -> str:
-    """Every number that the library tells of itself, with its unit."""
+    """Return the page of every number that the library reports of itself, with its unit."""
     lines = [
         "# Metrics",
         "",
         (
-            "What can be measured, as values to ask for: nothing is sent anywhere, and asking is cheap. Counts are of"
+            "These values can be read at any time: nothing is sent anywhere, and reading is cheap. Counts are of"
             " one opening: they begin"
         ),
         (
-            "at 0 when the log is opened, and only who writes it counts (a reader has 0 there). Of a cluster, open a"
+            "at 0 when the log is opened, and only a writer counts (a reader has 0 there). In a cluster, open a"
             " node's folder to read"
         ),
         (
             "(`open_log(cluster.nodes[0].path, 'r', topic=..., partition=...)`) for the numbers of its copy; producers"
-            " and consumers tell of"
+            " and consumers report"
         ),
-        "each record (`Ack`, `Record`) and of positions, and keep no counts. What happens, rather than is counted, is",
+        "each record (`Ack`, `Record`) and positions, and keep no counts. Events are",
         "[logged](../guide/logging.md).",
         "",
     ]
     for title, kind in MEASURED:
         node = definition(kind)
         assert isinstance(node, ast.ClassDef)
-        lines += [f"## {title}", "", *text(node), "", f"| field of `{kind.__name__}` | unit | what |", "|---|---|---|"]
+        lines += [
+            f"## {title}",
+            "",
+            *text(node),
+            "",
+            f"| field of `{kind.__name__}` | unit | meaning |",
+            "|---|---|---|",
+        ]
         lines += [f"| `{name}` | {unit(name)} | {cell(about)} |" for name, about in measured(node)]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"

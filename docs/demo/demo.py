@@ -1,8 +1,7 @@
 """The main job, end to end: events in, replicas killed, nothing lost, Arrow and Spark out. ``make demo`` runs it.
 
 This process holds the acknowledgements. Another one, ``sender.py``, holds the three-node cluster and sends; it
-loses a leader at one third and gets SIGKILL at two thirds. What was acknowledged must be in the log, every flight
-once.
+loses a leader at one third and gets SIGKILL at two thirds. Every acknowledged flight must be in the log, each flight exactly once.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ console = Console(soft_wrap=True)
 
 
 class Ledger:
-    """What the sender was promised: where each acknowledged flight is. Lives in this process, out of the kill's
-    reach."""
+    """The acknowledgements of the sender: partition and offset of each flight. It lives in this process, so
+    the kill does not reach it."""
 
     def __init__(self) -> None:
         self.places: dict[int, tuple[int, int]] = {}
@@ -125,8 +124,7 @@ def send(folder: Path, ledger: Ledger, *, seconds: float) -> None:
                             BAD,
                             "[red]SIGKILL to the whole process: three nodes gone at once[/]",
                         )
-                        # What it had written before the kill still counts: those were
-                        # acknowledgements too.
+                        # Lines that the sender wrote before the kill are acknowledgements too.
                         for late in lines_of(process):
                             ledger.take(late)
                         break
@@ -139,8 +137,8 @@ def send(folder: Path, ledger: Ledger, *, seconds: float) -> None:
 
 
 def check(cluster: pyreplog.Cluster, ledger: Ledger) -> pl.DataFrame:
-    """Every acknowledged flight is where it was said to be, and every flight is there exactly once. Returns the
-    topic as a frame."""
+    """Check that every acknowledged flight is at its partition and offset, and that every flight is in the
+    log exactly once. Return the topic as a frame."""
     log = pl.DataFrame(cluster.scan(TOPIC, columns=["partition", "offset", "timestamp", "key", "value"]))
     log = log.with_columns(
         pl.col("value").cast(pl.String).str.json_decode(dtype=FACTS).alias("facts"), pl.col("key").cast(pl.String)

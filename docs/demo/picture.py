@@ -1,4 +1,4 @@
-"""The demo's picture: what happened to the log, and what the log says about New York's flights."""
+"""The demo's picture: the run of the log, and New York's flights by its records."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Three processes: ``pipeline_feed.py`` holds the cluster and sends a year of flights, ``pipeline_stream.py`` is the
 Spark query that writes the delays of each airport and day back, and this one watches. When half of the flights are
 in, the query gets SIGKILL, at the very moment when a batch of it is published and not yet acknowledged; then it is
-started again. In the end a batch query over the whole log must say what the topic ``delays`` says, record for
+started again. In the end a batch query over the whole log must return the records of the topic ``delays``, record for
 record.
 """
 
@@ -117,13 +117,13 @@ class Watcher:
         )
 
     def delays(self) -> int:
-        """Records that readers of ``delays`` see, in this process, beside the one that writes."""
+        """Return the number of records that readers of ``delays`` see, beside the process that writes."""
         if not self._delays:
             self._delays = [pyreplog.open_log(self.cluster, "r", topic=DELAYS, partition=number) for number in (0, 1)]
         return sum(log.high_watermark for log in self._delays)
 
     def take(self, timeout: float) -> str:
-        """Note one line of a child, if there is one; its kind."""
+        """Take one line of a child process, if there is one, and return its kind."""
         try:
             name, said_at, line = self.lines.get(timeout=timeout)
         except queue.Empty:
@@ -137,7 +137,7 @@ class Watcher:
         elif kind == "ended" and not (
             name == "pipeline_stream.py" and self.run.killed_at is not None and self.run.running_at is None
         ):
-            raise SystemExit(f"{name} ended by itself; what it said last is in {self.folder}")
+            raise SystemExit(f"{name} ended by itself; its last output is in {self.folder}")
         return kind
 
     def look(self) -> int:
@@ -230,7 +230,7 @@ def flow(watcher: Watcher) -> None:
 
 
 def truth(watcher: Watcher) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What a batch query says of all flights, and what ``delays`` holds, both by Spark."""
+    """Return the result of a batch query over all flights, and the records of ``delays``, both by Spark."""
     with local_session("replog pipeline, at the end", cores=2, config=QUIET) as spark:
         reader = spark.read.format("replog").option("path", str(watcher.cluster))
         flights = reader.option("topic", FLIGHTS).load()
@@ -284,7 +284,7 @@ def main() -> None:
     assert run.restarted_at is not None
     console.print(
         f"  {FLIGHT_COUNT:,} flights in {run.sent[-1][0]:.0f} s, {len(run.batches)} micro-batches; the query was down"
-        f" for {(run.running_at or run.restarted_at) - run.killed_at:.1f} s, and nobody had to tell it where it was"
+        f" for {(run.running_at or run.restarted_at) - run.killed_at:.1f} s, and went on after its last batch"
     )
     console.rule("[bold]2. Hold `delays` against the whole log", align="left")
     expected, written = truth(watcher)

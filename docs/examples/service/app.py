@@ -32,7 +32,7 @@ class Event(BaseModel):
 
 
 class Place(BaseModel):
-    """Where an event is for good."""
+    """The place of an event that is durable."""
 
     log: str
     offset: int
