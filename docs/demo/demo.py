@@ -1,7 +1,8 @@
 """The main job, end to end: events in, replicas killed, nothing lost, Arrow and Spark out. ``make demo`` runs it.
 
 This process holds the acknowledgements. Another one, ``sender.py``, holds the three-node cluster and sends; it
-loses a leader at one third and gets SIGKILL at two thirds. Every acknowledged flight must be in the log, each flight exactly once.
+loses a leader at one third and gets SIGKILL at two thirds. Every acknowledged flight must be in the
+log, each flight exactly once.
 """
 
 from __future__ import annotations
