@@ -38,7 +38,7 @@ COMPILED = {
     ".": "transport_events",
     "wire": "frame schemas",
     "system": "local",
-    "replica": "context events follower leader progress readers replica role",
+    "replica": "context delayed events follower in_sync_set leader list_offsets progress readers replica role",
     "node": (
         "admin checkpoints deletion effects events fetch forwarding hosting lifecycle metadata node produce proposals"
         " replica_fetcher sessions"

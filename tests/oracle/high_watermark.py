@@ -1,4 +1,4 @@
-"""What a leader may call committed, in the plainest words: the slow twin of ``Leader.high_watermark_candidate``
+"""What a leader may call committed, in the plainest words: the slow twin of ``InSyncSet.high_watermark_candidate``
 (2.5 of the rules).
 
 It keeps every fetch it ever saw and works everything out again from the beginning.

@@ -308,7 +308,7 @@ class Bench:
     def progress(self, follower: int) -> int:
         """What the leader believes of ``follower``'s end."""
         role: Any = self.replicas[self.leader].role
-        return int(role.followers[follower].leo)
+        return int(role.in_sync_set.followers[follower].leo)
 
 
 def led(

@@ -291,9 +291,9 @@ def test_high_watermark_passed_but_too_few_at_the_check(make_bench: MakeBench) -
     number = bench.append(1)
     role: Any = bench.replicas[1].role
     bench.logs[1].advance_high_watermark(1)  # the race, put there by hand: inside one step it cannot happen
-    role.maximal = (1,)
+    role.in_sync_set.maximal = (1,)
     bench.replicas[1].out = []
-    role.appends_acknowledged()
+    role.acknowledge_appends()
     assert [e.result.error_code for e in bench.replicas[1].out if hasattr(e, "result")] == [AFTER_APPEND]
     assert bench.logs[1].end_offset == 1
     assert number not in bench.results

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyreplog.config import LogConfig
-from pyreplog.replica import AlterPartitionAnswered, BrokersApplied, BrokerStatus, FollowerFetch
+from pyreplog.replica import AlterPartitionAnswered, BrokersApplied, BrokerStatus, FollowerFetch, Progress
 from pyreplog.wire import ErrorCode
 from tests.oracle.high_watermark import PlainLeader, Seen
 from tests.oracle.memory_log import MemoryLog
@@ -51,7 +51,7 @@ class HighWatermark(RuleBasedStateMachine):
         replica = self.bench.replicas[1]
         role: Any = replica.role
         self.plain.committed = list(replica.isr)
-        pending = role.pending
+        pending = role.in_sync_set.pending
         self.plain.proposed = [s.broker_id for s in pending.data.new_isr_with_epochs] if pending else None
         log = self.bench.logs[1]
         self.plain.candidate(self.bench.now, log.end_offset, log.ack_offset)
@@ -59,8 +59,8 @@ class HighWatermark(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3), acks=st.sampled_from([0, 1, -1]))
     def append(self, count: int, acks: int) -> None:
         """A client appends."""
-        role: Any = self.bench.replicas[1].role
-        waiting = [broker_id for broker_id, follower in role.followers.items() if follower.parked is not None]
+        followers: dict[int, Progress] = self.bench.replicas[1].role.in_sync_set.followers  # type: ignore[attr-defined]
+        waiting = [broker_id for broker_id, follower in followers.items() if follower.parked is not None]
         end = self.bench.logs[1].end_offset
         self.bench.append(1, count, acks=acks)
         if self.bench.logs[1].end_offset > end:

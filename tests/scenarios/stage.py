@@ -555,10 +555,11 @@ class Stage:
         role = None if hosted is None else hosted.replica.role
         if not isinstance(role, Leader):
             return f"{letter} does not lead"
-        knows = " ".join(f"{self.letter(one.broker_id)} {one.leo if one.leo >= 0 else '?'}" for one in role.remotes)
-        committed = "".join(self.letter(one) for one in role.committed)
-        maximal = "".join(self.letter(one) for one in role.maximal)
-        state = f"committed {committed}, maximal {maximal}, proposal {'pending' if role.pending else 'none'}"
+        in_sync = role.in_sync_set
+        knows = " ".join(f"{self.letter(one.broker_id)} {one.leo if one.leo >= 0 else '?'}" for one in in_sync.remotes)
+        committed = "".join(self.letter(one) for one in in_sync.committed)
+        maximal = "".join(self.letter(one) for one in in_sync.maximal)
+        state = f"committed {committed}, maximal {maximal}, proposal {'pending' if in_sync.pending else 'none'}"
         return f"{letter} knows {knows}; {state}; high watermark {role.log.high_watermark} of {role.log.end_offset}"
 
     def rule(self, kind: str, way: str) -> Rule:

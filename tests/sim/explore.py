@@ -273,7 +273,8 @@ class Explorer:
         leader = state.nodes[node.fetch.leader_id - 1].replica.role
         if not isinstance(leader, Leader):
             return False
-        parked = leader.followers[node.replica.broker_id].parked if node.replica.broker_id in leader.followers else None
+        follower = leader.in_sync_set.followers.get(node.replica.broker_id)
+        parked = None if follower is None else follower.parked
         return parked is not None and parked.request is node.fetch.request
 
     # --------------------------------------------------------------------------------- what happens
@@ -634,17 +635,18 @@ def _fingerprint(node: Node) -> bytes:
     replica, log, role = node.replica, node.replica.log, node.replica.role
     about: tuple[Any, ...] = ()
     if isinstance(role, Leader):
-        pending = role.pending
+        in_sync = role.in_sync_set
+        pending = in_sync.pending
         about = (
-            tuple(role.committed),
-            tuple(role.maximal),
-            role.start_of_epoch,
-            role.hw_frozen_at,
+            tuple(in_sync.committed),
+            tuple(in_sync.maximal),
+            in_sync.start_of_epoch,
+            in_sync.hw_frozen_at,
             None
             if pending is None
             else (pending.token, tuple(one.broker_id for one in pending.data.new_isr_with_epochs)),
-            tuple((one.broker_id, one.leo, one.broker_epoch, one.parked is not None) for one in role.remotes),
-            len(role.waiters),
+            tuple((one.broker_id, one.leo, one.broker_epoch, one.parked is not None) for one in in_sync.remotes),
+            len(role.delayed_appends.acks_all),
         )
     elif isinstance(role, Follower):
         asked = role.asked
@@ -695,17 +697,17 @@ def _copy_replica(replica: Replica) -> Replica:
     role = shallow_copy(replica.role)
     role.context = new
     if isinstance(role, Leader):
-        followers = {one: shallow_copy(progress) for one, progress in role.followers.items()}
-        role.followers, role.remotes = followers, list(followers.values())
-        role.waiters, role.flush_waiters, role.deletions = (
-            list(role.waiters),
-            list(role.flush_waiters),
-            list(role.deletions),
-        )
-        if role.pending is not None:
-            role.pending = shallow_copy(role.pending)
-            if role.pending.joins is not None:
-                role.pending.joins = followers[role.pending.joins.broker_id]
+        in_sync = role.in_sync_set = shallow_copy(role.in_sync_set)
+        followers = {one: shallow_copy(progress) for one, progress in in_sync.followers.items()}
+        in_sync.context, in_sync.followers, in_sync.remotes = new, followers, list(followers.values())
+        if in_sync.pending is not None:
+            in_sync.pending = shallow_copy(in_sync.pending)
+            if in_sync.pending.joins is not None:
+                in_sync.pending.joins = followers[in_sync.pending.joins.broker_id]
+        appends = role.delayed_appends = shallow_copy(role.delayed_appends)
+        appends.context, appends.acks_all, appends.acks_one = new, list(appends.acks_all), list(appends.acks_one)
+        deletes = role.delayed_deletes = shallow_copy(role.delayed_deletes)
+        deletes.context, deletes.deletes = new, list(deletes.deletes)
     if isinstance(role, Leader | Follower):
         role.readers = shallow_copy(role.readers)
         role.readers._role = role

@@ -42,6 +42,7 @@ from pyreplog.replica.events import (
     Wake,
 )
 from pyreplog.replica.follower import Follower
+from pyreplog.replica.in_sync_set import InSyncSet
 from pyreplog.replica.leader import Leader
 from pyreplog.replica.progress import Progress
 from pyreplog.replica.replica import Replica
@@ -62,6 +63,7 @@ __all__ = [
     "FetchAnswered",
     "Follower",
     "FollowerFetch",
+    "InSyncSet",
     "Leader",
     "ListOffsets",
     "Lost",

@@ -21,7 +21,7 @@ __all__ = ["ReplicaContext"]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicaContext:
-    """What the roles of one replica share.
+    """The state that the roles of one replica share.
 
     ``log`` is the only attribute that holds the log: roles and their parts read it here in every
     step. ``Replica`` extends this class and sets the metadata; roles only read that.

@@ -1,24 +1,19 @@
-"""The leader: append, serve reads, and decide which records are committed.
+"""The leader: append, serve reads, and answer when records are committed.
 
-The rules have their names from ``docs/internals/replication.md``: the high watermark (2.5),
-follower progress (2.6), the ISR and its proposals (2.7, P1-P5), waiters (W1), expansion below the
-minimum (E1). The decisions are made here:
+The rules have their names from ``docs/internals/replication.md``. The parts of a leader:
 
-* which records are committed: :meth:`Leader.high_watermark_candidate`
-* which replicas are in sync: :meth:`Leader.caught_up`, :meth:`Leader.eligible`,
-  :meth:`Leader.may_join`
-* when a waiting append is answered: :meth:`Leader.appends_acknowledged` and
-  :meth:`Leader.flushes_acknowledged`
+* which replicas are in sync, and which records are committed: :mod:`pyreplog.replica.in_sync_set`
+* which requests wait, and when they are answered: :mod:`pyreplog.replica.delayed`
+* consumers' fetches: :mod:`pyreplog.replica.readers`
 
-A known-bad variant overrides one of them.
+A known-bad variant overrides a method of the leader or of its in-sync set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pyreplog.config import INT64_MAX
 from pyreplog.errors import (
     ClosedError,
     ClusterError,
@@ -32,9 +27,9 @@ from pyreplog.errors import (
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.replica.context import ReplicaContext
+from pyreplog.replica.delayed import DelayedAppend, DelayedAppends, DelayedDeletes
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
-    AlterPartition,
     AlterPartitionAnswered,
     BrokersApplied,
     CancelFetch,
@@ -51,17 +46,11 @@ from pyreplog.replica.events import (
     Tick,
     Unexpected,
 )
-from pyreplog.replica.progress import Deletion, Progress, Proposal, Waiter
+from pyreplog.replica.in_sync_set import InSyncSet
+from pyreplog.replica.list_offsets import look_up_offset
 from pyreplog.replica.readers import Readers
 from pyreplog.replica.role import ReplicaRole
 from pyreplog.wire import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    AlterPartitionData,
-    BrokerState,
     DeleteRecordsPartitionResult,
     ErrorCode,
     ListOffsetsPartitionResponse,
@@ -78,23 +67,10 @@ HIGH_WATERMARK_PUSH_NS: Final = 1_000_000
 """How long a new high watermark waits for records to carry it, before it is pushed to idle
 followers.
 """
-PROPOSAL_RETRY_NS: Final = 50_000_000
 EPOCH_RETRY_NS: Final = 500_000_000
-INELIGIBLE_RETRY_NS: Final = 500_000_000
-"""How long a replica that the controller refused is not proposed again, unless the brokers change.
-"""
 
 _PASSING: Final = NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS
 """Disk errors after which the same call may succeed later."""
-_BACK_TO_COMMITTED: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
-_UNTIL_METADATA: Final = (
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.INVALID_UPDATE_VERSION,
-    ErrorCode.INVALID_REQUEST,
-    ErrorCode.NEW_LEADER_ELECTED,
-)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -106,58 +82,29 @@ class Leader(ReplicaRole):
     """
 
     __slots__ = (
-        "alone",
-        "committed",
-        "deletions",
-        "expiry_at",
-        "flush_waiters",
-        "followers",
-        "hw_frozen_at",
-        "join_at",
-        "lag_max_ns",
-        "maximal",
-        "min_isr",
-        "pending",
+        "delayed_appends",
+        "delayed_deletes",
+        "in_sync_set",
         "push_at",
         "readers",
         "record_at",
-        "remotes",
-        "shrink_at",
-        "start_of_epoch",
-        "waiters",
     )
 
     name: ClassVar[str] = "leader"
     is_leader: ClassVar[bool] = True
 
+    #: The class of the in-sync set; the known-bad variants of ``pyreplog.testing`` replace it.
+    in_sync_set_class: ClassVar[type[InSyncSet]] = InSyncSet
+
     def __init__(self, context: ReplicaContext, isr: Sequence[int]) -> None:
         super().__init__(context)
-        self.committed: Sequence[int] = tuple(isr)
-        self.maximal: Sequence[int] = self.committed
-        self.min_isr = 1
-        self.start_of_epoch = self.log.end_offset
-        """LESO: the log end offset at the start of this leader epoch."""
-        self.hw_frozen_at = 0
-        """The log end offset when the committed ISR fell below the minimum (E1)."""
-        self.pending: Proposal | None = None
-        self.followers: dict[int, Progress] = {}
-        self.remotes: list[Progress] = []
-        self.alone = True
-        """Whether no other replica is in the maximal ISR."""
-        self.waiters: list[Waiter] = []
-        """Unanswered appends with acks=all, by rising offset."""
-        self.flush_waiters: list[Waiter] = []
-        """Unanswered appends with acks=1 to a ``sync`` log, by rising offset."""
+        self.in_sync_set: InSyncSet = self.in_sync_set_class(context, isr)
+        self.delayed_appends = DelayedAppends(context)
+        self.delayed_deletes = DelayedDeletes(context)
         self.readers = Readers(self)
-        self.deletions: list[Deletion] = []
-        """Deletions that at least one live replica has not made yet."""
-        self.lag_max_ns = context.config.replica_lag_time_max_ms * 1_000_000
-        # Times of the next: waiter deadline, push of the high watermark, check for laggards, check
-        # for joiners, retry of recording the epoch or of waking the log.
-        self.expiry_at = FAR_FUTURE_NS
+        # Times of the next push of the high watermark, and of the retry of recording the epoch or
+        # of waking the log.
         self.push_at = FAR_FUTURE_NS
-        self.shrink_at = FAR_FUTURE_NS
-        self.join_at = FAR_FUTURE_NS
         self.record_at = FAR_FUTURE_NS
 
     # ------------------------------------------------------------------------------------ the reign
@@ -168,12 +115,7 @@ class Leader(ReplicaRole):
         self._record_epoch(now_ns)
         # A former follower's mark may lag behind the high watermark that readers now see.
         self.log.write_mark()
-        self._set_replicas()
-        for follower in self.remotes:
-            if follower.broker_id in self.committed:
-                follower.caught_up_ns = now_ns
-        self._set_committed(self.committed)
-        self._arm_shrink(now_ns)
+        self.in_sync_set.enter(now_ns)
         self.advance(now_ns)
 
     def _record_epoch(self, now_ns: int) -> None:
@@ -194,46 +136,40 @@ class Leader(ReplicaRole):
 
     def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
         """Apply newer metadata of this epoch. A replay does not change the ISR (P3)."""
-        self._set_replicas()
-        if newer:
-            self.pending = None
-            self._set_committed(event.isr)
-            self._arm_shrink(now_ns)
-        else:
-            self._set_committed(self.committed, keep_pending=True)
-        self._look_for_joiners(now_ns)
-        self.deletions_made()
+        for follower in self.in_sync_set.set_replicas():
+            if follower.parked is not None:
+                self.refuse_fetch(follower.parked, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        self.in_sync_set.registered(event.isr, now_ns, newer=newer)
+        self.acknowledge_deletes()
         self.advance(now_ns)
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
         """Look for replicas that may join the ISR now."""
-        for follower in self.remotes:
-            follower.not_before_ns = now_ns
-        self._look_for_joiners(now_ns)
-        self.deletions_made()
+        self.in_sync_set.brokers_applied(now_ns)
+        self.acknowledge_deletes()
         self.advance(now_ns)
 
     def exit(self, code: int) -> None:
-        """End the role; unanswered appends get NOT_ENOUGH_REPLICAS_AFTER_APPEND. They may still be
-        committed under the next leader, so no append is reported as failed (W1)."""
-        for waiter in (*self.flush_waiters, *self.waiters):
-            self._answer(waiter, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        self.flush_waiters.clear()
-        self.waiters.clear()
+        """End the role: answer all waiting requests."""
+        self.delayed_appends.exit()
         self.readers.exit(code)
-        for deletion in self.deletions:
-            self._deleted(deletion, code)
-        self.deletions = []
-        for follower in self.remotes:
+        self.delayed_deletes.exit(code)
+        for follower in self.in_sync_set.remotes:
             if follower.parked is not None:
                 self.refuse_fetch(follower.parked, code)
                 follower.parked = None
+
+    def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
+        """Handle the controller's answer to a proposed ISR."""
+        if self.in_sync_set.proposal_answered(event, now_ns):
+            self.advance(now_ns)
 
     # --------------------------------------------------------------------------------------- append
 
     def produce(self, event: Produce, now_ns: int) -> None:
         """Append one batch (2.3), and answer as ``acks`` demands (2.4)."""
-        if event.leader_epoch >= 0 or event.acks != -1 or len(self.committed) < self.min_isr:
+        in_sync = self.in_sync_set
+        if event.leader_epoch >= 0 or event.acks != -1 or len(in_sync.committed) < in_sync.min_isr:
             code = self._produce_refusal(event)
             if code:
                 self.refuse_produce(event, code)
@@ -244,15 +180,15 @@ class Leader(ReplicaRole):
             self._not_appended(event, error, now_ns)
             return
         if appended.duplicate:
-            self._appended_before(event, appended, now_ns)
+            self._on_duplicate(event, self._delay(event, appended, now_ns))
             return
         self._serve_parked(now_ns)
         if event.acks:
             self._await(event, appended, now_ns)
-        if self.alone:
+        if in_sync.is_sole_isr_member:
             self.advance(now_ns)
-        elif self.shrink_at == FAR_FUTURE_NS:
-            self._arm_shrink(now_ns)
+        elif in_sync.shrink_at == FAR_FUTURE_NS:
+            in_sync.arm_shrink(now_ns)
 
     def produce_many(self, event: ProduceMany, now_ns: int) -> None:
         """Append several batches with as few writes as possible, and notify the followers once."""
@@ -288,24 +224,25 @@ class Leader(ReplicaRole):
                 continue
             for one, appended in zip(events[at:], places, strict=False):
                 if appended.duplicate:
-                    self._appended_before(one, appended, now_ns)
+                    self._on_duplicate(one, self._delay(one, appended, now_ns))
                 elif one.acks:
                     self._await(one, appended, now_ns)
             at += len(places)
         if self.log.end_offset == end:
             return
+        in_sync = self.in_sync_set
         self._serve_parked(now_ns)
-        if self.alone:
+        if in_sync.is_sole_isr_member:
             self.advance(now_ns)
-        elif self.shrink_at == FAR_FUTURE_NS:
-            self._arm_shrink(now_ns)
+        elif in_sync.shrink_at == FAR_FUTURE_NS:
+            in_sync.arm_shrink(now_ns)
 
     def _produce_refusal(self, event: Produce) -> int:
         """Return the error code that refuses the batch before it is appended; 0 if there is none."""
         code = self.epoch_error(event.leader_epoch)
         if not code:
             if event.acks == -1:
-                if len(self.committed) < self.min_isr:
+                if self.in_sync_set.is_below_minimum:
                     code = ErrorCode.NOT_ENOUGH_REPLICAS
             elif event.acks not in (0, 1):
                 code = ErrorCode.INVALID_REQUIRED_ACKS
@@ -318,9 +255,7 @@ class Leader(ReplicaRole):
         if isinstance(error, DuplicateSequenceError):
             # The batch's offset is forgotten, but it is below the log end. So it is committed at
             # the latest when the log end is.
-            self._on_duplicate(
-                event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns
-            )
+            self._on_duplicate(event, DelayedAppend(event, log.end_offset, -1, -1, now_ns, error.code))
             return False
         if isinstance(error, StorageError):
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -340,89 +275,59 @@ class Leader(ReplicaRole):
             context.go_offline(failure)
         return failure is not None
 
-    def _appended_before(self, event: Produce, appended: Appended, now_ns: int) -> None:
-        """Answer a batch that was already in the log."""
-        waiter = Waiter(
-            appended.last_offset + 1, event.source, event.correlation_id, 0, appended.base_offset, appended.timestamp
-        )
-        self._on_duplicate(event, waiter, now_ns)
+    def _delay(self, event: Produce, appended: Appended, now_ns: int) -> DelayedAppend:
+        """Return the appended batch as a delayed append."""
+        return DelayedAppend(event, appended.last_offset + 1, appended.base_offset, appended.timestamp, now_ns)
 
     def _await(self, event: Produce, appended: Appended, now_ns: int) -> None:
         """Answer an appended batch, now or when the condition of its ``acks`` holds."""
-        required = appended.last_offset + 1
-        if event.acks == 1 and self.local_ack_offset() >= required:
-            self._appended(event, appended.base_offset, appended.timestamp)
+        if event.acks == 1 and self.local_ack_offset() > appended.last_offset:
+            self.reply(
+                event,
+                PartitionProduceResponse(
+                    self.context.partition, 0, appended.base_offset, appended.timestamp, self.log.start_offset
+                ),
+            )
             return
-        deadline = now_ns + event.timeout_ms * 1_000_000
-        waiter = Waiter(
-            required, event.source, event.correlation_id, deadline, appended.base_offset, appended.timestamp
-        )
-        (self.waiters if event.acks == -1 else self.flush_waiters).append(waiter)
-        if deadline < self.expiry_at:
-            self.expiry_at = deadline
-            self.context.wake_by(deadline)
+        self.delayed_appends.wait(self._delay(event, appended, now_ns), event.acks)
 
-    def _on_duplicate(self, event: Produce, waiter: Waiter, now_ns: int) -> None:
+    def _on_duplicate(self, event: Produce, append: DelayedAppend) -> None:
         """Answer a batch that an idempotent producer sent again and the log already has. The answer
         has the offsets of the first append, and comes as soon as ``acks`` is satisfied for them. If
         the offsets are forgotten the answer is DUPLICATE_SEQUENCE_NUMBER."""
-        required = waiter.required
-        end, waiters = (
-            (self.log.high_watermark, self.waiters)
-            if event.acks == -1
-            else (self.local_ack_offset(), self.flush_waiters)
-        )
         if event.acks == 0:
             return
-        if end >= required and (event.acks == 1 or len(self.maximal) >= self.min_isr):
-            # The first append may have had no waiter, so its mark may not be written.
+        end = self.log.high_watermark if event.acks == -1 else self.local_ack_offset()
+        in_sync = self.in_sync_set
+        if end >= append.required and (event.acks == 1 or len(in_sync.maximal) >= in_sync.min_isr):
+            # The first append may not have waited, so its mark may not be written.
             self.log.write_mark()
-            self._answer(waiter, 0)
+            self.delayed_appends.answer(append, 0)
             return
-        deadline = waiter.deadline_ns = now_ns + event.timeout_ms * 1_000_000
-        place = sum(one.required <= required for one in waiters)
-        waiters.insert(place, waiter)
-        if deadline < self.expiry_at:
-            self.expiry_at = deadline
-            self.context.wake_by(deadline)
-        self.appends_acknowledged()
+        self.delayed_appends.wait(append, event.acks)
+        self.acknowledge_appends()
 
     def synced(self, event: Synced, now_ns: int) -> None:
         """Answer acks=1 appends now, because no later event may answer them. Appends with acks=all
         are answered when the high watermark has moved; one write of the mark then covers both."""
-        if self.flush_waiters or not self.waiters or not self.context.needs_sync:
+        delayed = self.delayed_appends
+        if delayed.acks_one or not delayed.acks_all or not self.context.needs_sync:
             self.log.write_mark()
-            self.flushes_acknowledged()
+            delayed.acknowledge_flushed(self.local_ack_offset())
         self.advance(now_ns)
 
-    def appends_acknowledged(self) -> None:
+    def acknowledge_appends(self) -> None:
         """Answer acks=all appends below the high watermark; fail them if the ISR is too small."""
-        waiters, high_watermark = self.waiters, self.log.high_watermark
-        if waiters and waiters[0].required <= high_watermark:
-            code = 0 if len(self.maximal) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            while waiters and waiters[0].required <= high_watermark:
-                self._answer(waiters.pop(0), code)
-
-    def flushes_acknowledged(self) -> None:
-        """Answer acks=1 appends that are on this leader's stable storage."""
-        waiters, end = self.flush_waiters, self.local_ack_offset()
-        while waiters and waiters[0].required <= end:
-            self._answer(waiters.pop(0), 0)
+        in_sync = self.in_sync_set
+        code = 0 if len(in_sync.maximal) >= in_sync.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        self.delayed_appends.acknowledge_committed(self.log.high_watermark, code)
 
     # --------------------------------------------------------------------------- the high watermark
 
-    def high_watermark_candidate(self, now_ns: int) -> int:
-        """Return the offset below which every replica that counts, or may come to count, has all
-        records. Return -1 while the ISR is too small (2.5)."""
-        if len(self.committed) < self.min_isr:
-            return -1
-        candidate = self.local_ack_offset()
-        for follower in self.remotes:
-            if follower.leo < candidate and (
-                follower.in_maximal_isr or (self.eligible(follower) and self.caught_up(follower, now_ns))
-            ):
-                candidate = follower.leo
-        return candidate
+    @property
+    def is_only_member(self) -> bool:
+        """Whether the committed ISR has no other member."""
+        return len(self.in_sync_set.committed) <= 1
 
     def local_ack_offset(self) -> int:
         """Return this replica's end that counts: flushed (``sync`` log) or written (``os`` log)."""
@@ -436,7 +341,7 @@ class Leader(ReplicaRole):
             before = log.high_watermark
             if log.end_offset <= before:
                 return
-            candidate = self.high_watermark_candidate(now_ns)
+            candidate = self.in_sync_set.high_watermark_candidate(self.local_ack_offset(), now_ns)
             if candidate <= before or not log.advance_high_watermark(candidate):
                 return
         except StorageError:
@@ -448,35 +353,24 @@ class Leader(ReplicaRole):
         if self.context.deferred_log_start:
             self.hide_deleted()
         log.write_mark()
-        if self.waiters:
-            self.appends_acknowledged()
+        if self.delayed_appends.acks_all:
+            self.acknowledge_appends()
         if self.readers.waiting:
             self.readers.serve()
-        if self.push_at == FAR_FUTURE_NS and self.remotes:
+        if self.push_at == FAR_FUTURE_NS and self.in_sync_set.remotes:
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
             self.context.wake_by(self.push_at)
-
-    def caught_up(self, follower: Progress, now_ns: int) -> bool:
-        """Return whether the follower has all records, or had them at most
-        ``replica.lag.time.max.ms`` ago."""
-        return follower.leo == self.log.end_offset or now_ns - follower.caught_up_ns <= self.lag_max_ns
-
-    def eligible(self, follower: Progress) -> bool:
-        """Return whether the controller would accept the follower into the ISR. Its broker must be
-        alive, and the incarnation that fetches must be the registered one."""
-        status = self.context.brokers.get(follower.broker_id)
-        return status is not None and status.eligible and follower.broker_epoch == status.epoch
 
     # ------------------------------------------------------------------------------------ followers
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """Check the fetch (2.8), read, record progress (2.6); an error or divergence records none."""
         request = event.request
-        context, log = self.context, self.log
+        context, log, in_sync = self.context, self.log, self.in_sync_set
         if request.current_leader_epoch != context.leader_epoch:
             self.refuse_fetch(event, self.refusal(request.current_leader_epoch))
             return
-        follower = self.followers.get(event.replica_id)
+        follower = in_sync.followers.get(event.replica_id)
         if follower is None:
             self.refuse_fetch(event, ErrorCode.UNKNOWN_LEADER_EPOCH)
             return
@@ -500,10 +394,10 @@ class Leader(ReplicaRole):
                 self.refuse_read(event, error)
                 return
         follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
-        if self.deletions:
-            self.deletions_made()
-        if not follower.in_maximal_isr and self.pending is None:
-            self._propose_join(follower, now_ns)
+        if self.delayed_deletes.deletes:
+            self.acknowledge_deletes()
+        if not follower.in_maximal_isr:
+            in_sync.propose_join(follower, now_ns)
         if log.high_watermark < end:
             self.advance(now_ns)
         if records is not None and records.size:
@@ -521,7 +415,7 @@ class Leader(ReplicaRole):
         """Answer the parked fetches with the new records. Their followers had all records until
         now. Fetches from the same offset share one read."""
         log, data, at = self.log, None, None
-        for follower in self.remotes:
+        for follower in self.in_sync_set.remotes:
             parked = follower.parked
             if parked is None:
                 continue
@@ -543,7 +437,7 @@ class Leader(ReplicaRole):
         offset. Followers that fetched just now are likely to get records soon, so they wait."""
         self.push_at = FAR_FUTURE_NS
         high_watermark, start = self.log.high_watermark, self.log.start_offset
-        for follower in self.remotes:
+        for follower in self.in_sync_set.remotes:
             parked = follower.parked
             if parked is None or (
                 parked.request.high_watermark >= high_watermark and parked.request.log_start_offset >= start
@@ -555,134 +449,6 @@ class Leader(ReplicaRole):
                 self.reply(parked, self.data(None))
             else:
                 self.push_at = min(self.push_at, due)
-
-    # ---------------------------------------------------------------------------------- in-sync set
-
-    @property
-    def is_only_member(self) -> bool:
-        """Whether the committed ISR has no other member."""
-        return len(self.committed) <= 1
-
-    def may_join(self, follower: Progress, now_ns: int) -> bool:
-        """Return whether the leader may propose the follower for the ISR. The follower must be
-        eligible, have fetched in this epoch, have every record that was or may have been exposed
-        (2.6, E1), and have made all deletions."""
-        leo = follower.leo
-        if leo < 0 or leo < self.log.high_watermark or leo < self.start_of_epoch or not self.eligible(follower):
-            return False
-        if follower.start_offset < self.log.start_offset:
-            return False
-        return len(self.committed) >= self.min_isr or leo >= self.hw_frozen_at or self.caught_up(follower, now_ns)
-
-    def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
-        """Handle the answer to the outstanding proposal; answers to earlier ones say nothing (P2)."""
-        pending = self.pending
-        if pending is None or event.token != pending.token:
-            return
-        result = event.result
-        code = event.error_code if result is None or event.error_code else result.error_code
-        context = self.context
-        if code == 0 and result is not None:
-            if result.leader_epoch == context.leader_epoch and result.partition_epoch >= context.partition_epoch:
-                context.partition_epoch = result.partition_epoch
-                self.pending = None
-                self._set_committed(result.isr)
-                self._arm_shrink(now_ns)
-                self._look_for_joiners(now_ns)
-                self.advance(now_ns)
-        elif code in _BACK_TO_COMMITTED:
-            if pending.joins is not None:
-                self.join_at = pending.joins.not_before_ns = now_ns + INELIGIBLE_RETRY_NS
-                context.wake_by(self.join_at)
-            self.pending = None
-            self._set_committed(self.committed)
-            self._arm_shrink(now_ns)
-            self._look_for_joiners(now_ns)
-            self.advance(now_ns)
-        elif code not in _UNTIL_METADATA:
-            pending.resend_ns = now_ns + PROPOSAL_RETRY_NS
-            context.wake_by(pending.resend_ns)
-
-    def _look_for_joiners(self, now_ns: int) -> None:
-        for follower in self.remotes:
-            if self.pending is None and not follower.in_maximal_isr and follower.parked is not None:
-                self._propose_join(follower, now_ns)
-
-    def _propose_join(self, follower: Progress, now_ns: int) -> None:
-        if now_ns >= follower.not_before_ns and self.may_join(follower, now_ns):
-            self._propose([*self.committed, follower.broker_id], follower)
-
-    def _propose_shrink(self, now_ns: int) -> None:
-        """Propose to remove all laggards in one step; check again later if a replica can still lag."""
-        self.shrink_at = FAR_FUTURE_NS
-        if self.pending is None:
-            late = [f.broker_id for f in self.remotes if f.committed and not self.caught_up(f, now_ns)]
-            if late:
-                self._propose([b for b in self.committed if b not in late], None)
-        self._arm_shrink(now_ns)
-        self.advance(now_ns)
-
-    def _propose(self, members: Sequence[int], joins: Progress | None) -> None:
-        """Propose ``members``; until the answer the maximal ISR has all that may be counted (P1)."""
-        context, states = self.context, []
-        for broker_id in members:
-            follower, status = self.followers.get(broker_id), context.brokers.get(broker_id)
-            epoch = (
-                follower.broker_epoch
-                if follower is not None and follower.broker_epoch >= 0
-                else status.epoch
-                if status
-                else -1
-            )
-            if epoch < 0:
-                return
-            states.append(BrokerState(broker_id, epoch))
-        data = AlterPartitionData(context.partition, context.leader_epoch, states, context.partition_epoch)
-        self.pending = Proposal(context.next_token, data, joins)
-        context.next_token += 1
-        if joins is not None:
-            self._set_maximal([*self.committed, joins.broker_id])
-        context.out.append(AlterPartition(self.pending.token, data))
-
-    def _set_replicas(self) -> None:
-        """Set the followers to the other assigned replicas; those that stay keep their progress."""
-        context = self.context
-        others = [broker_id for broker_id in context.replicas if broker_id != context.broker_id]
-        for broker_id, follower in self.followers.items():
-            if broker_id not in others and follower.parked is not None:
-                self.refuse_fetch(follower.parked, ErrorCode.UNKNOWN_LEADER_EPOCH)
-        self.followers = {broker_id: self.followers.get(broker_id) or Progress(broker_id) for broker_id in others}
-        self.remotes = list(self.followers.values())
-        self.min_isr = min(self.log.config.min_insync_replicas, max(1, len(context.replicas)))
-
-    def _set_committed(self, isr: Sequence[int], *, keep_pending: bool = False) -> None:
-        below_before = len(self.committed) < self.min_isr
-        self.committed = tuple(isr)
-        if len(self.committed) < self.min_isr and (not below_before or not self.hw_frozen_at):
-            self.hw_frozen_at = self.log.end_offset
-        for follower in self.remotes:
-            follower.committed = follower.broker_id in self.committed
-        joins = self.pending.joins if keep_pending and self.pending is not None else None
-        self._set_maximal(self.committed if joins is None else [*self.committed, joins.broker_id])
-
-    def _set_maximal(self, maximal: Iterable[int]) -> None:
-        self.maximal = tuple(maximal)
-        self.alone = True
-        for follower in self.remotes:
-            follower.in_maximal_isr = follower.broker_id in self.maximal
-            if follower.in_maximal_isr:
-                self.alone = False
-
-    def _arm_shrink(self, now_ns: int) -> None:
-        """Check for laggards later, unless no replica that counts lacks records."""
-        if self.shrink_at != FAR_FUTURE_NS:
-            return
-        end = self.log.end_offset
-        for follower in self.remotes:
-            if follower.leo != end and (follower.committed or now_ns - follower.caught_up_ns <= self.lag_max_ns):
-                self.shrink_at = now_ns + self.lag_max_ns // 2
-                self.context.wake_by(self.shrink_at)
-                return
 
     # -------------------------------------------------------------------------------------- readers
 
@@ -713,63 +479,18 @@ class Leader(ReplicaRole):
         """Look up an offset by timestamp. While the high watermark is below the start of this
         leader epoch, readers cannot know the end (KIP-207)."""
         request, log = event.request, self.log
-        answer = ListOffsetsPartitionResponse(request.partition_index, self.epoch_error(request.current_leader_epoch))
-        end = log.end_offset if event.replica_id >= 0 else log.high_watermark
-        unknown = event.replica_id < 0 and end < self.start_of_epoch
-        if answer.error_code:
-            pass
-        elif request.timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            answer.offset = log.start_offset
-            answer.leader_epoch = log.epochs.epoch_for_offset(log.start_offset)
-        elif request.timestamp == LATEST_TIMESTAMP:
-            if unknown:
-                answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
-            else:
-                answer.offset = end
-                answer.leader_epoch = self.context.leader_epoch
-        elif request.timestamp == LATEST_TIERED_TIMESTAMP:
-            pass  # nothing is stored elsewhere
-        elif request.timestamp == MAX_TIMESTAMP and not unknown:
-            self._find_greatest(answer, end)
-        elif request.timestamp < 0:
-            answer.error_code = (
-                ErrorCode.OFFSET_NOT_AVAILABLE if request.timestamp == MAX_TIMESTAMP else ErrorCode.INVALID_REQUEST
-            )
-        else:
-            self._find_timestamp(answer, request.timestamp, end, unknown=unknown)
+        code = self.epoch_error(request.current_leader_epoch)
+        if code:
+            self.reply(event, ListOffsetsPartitionResponse(request.partition_index, code))
+            return
+        is_follower = event.replica_id >= 0
+        end = log.end_offset if is_follower else log.high_watermark
+        is_end_known = is_follower or end >= self.in_sync_set.start_of_epoch
+        try:
+            answer = look_up_offset(log, request, end, self.context.leader_epoch, is_end_known=is_end_known)
+        except (CorruptError, StorageError) as error:
+            answer = ListOffsetsPartitionResponse(request.partition_index, self.read_code(error))
         self.reply(event, answer)
-
-    def _find_timestamp(self, answer: ListOffsetsPartitionResponse, timestamp: int, end: int, *, unknown: bool) -> None:
-        try:
-            found = self.log.find_timestamp(timestamp, end)
-        except (CorruptError, StorageError) as error:
-            answer.error_code = self.read_code(error)
-            return
-        if found is not None:
-            answer.offset, answer.timestamp = found
-            answer.leader_epoch = self.log.epochs.epoch_for_offset(answer.offset)
-        elif unknown:
-            answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
-
-    def _find_greatest(self, answer: ListOffsetsPartitionResponse, end: int) -> None:
-        """Binary-search the first record with the greatest timestamp below ``end``."""
-        probe, low, high, step = 0, 0, INT64_MAX, 1
-        try:
-            while low <= high:
-                found = self.log.find_timestamp(probe, end)
-                if found is None:
-                    if answer.offset < 0:
-                        return  # no records
-                    high = probe - 1
-                else:
-                    answer.offset, answer.timestamp = found
-                    low = found[1] + 1
-                    step *= 2
-                probe = (low + high + 1) // 2 if high < INT64_MAX else min(low + step - 2, INT64_MAX)
-        except (CorruptError, StorageError) as error:
-            answer.error_code = self.read_code(error)
-            return
-        answer.leader_epoch = self.log.epochs.epoch_for_offset(answer.offset)
 
     def offset_for_leader_epoch(self, event: OffsetForLeaderEpoch, now_ns: int) -> None:
         """Answer with the end offset of a leader epoch in this log."""
@@ -796,124 +517,53 @@ class Leader(ReplicaRole):
                     raise
                 self.reply(event, DeleteRecordsPartitionResult(context.partition, -1, ErrorCode.KAFKA_STORAGE_ERROR))
                 return
-            for follower in self.remotes:
+            for follower in self.in_sync_set.remotes:
                 if follower.parked is not None:
                     parked, follower.parked = follower.parked, None
                     self.reply(parked, self.data(None))
-        deadline = now_ns + event.timeout_ms * 1_000_000
-        self.deletions.append(Deletion(offset, event.source, event.correlation_id, deadline))
-        if deadline < self.expiry_at:
-            self.expiry_at = deadline
-            context.wake_by(deadline)
-        self.deletions_made()
+        self.delayed_deletes.wait(event, offset, now_ns)
+        self.acknowledge_deletes()
 
     def low_watermark(self) -> int:
         """Return the lowest log start offset of the live replicas and of the ISR; -1 if one is
         unknown. ISR members count even if they are fenced, because each may lead next. No record
         below the result can be read anywhere."""
         low = self.log.start_offset
-        for follower in self.remotes:
+        for follower in self.in_sync_set.remotes:
             status = self.context.brokers.get(follower.broker_id)
             if (follower.in_maximal_isr or (status is not None and status.eligible)) and follower.start_offset < low:
                 low = follower.start_offset
         return low
 
-    def deletions_made(self) -> None:
+    def acknowledge_deletes(self) -> None:
         """Answer the deletions that every live replica has made."""
-        if not self.deletions:
-            return
-        low, kept = self.low_watermark(), []
-        for deletion in self.deletions:
-            if deletion.offset <= low:
-                self._deleted(deletion, 0)
-            else:
-                kept.append(deletion)
-        self.deletions = kept
-
-    def _deleted(self, deletion: Deletion, code: int) -> None:
-        result = DeleteRecordsPartitionResult(self.context.partition, -1 if code else self.low_watermark(), code)
-        self.context.out.append(Reply(deletion.source, deletion.correlation_id, result))
+        if self.delayed_deletes.deletes:
+            self.delayed_deletes.acknowledge(self.low_watermark())
 
     # ----------------------------------------------------------------------------------------- time
 
     def tick(self, event: Tick, now_ns: int) -> None:
         """Do all work that is due, then ask for the next tick."""
-        pending = self.pending
-        if now_ns >= self.expiry_at:
-            self._expire(now_ns)
-        if now_ns >= self.readers.expiry_ns:
-            self.readers.expire(now_ns)
+        in_sync, appends, deletes, readers = self.in_sync_set, self.delayed_appends, self.delayed_deletes, self.readers
+        if now_ns >= appends.expiry_ns or now_ns >= deletes.expiry_ns:
+            # The write of the mark may have been left to the next high-watermark move.
+            self.log.write_mark()
+            appends.expire(now_ns)
+            deletes.expire(now_ns)
+        if now_ns >= readers.expiry_ns:
+            readers.expire(now_ns)
         if now_ns >= self.push_at:
             self._push_high_watermark(now_ns)
-        if now_ns >= self.shrink_at:
-            self._propose_shrink(now_ns)
-        if now_ns >= self.join_at:
-            self.join_at = FAR_FUTURE_NS
-            self._look_for_joiners(now_ns)
-        if pending is not None and now_ns >= pending.resend_ns:
-            pending.resend_ns = FAR_FUTURE_NS
-            self.context.out.append(AlterPartition(pending.token, pending.data))
-        resend_at = FAR_FUTURE_NS if pending is None else pending.resend_ns
+        if now_ns >= in_sync.shrink_at:
+            in_sync.propose_shrink(now_ns)
+            self.advance(now_ns)
+        in_sync_at = in_sync.tick(now_ns)
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
             self.advance(now_ns)
-        soonest = min(
-            self.expiry_at,
-            self.readers.expiry_ns,
-            self.push_at,
-            self.shrink_at,
-            self.join_at,
-            self.record_at,
-            resend_at,
-        )
+        soonest = min(appends.expiry_ns, deletes.expiry_ns, readers.expiry_ns, self.push_at, in_sync_at, self.record_at)
         if soonest < FAR_FUTURE_NS:
             self.context.wake_by(soonest)
-
-    def _expire(self, now_ns: int) -> None:
-        """Answer expired requests with REQUEST_TIMED_OUT; their work still goes on."""
-        # The write of the mark may have been left to the next high-watermark move.
-        self.log.write_mark()
-        self.waiters = self._unexpired(self.waiters, now_ns)
-        self.flush_waiters = self._unexpired(self.flush_waiters, now_ns)
-        soonest = min([waiter.deadline_ns for waiter in (*self.waiters, *self.flush_waiters)], default=FAR_FUTURE_NS)
-        kept_deletions = []
-        for deletion in self.deletions:
-            if deletion.deadline_ns <= now_ns:
-                self._deleted(deletion, ErrorCode.REQUEST_TIMED_OUT)
-            else:
-                kept_deletions.append(deletion)
-                soonest = min(soonest, deletion.deadline_ns)
-        self.deletions = kept_deletions
-        self.expiry_at = soonest
-
-    def _unexpired(self, waiters: list[Waiter], now_ns: int) -> list[Waiter]:
-        """Answer the expired ``waiters`` and return the others."""
-        kept: list[Waiter] = []
-        for waiter in waiters:
-            if waiter.deadline_ns <= now_ns:
-                self._answer(waiter, ErrorCode.REQUEST_TIMED_OUT)
-            else:
-                kept.append(waiter)
-        return kept
-
-    # ----------------------------------------------------------------------------------------- help
-
-    def _appended(self, event: Produce, base_offset: int, append_time: int) -> None:
-        self.reply(
-            event, PartitionProduceResponse(self.context.partition, 0, base_offset, append_time, self.log.start_offset)
-        )
-
-    def _answer(self, waiter: Waiter, code: int) -> None:
-        context = self.context
-        if code:
-            result = PartitionProduceResponse(context.partition, code, current_leader=context.current_leader_hint())
-        elif waiter.code:
-            result = PartitionProduceResponse(context.partition, waiter.code)
-        else:
-            result = PartitionProduceResponse(
-                context.partition, 0, waiter.base_offset, waiter.append_time, self.log.start_offset
-            )
-        context.out.append(Reply(waiter.source, waiter.correlation_id, result))
 
 
 def _append_code(error: Exception) -> int:

@@ -5,16 +5,11 @@ The values belong to one leader epoch and are never carried into another.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.events import DISTANT_PAST_NS, FAR_FUTURE_NS, FollowerFetch
 from pyreplog.wire import AlterPartitionData
 
-if TYPE_CHECKING:
-    from pyreplog.ports import Address
-
-__all__ = ["Deletion", "Progress", "Proposal", "Waiter"]
+__all__ = ["Progress", "Proposal"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -72,46 +67,6 @@ class Progress:
         if leader_leo > self.last_fetch_leader_leo:
             self.last_fetch_leader_leo = leader_leo
         self.last_fetch_ns = now_ns
-
-
-@mypyc_attr(acyclic=True)
-class Waiter:
-    """An unanswered append.
-
-    It is answered with ``code`` when the end that its ``acks`` names reaches ``required``.
-    """
-
-    __slots__ = ("append_time", "base_offset", "code", "correlation_id", "deadline_ns", "required", "source")
-
-    def __init__(
-        self,
-        required: int,
-        source: Address,
-        correlation_id: int,
-        deadline_ns: int,
-        base_offset: int,
-        append_time: int,
-        code: int = 0,
-    ) -> None:
-        self.required = required
-        self.source = source
-        self.correlation_id = correlation_id
-        self.deadline_ns = deadline_ns
-        self.base_offset = base_offset
-        self.append_time = append_time
-        self.code = code
-
-
-class Deletion:
-    """A deletion below ``offset`` that at least one live replica has not made yet."""
-
-    __slots__ = ("correlation_id", "deadline_ns", "offset", "source")
-
-    def __init__(self, offset: int, source: Address, correlation_id: int, deadline_ns: int) -> None:
-        self.offset = offset
-        self.source = source
-        self.correlation_id = correlation_id
-        self.deadline_ns = deadline_ns
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -165,7 +165,7 @@ class Replica(ReplicaContext):
     @property
     def isr(self) -> Sequence[int]:
         """The committed ISR; empty if this replica does not lead."""
-        return self.role.committed if isinstance(self.role, Leader) else ()
+        return self.role.in_sync_set.committed if isinstance(self.role, Leader) else ()
 
     @property
     def maximal_isr(self) -> Sequence[int]:
@@ -174,7 +174,7 @@ class Replica(ReplicaContext):
         These are the committed and the proposed, undecided ones. Empty if this replica does not
         lead.
         """
-        return self.role.maximal if isinstance(self.role, Leader) else ()
+        return self.role.in_sync_set.maximal if isinstance(self.role, Leader) else ()
 
     # -- the way in
 

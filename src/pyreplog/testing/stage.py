@@ -438,8 +438,8 @@ class Stage:
         """A leader whose proposal got no answer sends it again, as its node does after a while."""
         actor = self.machines[node_id]
         role = None if actor.replica is None else actor.replica.role
-        if isinstance(role, Leader) and role.pending is not None:
-            self._propose(actor, AlterPartition(role.pending.token, role.pending.data))
+        if isinstance(role, Leader) and role.in_sync_set.pending is not None:
+            self._propose(actor, AlterPartition(role.in_sync_set.pending.token, role.in_sync_set.pending.data))
 
     def _propose(self, actor: StageNode, effect: AlterPartition) -> None:
         self._proposals += 1

@@ -140,8 +140,8 @@ class NothingPending(Checker):
         for name, key, partition in world.partitions():
             hosted = None if partition.leader < 0 else world.hosted(partition.leader, key)
             role = None if hosted is None else hosted.replica.role
-            if isinstance(role, Leader) and role.pending is not None:
-                return f"{name}: node {partition.leader} waits for the answer to {role.pending.data}"
+            if isinstance(role, Leader) and role.in_sync_set.pending is not None:
+                return f"{name}: node {partition.leader} waits for the answer to {role.in_sync_set.pending.data}"
         return ""
 
 

@@ -1,17 +1,18 @@
-"""Wrong rules of a leader, each one overridden method."""
+"""Wrong rules of a leader or of its in-sync set, each one overridden method."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from pyreplog.replica import (
     AlterPartitionAnswered,
     ConsumerFetch,
     FollowerFetch,
+    InSyncSet,
     Leader,
     ListOffsets,
-    MetadataApplied,
     Produce,
     ProduceMany,
     Progress,
@@ -61,12 +62,12 @@ class _HastyLeader(Leader):
     def produce(self, event: Produce, now_ns: int) -> None:
         """Appends with acks=1 and acks=all are answered as soon as they are written, and only then made durable."""
         super().produce(event, now_ns)
-        self.flushes_acknowledged()
+        self.delayed_appends.acknowledge_flushed(self.local_ack_offset())
 
     def produce_many(self, event: ProduceMany, now_ns: int) -> None:
         """The same."""
         super().produce_many(event, now_ns)
-        self.flushes_acknowledged()
+        self.delayed_appends.acknowledge_flushed(self.local_ack_offset())
 
     def local_ack_offset(self) -> int:
         """The written end."""
@@ -94,28 +95,36 @@ class EpochEndOffByOne(Replica):
     leader_class = _OffByOneLeader
 
 
-class _LonelyLeader(Leader):
-    def high_watermark_candidate(self, now_ns: int) -> int:
+class _CommittedSet(InSyncSet):
+    def high_watermark_candidate(self, leader_end: int, now_ns: int) -> int:
         """Over the committed in-sync set only: who may have been accepted already is not waited for."""
         if len(self.committed) < self.min_isr:
             return -1
-        return min([self.local_ack_offset(), *(f.leo for f in self.remotes if f.committed)])
+        return min([leader_end, *(f.leo for f in self.remotes if f.committed)])
+
+
+class _CommittedSetLeader(Leader):
+    in_sync_set_class = _CommittedSet
 
 
 class CommittedIsrOnly(Replica):
     """The high watermark ignores a proposed member (V7). Breaks S7."""
 
-    leader_class = _LonelyLeader
+    leader_class = _CommittedSetLeader
 
 
-class _LaxLeader(Leader):
-    def high_watermark_candidate(self, now_ns: int) -> int:
+class _LaxSet(InSyncSet):
+    def high_watermark_candidate(self, leader_end: int, now_ns: int) -> int:
         """Without the gate of ``min.insync.replicas``."""
         minimum, self.min_isr = self.min_isr, 0
         try:
-            return super().high_watermark_candidate(now_ns)
+            return super().high_watermark_candidate(leader_end, now_ns)
         finally:
             self.min_isr = minimum
+
+
+class _LaxLeader(Leader):
+    in_sync_set_class = _LaxSet
 
 
 class NoMinimum(Replica):
@@ -124,10 +133,15 @@ class NoMinimum(Replica):
     leader_class = _LaxLeader
 
 
-class _OpenLeader(Leader):
+class _OpenSet(InSyncSet):
     def may_join(self, follower: Progress, now_ns: int) -> bool:
         """Without the test of the start of the epoch."""
-        return follower.leo >= self.log.high_watermark and follower.leo >= 0 and self.eligible(follower)
+        high_watermark = self.context.log.high_watermark
+        return follower.leo >= high_watermark and follower.leo >= 0 and self.eligible(follower)
+
+
+class _OpenLeader(Leader):
+    in_sync_set_class = _OpenSet
 
 
 class JoinBelowStartOfEpoch(Replica):
@@ -165,12 +179,16 @@ class AnyEpochFetches(Replica):
     leader_class = _AnyEpochLeader
 
 
-class _EarlyShrinker(Leader):
+class _EarlyShrinkingSet(InSyncSet):
     def _propose(self, members: Any, joins: Progress | None) -> None:
         """A member that is to leave counts no more, although the controller has not agreed."""
         super()._propose(members, joins)
         if joins is None and self.pending is not None:
             self._set_committed(members)
+
+
+class _EarlyShrinker(Leader):
+    in_sync_set_class = _EarlyShrinkingSet
 
 
 class ShrinksEarly(Replica):
@@ -179,10 +197,14 @@ class ShrinksEarly(Replica):
     leader_class = _EarlyShrinker
 
 
-class _ForgetfulLeader(Leader):
-    def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
+class _ForgetfulSet(InSyncSet):
+    def registered(self, isr: Sequence[int], now_ns: int, *, newer: bool) -> None:
         """Also metadata that is known already says how things are."""
-        super().registered(event, now_ns, newer=True)
+        super().registered(isr, now_ns, newer=True)
+
+
+class _ForgetfulLeader(Leader):
+    in_sync_set_class = _ForgetfulSet
 
 
 class MetadataReplayCounts(Replica):
@@ -191,11 +213,15 @@ class MetadataReplayCounts(Replica):
     leader_class = _ForgetfulLeader
 
 
-class _GullibleLeader(Leader):
-    def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
+class _GullibleSet(InSyncSet):
+    def proposal_answered(self, event: AlterPartitionAnswered, now_ns: int) -> bool:
         """Any answer is the answer."""
         token = event.token if self.pending is None else self.pending.token
-        super().alter_partition_answered(dataclasses.replace(event, token=token), now_ns)
+        return super().proposal_answered(dataclasses.replace(event, token=token), now_ns)
+
+
+class _GullibleLeader(Leader):
+    in_sync_set_class = _GullibleSet
 
 
 class ReplyUnmatched(Replica):
@@ -211,9 +237,10 @@ class KeepsProgress(Replica):
     def _change(self, role: Any, now_ns: int) -> None:
         """The new reign begins with the old one's followers."""
         if isinstance(self.role, Leader) and isinstance(role, Leader):
-            role.followers = {broker_id: shallow_copy(follower) for broker_id, follower in self.role.followers.items()}
+            before = self.role.in_sync_set.followers
+            role.in_sync_set.followers = {broker_id: shallow_copy(follower) for broker_id, follower in before.items()}
             super()._change(role, now_ns)
-            role._look_for_joiners(now_ns)
+            role.in_sync_set.look_for_joiners(now_ns)
         else:
             super()._change(role, now_ns)
 
@@ -223,7 +250,7 @@ class _CountingLeader(Leader):
         """Whose fetch diverges has everything up to where it asked, all the same."""
         found = super().diverging(request, end)
         if found is not None and found.diverging_epoch is not None and not found.error_code:
-            for follower in self.remotes:
+            for follower in self.in_sync_set.remotes:
                 follower.leo = max(follower.leo, request.fetch_offset)
             self.advance(0)
         return found
@@ -282,10 +309,10 @@ class WaitersByOffset(Replica):
         """The waiters stay with the replica, whatever its role."""
         kept = vars(self).setdefault("kept", [])
         if isinstance(self.role, Leader):
-            kept.extend(self.role.waiters)
-            self.role.waiters.clear()
+            kept.extend(self.role.delayed_appends.acks_all)
+            self.role.delayed_appends.acks_all.clear()
         if isinstance(role, Leader):
-            role.waiters.extend(sorted(kept, key=lambda waiter: waiter.required))
+            role.delayed_appends.acks_all.extend(sorted(kept, key=lambda append: append.required))
             kept.clear()
         super()._change(role, now_ns)
 
@@ -335,9 +362,9 @@ class FsyncFailureIgnored(Replica):
 class _GenerousLeader(Leader):
     def exit(self, code: int) -> None:
         """Whoever waits is told that all went well."""
-        for waiter in self.waiters:
-            self._answer(waiter, 0)
-        self.waiters.clear()
+        for append in self.delayed_appends.acks_all:
+            self.delayed_appends.answer(append, 0)
+        self.delayed_appends.acks_all.clear()
         super().exit(code)
 
 
@@ -350,9 +377,10 @@ class AnswersLeft(Replica):
 class _FrankLeader(Leader):
     def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
         """The end is the high watermark, also before it has reached the start of the epoch."""
-        start, self.start_of_epoch = self.start_of_epoch, 0
+        in_sync = self.in_sync_set
+        start, in_sync.start_of_epoch = in_sync.start_of_epoch, 0
         super().list_offsets(event, now_ns)
-        self.start_of_epoch = start
+        in_sync.start_of_epoch = start
 
 
 class OldEndTold(Replica):
@@ -362,22 +390,17 @@ class OldEndTold(Replica):
 
 
 class _PatientLeader(Leader):
-    def appends_acknowledged(self) -> None:
+    def acknowledge_appends(self) -> None:
         """Only when every follower has asked with that high watermark, which takes another round."""
-        known = [
-            follower.parked.request.high_watermark
-            for follower in self.remotes
-            if follower.in_maximal_isr and follower.parked
-        ]
-        if len(known) == sum(follower.in_maximal_isr for follower in self.remotes):
-            waiters = self.waiters
-            while waiters and waiters[0].required <= min(known, default=self.log.high_watermark):
-                self._answer(waiters.pop(0), 0)
+        members = [follower for follower in self.in_sync_set.remotes if follower.in_maximal_isr]
+        known = [follower.parked.request.high_watermark for follower in members if follower.parked]
+        if len(known) == len(members):
+            self.delayed_appends.acknowledge_committed(min(known, default=self.log.high_watermark), 0)
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """Each may be the last one that was waited for."""
         super().follower_fetch(event, now_ns)
-        self.appends_acknowledged()
+        self.acknowledge_appends()
 
 
 class WaitsForFollowersToKnow(Replica):
@@ -393,7 +416,7 @@ class StepsDownLater(Replica):
 
     def _change(self, role: Any, now_ns: int) -> None:
         """Not while somebody waits."""
-        if isinstance(self.role, Leader) and self.role.waiters and not isinstance(role, Leader):
+        if isinstance(self.role, Leader) and self.role.delayed_appends.acks_all and not isinstance(role, Leader):
             return
         super()._change(role, now_ns)
 
@@ -401,7 +424,7 @@ class StepsDownLater(Replica):
 class _RecomputingLeader(Leader):
     def advance(self, now_ns: int) -> None:
         """The high watermark is the least end among those that count now, whatever it was before."""
-        candidate = self.high_watermark_candidate(now_ns)
+        candidate = self.in_sync_set.high_watermark_candidate(self.local_ack_offset(), now_ns)
         if 0 <= candidate < self.log.high_watermark:
             self.log.set_high_watermark(candidate)
         super().advance(now_ns)
@@ -415,13 +438,13 @@ class WatermarkRecomputed(Replica):
 
 
 class _HurriedLeader(Leader):
-    def _set_committed(self, isr: Any, *, keep_pending: bool = False) -> None:
+    def advance(self, now_ns: int) -> None:
         """Whoever waits when the set falls below the minimum is told at once what new appends are told."""
-        super()._set_committed(isr, keep_pending=keep_pending)
-        if len(self.committed) < self.min_isr:
-            for waiter in self.waiters:
-                self._answer(waiter, ErrorCode.NOT_ENOUGH_REPLICAS)
-            self.waiters.clear()
+        if self.in_sync_set.is_below_minimum:
+            for append in self.delayed_appends.acks_all:
+                self.delayed_appends.answer(append, ErrorCode.NOT_ENOUGH_REPLICAS)
+            self.delayed_appends.acks_all.clear()
+        super().advance(now_ns)
 
 
 class RefusesTheAppended(Replica):
@@ -434,9 +457,9 @@ class RefusesTheAppended(Replica):
 class _CurtLeader(Leader):
     def exit(self, code: int) -> None:
         """Appends that wait are told the same as everybody else."""
-        for waiter in self.waiters:
-            self._answer(waiter, code)
-        self.waiters.clear()
+        for append in self.delayed_appends.acks_all:
+            self.delayed_appends.answer(append, code)
+        self.delayed_appends.acks_all.clear()
         super().exit(code)
 
 
@@ -476,11 +499,14 @@ class PushesNothing(Replica):
     leader_class = _TaciturnLeader
 
 
-class _ResignedLeader(Leader):
-    def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
+class _ResignedSet(InSyncSet):
+    def proposal_answered(self, event: AlterPartitionAnswered, now_ns: int) -> bool:
         """Only decisions matter: where there is none there is nothing to do."""
-        if event.result is not None:
-            super().alter_partition_answered(event, now_ns)
+        return event.result is not None and super().proposal_answered(event, now_ns)
+
+
+class _ResignedLeader(Leader):
+    in_sync_set_class = _ResignedSet
 
 
 class ProposesOnce(Replica):
@@ -489,15 +515,18 @@ class ProposesOnce(Replica):
     leader_class = _ResignedLeader
 
 
-class _WatchfulLeader(Leader):
-    def _propose_shrink(self, now_ns: int) -> None:
+class _WatchfulSet(InSyncSet):
+    def propose_shrink(self, now_ns: int) -> None:
         """Whoever has not fetched for so long is out, and that is looked at all the time."""
         self.shrink_at = now_ns + self.lag_max_ns // 2
         self.context.wake_by(self.shrink_at)
         late = [f.broker_id for f in self.remotes if f.committed and now_ns - f.last_fetch_ns > self.lag_max_ns]
         if late and self.pending is None:
             self._propose([one for one in self.committed if one not in late], None)
-        self.advance(now_ns)
+
+
+class _WatchfulLeader(Leader):
+    in_sync_set_class = _WatchfulSet
 
 
 class ShrinksBySilence(Replica):
@@ -513,7 +542,7 @@ class _StrictLeader(Leader):
         log, request = self.log, event.request
         if (
             request.current_leader_epoch == self.context.leader_epoch
-            and request.fetch_offset == log.end_offset == self.start_of_epoch
+            and request.fetch_offset == log.end_offset == self.in_sync_set.start_of_epoch
         ):
             answer = self.data(None)
             answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyreplog.controller import CONTROLLER_ADDRESS, PartitionImage
+from pyreplog.replica import Leader
 from pyreplog.testing.world import World
 
 __all__ = [
@@ -145,7 +146,8 @@ def proposal_lost(world: World) -> None:
 
     def pending() -> bool:
         hosted = world.hosted(first, key)
-        return hosted is not None and getattr(hosted.replica.role, "pending", None) is not None
+        role = None if hosted is None else hosted.replica.role
+        return isinstance(role, Leader) and role.in_sync_set.pending is not None
 
     cut_off(world, first, third)
     until(world, pending, "the leader proposes")
