@@ -182,7 +182,7 @@ def acknowledged_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     def sync(syncer: GroupCommit, log: Log, plan: object) -> None:
         with syncer._lock:
             log.synced(plan.upto, plan.generation)  # type: ignore[attr-defined]
-            syncer._finish()
+            syncer._pending.settle()
 
     patch.setattr(GroupCommit, "_sync", sync)
 

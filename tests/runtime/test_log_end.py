@@ -123,7 +123,7 @@ def test_the_background_thread_tells_of_a_poisoned_log() -> None:
     ack = log.append_nowait(b"gathered")
     assert log._writer is not None
     log._writer.log.poison(pyreplog.StorageError(errno.EIO, "told to", "x"))
-    assert log._writer._background_step() is None
+    assert log._writer._maintenance.step() is None
     assert ack.done()
     log.close()
 
@@ -136,14 +136,14 @@ def test_a_sync_that_failed_for_somebody_else(way: str, monkeypatch: pytest.Monk
     alone(log)
     writer = log._writer
     assert writer is not None
-    write = writer._write
+    write = writer._pending.write
 
     def fails_then(batch: memoryview) -> Any:
         appended = write(batch)
         writer.log.poison(pyreplog.StorageError(errno.EIO, "told to", "x"))
         return appended
 
-    monkeypatch.setattr(writer, "_write", fails_then)
+    monkeypatch.setattr(writer._pending, "write", fails_then)
     with pytest.raises(pyreplog.UnsyncedError) as caught:
         if way == "append":
             log.append(b"lost?")
@@ -161,7 +161,7 @@ def test_who_follows_is_told_by_whoever_finds_the_failure(call: str) -> None:
     alone(log)
     assert log._writer is not None
     log.append(b"x")
-    news = log._writer.news()
+    news = log._writer.follow()
     disk.fail(call, "*.log", times=None)
     with pytest.raises(pyreplog.StorageError):
         log.append(b"y")
@@ -179,8 +179,8 @@ def test_what_was_written_before_an_interruption_is_settled_after_it(monkeypatch
     acks = log.append_many([b"a", b"b"], wait=False)
     cut_short(log, monkeypatch)
     with writer.lock:
-        writer._prepare_change()
-    assert (writer._room.size, len(writer._room._batches)) == (0, 0)
+        writer.nowait.prepare_change()
+    assert (writer.nowait._budget.size, len(writer.nowait._budget._batches)) == (0, 0)
     assert log.stats().flushed_offset == 2
     assert [place.offset for place in acks.result(PATIENCE_S)] == [0, 1]
     log.close()
@@ -194,7 +194,7 @@ def test_nothing_is_offered_to_a_log_that_is_to_be_opened_again(monkeypatch: pyt
     writer = log._writer
     assert writer is not None
     before = writer.log
-    assert writer.try_append_nowait(b"x", None, (), None) is None
+    assert writer.nowait.try_append(b"x", None, (), None) is None
     assert writer.log is before
     assert log.append(b"x") == 0
     log.close()
@@ -207,7 +207,7 @@ def test_sleepers_are_woken_by_the_sync() -> None:
     turn = threading.Lock()
     turn.acquire()
     assert log._writer is not None
-    log._writer._syncer._turns.append(turn)
+    log._writer._group_commit._turns.append(turn)
     log.append(b"x")
     assert not turn.locked()
     log.close()
@@ -220,7 +220,7 @@ def test_a_sync_of_what_is_not_there_is_refused() -> None:
         log.append(b"x")
         assert log._writer is not None
         with pytest.raises(pyreplog.ClosedError, match="ends at 1"):
-            log._writer._syncer.wait(2, 0.1)
+            log._writer._group_commit.wait(2, 0.1)
 
 
 # ------------------------------------------------------------------------------- closing that fails
@@ -261,7 +261,7 @@ def test_a_close_without_descriptors_settles_what_was_written(monkeypatch: pytes
     ack = log.append_nowait(b"x")
     assert log._writer is not None
     with log._writer.lock:
-        log._writer._prepare_change()
+        log._writer.nowait.prepare_change()
     monkeypatch.setattr(PartitionLog, "sync_plan", no_descriptor)
     monkeypatch.setattr(PartitionLog, "_sync_blocking", no_descriptor)
     with pytest.raises(pyreplog.StorageError, match="Too many"):
@@ -489,9 +489,9 @@ def test_a_log_that_cannot_be_opened_again_is_not_tried_without_end(monkeypatch:
     cut_short(log, monkeypatch)
     writer = log._writer
     assert writer is not None
-    writer._chores.retain_soon()
+    writer._maintenance.retain_soon()
     disk.fail("open", "*", times=None, error=errno.EMFILE)
-    assert writer._background_step() == 0.5
+    assert writer._maintenance.step() == 0.5
     disk.clear_faults()
     assert log.append(b"x") == 0
     log.close()

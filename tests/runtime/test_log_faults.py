@@ -143,7 +143,7 @@ def test_acknowledging_before_the_sync_is_caught(monkeypatch: pytest.MonkeyPatch
     """Planted bug: were acknowledgements given before the sync, the same test would see records lost."""
     monkeypatch.setattr(GroupCommit, "wait", lambda self, offset, timeout=None: None)
     monkeypatch.setattr(
-        pyreplog.runtime.writer.LogWriter, "wait_for", lambda self, pending, timeout: pending.succeed(0, 0)
+        pyreplog.runtime.log_writer.LogWriter, "wait_for", lambda self, pending, timeout: pending.succeed(0, 0)
     )
     assert losses("sync", power=True) > 0
 
@@ -360,14 +360,14 @@ def test_a_sync_that_cannot_begin_is_tried_again_soon(monkeypatch: pytest.Monkey
     writer = log._writer
     assert writer is not None
     writer._background.stop()
-    writer._background_step()  # what is due when a log is opened
+    writer._maintenance.step()  # what is due when a log is opened
     acks = log.append_many([b"x"], wait=False)
     with monkeypatch.context() as patch:
         patch.setattr("pyreplog.log.Log.sync_plan", no_descriptor)
-        pause = writer._background_step()
+        pause = writer._maintenance.step()
     assert pause is not None
     assert 0 < pause <= 0.5
-    writer._background_step()
+    writer._maintenance.step()
     assert acks.done()
     log.close()
 

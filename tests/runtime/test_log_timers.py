@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import pyreplog
+from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.maintenance import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
-from pyreplog.runtime.writer import LogWriter
 from pyreplog.testing import SimClock, SimDisk
 from tests.log.support import bytes_of
 
@@ -110,10 +110,10 @@ def test_what_is_due_is_done_beside_a_writer_that_never_rests(durability: str) -
         for _ in range(20):
             for _ in range(200):
                 log.append(b"x" * 100, wait=False)
-                if writer._room.size + (2 << 14) > 1 << 16:
+                if writer.nowait._budget.size + (2 << 14) > 1 << 16:
                     log.flush()
-            assert all(writer._gathering is not one for one in seen)
-            seen.append(writer._gathering)
+            assert all(writer.nowait.result is not one for one in seen)
+            seen.append(writer.nowait.result)
             clock.advance(2_000_000_000)
             writer._work()
             assert log.stats().segment_count <= 4

@@ -184,7 +184,7 @@ def test_who_waits_for_room_is_not_left_behind(tmp_path: Path, end: str) -> None
     assert disk.entered.wait(FOREVER)
     if end == "poison":
         assert log._writer is not None
-        log._writer._syncer._failed = pyreplog.StorageError(errno.EIO, "planted")
+        log._writer._fence._sync_failure = pyreplog.StorageError(errno.EIO, "planted")
         disk.gate.set()
     else:
         closer = threading.Thread(target=log.close, daemon=True)
@@ -236,10 +236,10 @@ def test_room_is_made_by_each_sync(tmp_path: Path) -> None:
                 log.append_many([bytes(500)], wait=False)
         turn = threading.Lock()
         turn.acquire()
-        writer._room._wanted.append(turn)
+        writer.nowait._budget._wanted.append(turn)
         if end == "sync":
             log.flush()
-            assert writer._room.size == 0
+            assert writer.nowait._budget.size == 0
         else:
             disk.fail("sync", "*.log", times=None)
             with pytest.raises(pyreplog.StorageError):
@@ -247,7 +247,7 @@ def test_room_is_made_by_each_sync(tmp_path: Path) -> None:
             with pytest.raises(pyreplog.ClosedError, match="poisoned"):
                 log.append_many([bytes(500)], wait=False)
         assert not turn.locked()
-        writer._room._wanted.clear()
+        writer.nowait._budget._wanted.clear()
     log.close()
 
 

@@ -112,7 +112,7 @@ many = log.append_many([b"many"], wait=False)
 log._writer._background._work = lambda: None
 gathered = log.append_nowait(b"gathered")
 lost = log.append_many([b"in between"], wait=False)
-between = log._writer._unsettled.pop()       # as in the thread that is about to note it
+between = log._writer._pending._unsynced.pop()       # as in the thread that is about to note it
 held = threading.Event()
 def hold():     # other threads are inside, as they may be at any moment
     with log._writer.lock, log._writer._closing, reader._view._lock:
@@ -144,7 +144,7 @@ if not pid:
     reader.close()
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
-log._writer._unsettled.append(between)
+log._writer._pending._unsynced.append(between)
 go.set()
 holder.join()
 log.flush()

@@ -180,10 +180,10 @@ class Log:
         writer = self._writing()
         # Queue behind appends that wait for a thread, so that appends keep the order of their
         # calls.
-        ack = None if self._calls.waiting_count else writer.try_append_nowait(value, key, headers, timestamp)
+        ack = None if self._calls.waiting_count else writer.nowait.try_append(value, key, headers, timestamp)
         if ack is not None:
             return ack
-        return await self._append_later(writer.append_nowait, value, key=key, headers=headers, timestamp=timestamp)
+        return await self._append_later(writer.nowait.append, value, key=key, headers=headers, timestamp=timestamp)
 
     @overload
     async def append_many(
@@ -242,7 +242,7 @@ class Log:
         writer, since = self._writing(), time.monotonic()
 
         def call() -> T:
-            writer.await_room(since)
+            writer.nowait.await_room(since)
             return append(*args, **kwargs)
 
         return await self._calls.write(call)

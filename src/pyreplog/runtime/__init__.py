@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
 from pyreplog.runtime.locking import LockWait, cluster_wait, log_wait
 from pyreplog.runtime.log import Log, open_log
+from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.opening import folder_of
-from pyreplog.runtime.writer import LogWriter
 
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription

@@ -1,4 +1,4 @@
-"""Room: how much may wait for a sync, and who waits until some of it is synced."""
+"""Back-pressure: how many bytes may wait for a sync, and the threads that wait until some of them are synced."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from pyreplog.errors import BufferExhaustedError
 from pyreplog.runtime.background import release
-from pyreplog.runtime.group_commit import LOOK_AGAIN_S
 
-__all__ = ["UnsyncedBudget"]
+__all__ = ["LOOK_AGAIN_S", "UnsyncedBudget"]
+
+LOOK_AGAIN_S: Final = 0.1
+"""How long a sleeping thread trusts that another one will wake it."""
 
 
 class UnsyncedBudget:
-    """The bytes of one log's batches that are written and wait for a sync. Changed under the log's lock; who waits
-    does not hold it."""
+    """The bytes of one log's batches that are written and not yet synced, and their bound.
+
+    Changed under the log's lock, which a waiting thread does not hold.
+    """
 
     def __init__(self, size_max: int, block_ms: float) -> None:
-        """At most ``size_max`` bytes are to wait, and nobody longer than ``block_ms`` for some of them to go."""
+        """At most ``size_max`` bytes may wait for a sync, and a thread waits at most ``block_ms`` for room."""
         self.size_max = size_max
         self.size = 0
         self._block_ms = block_ms
@@ -27,23 +32,23 @@ class UnsyncedBudget:
         self._wanted: list[threading.Lock] = []
 
     def take(self, next_offset: int, size: int) -> None:
-        """A batch that ends before ``next_offset`` was written."""
+        """Count a batch of ``size`` bytes that was written and ends before ``next_offset``."""
         self._batches.append((next_offset, size))
         self.size += size
 
     def give_below(self, offset: int) -> None:
-        """What ends at or below ``offset`` is synced."""
+        """Give back the bytes of the batches below ``offset``, which are synced."""
         batches = self._batches
         while batches and batches[0][0] <= offset:
             self.size -= batches.popleft()[1]
 
     def clear(self) -> None:
-        """Nothing waits."""
+        """Give all bytes back."""
         self._batches.clear()
         self.size = 0
 
     def tell(self) -> None:
-        """Let everybody who waits look again."""
+        """Let every waiting thread look again."""
         for turn in tuple(self._wanted):
             release(turn)
 
@@ -55,9 +60,12 @@ class UnsyncedBudget:
         ask: Callable[[], None],
         since: float | None = None,
     ) -> None:
-        """Return once ``is_there``. ``check`` raises where that can no longer be; ``ask`` has somebody else sync,
-        because a sync that the caller carried out itself could not be cut short. BufferExhaustedError, with the
-        ``waiting_size``, where it takes too long, counted from ``since`` (None: now)."""
+        """Return once ``is_there()`` says that there is room.
+
+        ``check`` raises if there can be none any more. ``ask`` has another thread sync, because a sync by the
+        caller itself could not be cut short. BufferExhaustedError, with the ``waiting_size``, ``block_ms`` after
+        ``since`` (None: now).
+        """
         deadline = (time.monotonic() if since is None else since) + self._block_ms / 1000
         while not is_there():
             check()

@@ -25,7 +25,7 @@ class Encoder:
         """``now_ms`` says the time of records that bring none."""
         config = log.config
         self._validator = LogValidator(config, log.topic_partition, log.clock)
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self.bounded = self._validator.bounded
         """Whether a record's own timestamp may be out of the log's bounds. Its clock's never is."""
         self.size_max = batch_max(config)
@@ -42,7 +42,7 @@ class Encoder:
         """A batch of one record."""
         builder = self._builder
         builder.reset()
-        if not builder.append(value, key, headers, self._now_ms() if timestamp is None else timestamp):
+        if not builder.append(value, key, headers, self.now_ms() if timestamp is None else timestamp):
             raise self._too_large(0)
         batch = builder.finish()
         if self.bounded and timestamp is not None:
@@ -92,7 +92,7 @@ class Encoder:
     def rows(self, rows: ArrowRows) -> Iterator[tuple[memoryview, int, int, int]]:
         """(batch, first row, rows, time of those without one) in order. A batch is good until the next one is asked
         for. REQUIRES :meth:`check_rows`."""
-        stamp = self._now_ms()
+        stamp = self.now_ms()
         bounded = self.bounded and "timestamp" in rows.names
         if bounded or (self.size_target < self.size_max and rows.check(self.size_target) < rows.row_count):
             # Encoded twice, as there is memory for one batch only.

@@ -1,14 +1,14 @@
-"""GroupCommit: group commit for one log. Everyone who waits shares one sync.
+"""GroupCommit: one sync of a log serves all threads that wait for one.
 
-The first caller that needs durability carries the sync out in its own thread, without the log's lock; who comes
-meanwhile waits, and the next sync covers all of them. So a lone caller pays no thread switch, and a crowd pays one
-sync per round: who begins a sync after a crowd was released gives the others a moment to come back with their next
-records, or every sync would go with half of them (Helland, "Group Commit Timers and High Volume Transaction
-Systems", 1988; the bound is part of what the last sync took).
+The first caller that needs durability syncs in its own thread, without the log's lock. Callers that come during the
+sync wait, and the next sync covers all of them. So a lone caller pays for no thread switch, and a crowd pays for one
+sync per round. A caller that begins a sync after a crowd was released lets the others come back with their next
+records first, or every sync would go with half of them (Helland, "Group Commit Timers and High Volume Transaction
+Systems", 1988; the wait is at most a part of what the last sync took).
 
-A signal handler that raises (Ctrl-C) can strike between any two calls. So who syncs is a token, which its owner
-takes back by a mere assignment; what a sync must be followed by is a flag, seen to by whoever comes next; and who
-sleeps looks again from time to time.
+A signal handler that raises (Ctrl-C) can strike between any two calls. Therefore the right to sync is a token, which
+its owner gives back by a mere assignment; ``PendingAppends.is_unsettled`` tells the next caller that a sync ended and
+its results are not settled yet; and a sleeper looks again from time to time.
 """
 
 from __future__ import annotations
@@ -23,102 +23,45 @@ from typing import Final
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
 from pyreplog.log import Log, SyncPlan
 from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, File
-from pyreplog.runtime.guard import Guard
+from pyreplog.runtime.backpressure import LOOK_AGAIN_S
+from pyreplog.runtime.change_fence import ChangeFence
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.pending_appends import PendingAppends
 
-__all__ = ["LOOK_AGAIN_S", "GroupCommit"]
+__all__ = ["GroupCommit"]
 
-LOOK_AGAIN_S: Final = 0.1
-"""How long a sleeper trusts that it will be woken."""
 GATHER_SHARE: Final = 0.5
-"""Part of the time of the last sync that the next one waits for others at most."""
+"""The part of the last sync's time that the next sync waits for other callers at most."""
 GATHER_MAX_S: Final = 0.001
 
 
 class GroupCommit:
-    """Makes a log durable up to an offset. ``wait`` takes the log's lock itself; the rest REQUIRES it.
+    """Make a log durable up to an offset, with syncs that all waiting threads share.
 
-    A failed sync poisons the log: it is never tried again (what the disk holds afterwards is unknown), and everyone
-    who waits hears of it. ``mend`` opens a log again that ended half-way through a change, if it can (see
-    :meth:`replace_log`); ``after_sync`` and ``after_failure`` run before anyone is released. All three are called
-    under the lock.
+    A failed sync poisons the log: it is never tried again, because the content of the disk is then unknown, and all
+    waiting threads get an error.
     """
 
-    __slots__ = (
-        "_after_failure",
-        "_after_sync",
-        "_crowd",
-        "_failed",
-        "_gather_s",
-        "_guard",
-        "_lock",
-        "_log",
-        "_mend",
-        "_name",
-        "_owner",
-        "_turns",
-        "_unfinished",
-    )
+    __slots__ = ("_crowd", "_fence", "_gather_s", "_lock", "_on_failure", "_owner", "_pending", "_turns")
 
-    def __init__(
-        self,
-        log: Log,
-        name: str,
-        guard: Guard,
-        mend: Callable[[], None],
-        after_sync: Callable[[], None],
-        after_failure: Callable[[StorageError], None],
-    ) -> None:
-        self._log = log
-        self._name = name
-        self._guard = guard
-        self._lock = guard.lock
-        self._mend = mend
-        self._after_sync = after_sync
-        self._after_failure = after_failure
+    def __init__(self, fence: ChangeFence, pending: PendingAppends, on_failure: Callable[[StorageError], None]) -> None:
+        """After a sync ``pending`` is settled, or ``on_failure`` is called, before any waiting thread is released;
+        both under the lock."""
+        self._fence = fence
+        self._lock = fence.guard.lock
+        self._pending = pending
+        self._on_failure = on_failure
         self._owner: int | None = None
         self._turns: list[threading.Lock] = []
-        self._unfinished = False
-        self._failed: StorageError | None = None
-        self._crowd = 0  # how many slept when the last sync ended
+        self._crowd = 0  # how many threads slept when the last sync ended
         self._gather_s = 0.0
 
-    @property
-    def failure(self) -> Exception | None:
-        """What poisoned or ended the log: a sync here, or a write of which the log itself heard."""
-        return self._failed or self._log.failure
-
-    @property
-    def poisoned(self) -> bool:
-        """Whether nobody knows what the disk holds: the rest of what ends a log, such as no memory half-way through
-        a change, an opening puts right at once."""
-        return self._failed is not None or self._log.poisoned
-
-    def replace_log(self, log: Log) -> None:
-        """Go on with ``log``: the same partition, opened again. A sync of the former one that is under way counts
-        for nothing."""
-        self._log = log
-        self._unfinished = True
-
-    def check(self) -> None:
-        """Raise ClosedError, with its cause, after a sync or a write failed, or the log ended otherwise."""
-        failure = self.failure
-        if failure is not None:
-            if not self.poisoned:
-                raise ClosedError(
-                    f"{self._name} has ended with an earlier failure ({failure}): close the log and open it again"
-                ) from failure
-            raise ClosedError(
-                f"{self._name} is poisoned by an earlier failure ({failure}). What the disk holds is unknown: "
-                "close the log and open it again, which verifies it"
-            ) from failure
-
     def wait(self, offset: int, timeout: float | None = None) -> None:
-        """Return when everything below ``offset`` is on stable storage, by syncing if nobody else does. REQUIRES
-        that the lock is not held.
+        """Return when everything below ``offset`` is on stable storage, by syncing unless another thread does.
+        REQUIRES that the lock is not held.
 
-        Raises the StorageError of this caller's own sync, ClosedError after an earlier failure; TimeoutError when
-        others took longer than ``timeout`` seconds (a sync that this caller carries out is not cut short).
+        Raises the StorageError of this caller's own sync, ClosedError after an earlier failure; TimeoutError if
+        the syncs of others took longer than ``timeout`` seconds (a sync by this caller is not cut short).
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._step(offset, deadline):
@@ -126,22 +69,24 @@ class GroupCommit:
                 raise TimeoutError(f"not on stable storage after {timeout:g} s; it may still get there")
 
     def _step(self, offset: int, deadline: float | None) -> bool:
-        """Sync, or wait for whoever does, once. Whether ``offset`` is reached."""
+        """Sync, or wait for another thread's sync, once. Return whether ``offset`` was reached before."""
         token = threading.get_ident()  # a new object each time, which says whose it is
         turn: threading.Lock | None = None
+        fence = self._fence
         try:
             with self._lock:
-                if self._unfinished:
-                    self._finish()
-                if self._log.flushed_offset >= offset:
+                if self._pending.is_unsettled:
+                    self._pending.settle()
+                log = fence.log
+                if log.flushed_offset >= offset:
                     return True
-                if (self._log.failure is not None or self._log.closed) and not self.poisoned:
-                    self._mend()
-                self.check()
+                if (log.failure is not None or log.closed) and not fence.poisoned:
+                    fence.repair()
+                fence.check_log()
                 if self._owner is None:
                     self._owner = token
                 elif self._owner == token:
-                    raise self._guard.refuse()  # it would wait for itself
+                    raise fence.guard.refuse()  # it would wait for itself
                 else:
                     turn = threading.Lock()
                     turn.acquire()
@@ -154,7 +99,7 @@ class GroupCommit:
                 if self._crowd:
                     self._gather()
                 with self._lock:
-                    log = self._log
+                    log = fence.log
                     plan = log.sync_plan()
                     if plan is None:
                         self._check_reachable(offset)
@@ -170,60 +115,58 @@ class GroupCommit:
         return False
 
     def _check_reachable(self, offset: int) -> None:
-        """Where there is nothing to sync: raise ClosedError unless ``offset`` can be reached all the same."""
-        log = self._log
-        if log.closed:
+        """If there is nothing to sync: raise ClosedError unless ``offset`` can be reached all the same."""
+        fence = self._fence
+        if fence.log.closed:
             raise ClosedError(
-                f"{self._name} was interrupted, and could not be opened again so far: the next append tries it"
+                f"{fence.name} was interrupted, and could not be opened again so far: the next append tries it"
             )
-        if offset > log.end_offset:
+        if offset > fence.log.end_offset:
             raise ClosedError(
-                f"{self._name} was opened again after an interruption, and ends at {log.end_offset}, before what was"
-                " appended"
+                f"{fence.name} was opened again after an interruption, and ends at {fence.log.end_offset}, before"
+                " the appended records"
             )
 
     def _gather(self) -> None:
-        """Let those who were released together come back first, for a moment."""
+        """Let the threads that were released together come back first, for a moment."""
         until = time.monotonic() + self._gather_s
         while len(self._turns) < self._crowd and time.monotonic() < until:
             time.sleep(0)
 
     def _sync(self, log: Log, plan: SyncPlan) -> None:
         started = time.monotonic()
+        fence = self._fence
         try:
             for file in plan.files:
                 self._sync_file(log, file)
         except StorageError as error:
             if error.errno in NO_DESCRIPTORS_ERRNOS:
-                raise  # nothing was tried that could have failed: the next one makes it durable
+                raise  # the sync did not begin, so it cannot have failed: the next one makes it durable
             with self._lock:
-                self._failed = error
                 log.poison(error)
-                if self._log is not log:  # the same files, opened again meanwhile: what their next opening must know
-                    self._log.poison(error)
-                self._after_failure(error)
-            LOGGER.error(
-                "%s is poisoned by a failed sync: %s", self._name, error
-            )  # a handler may wait for who uses the log
+                fence.poison(error)  # its log may be another one: the same files, opened again during the sync
+                self._on_failure(error)
+            # Without the lock, because a handler of `logging` may wait for a thread that uses the log.
+            LOGGER.error("%s is poisoned by a failed sync: %s", fence.name, error)
             raise
         except ClosedError:
-            with self._lock:  # whoever opens the log again has it until it is there, or was cut short
-                if log is self._log:
-                    with suppress(PyreplogError):  # it could not be opened again, and the next append tries it
-                        self._mend()
-                if log is self._log:
+            with self._lock:  # a thread that opens the log again holds it until that is done, or was cut short
+                if log is fence.log:
+                    with suppress(PyreplogError):  # it could not be opened again; the next append tries it
+                        fence.repair()
+                if log is fence.log:
                     self._check_reachable(plan.upto)
                     raise
-            return  # what is to be synced is in the log that was opened in its place
+            return  # the records are in the log that replaced this one
         self._gather_s = min((time.monotonic() - started) * GATHER_SHARE, GATHER_MAX_S)
         with self._lock:
-            self._unfinished = True
+            self._pending.is_unsettled = True
             log.synced(plan.upto, plan.generation, alone=True)
-            self._finish()
+            self._pending.settle()
 
     def _sync_file(self, log: Log, file: File) -> None:
-        """What went meanwhile, with its segment, and had given its descriptor up is not to be found any more, and
-        need not be."""
+        """Sync ``file``, unless its segment was deleted and the file, whose descriptor was evicted, is not there any
+        more."""
         try:
             file.sync()
         except StorageError as error:
@@ -233,7 +176,3 @@ class GroupCommit:
                 plan = log.sync_plan()
             if plan is not None and file in plan.files:
                 raise
-
-    def _finish(self) -> None:
-        self._after_sync()
-        self._unfinished = False

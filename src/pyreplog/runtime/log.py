@@ -37,6 +37,7 @@ from pyreplog.record import Ack, Record
 from pyreplog.runtime.at_exit import forget, remember, remembered
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.locking import log_wait
+from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.opening import (
     Asked,
     check_clock,
@@ -58,7 +59,6 @@ from pyreplog.runtime.views import (
     records,
     teller_of,
 )
-from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, anchored, current_process
 from pyreplog.values import LogStats, RecoveryProgress
 
@@ -228,8 +228,9 @@ class Log:
         self._run: tuple[list[Record], Iterator[Record]] = _NO_RUN
         self._move_count = 0
         if writer is not None:
-            if not writer.bounded:
-                self.append_nowait = writer.gathering.append  # type: ignore[method-assign]  # the same face, fewer calls per record
+            if not writer.nowait.bounded:
+                # The same face, and fewer calls for each record.
+                self.append_nowait = writer.nowait.append_unbounded  # type: ignore[method-assign]
             remember(writer)
         self._lookout = lookout
         if lookout is not None:
@@ -284,7 +285,7 @@ class Log:
         """
         if wait:
             return self._writing().append(value, key, headers, timestamp)
-        return self._writing().append_nowait(value, key=key, headers=headers, timestamp=timestamp)
+        return self._writing().nowait.append(value, key=key, headers=headers, timestamp=timestamp)
 
     @overload
     def append_many(
@@ -366,7 +367,7 @@ class Log:
         Records gather into batches, which are written when full, when anyone waits, or about a millisecond later.
         Waits itself only where very much is waiting for the disk.
         """
-        return self._writing().append_nowait(value, key=key, headers=headers, timestamp=timestamp)
+        return self._writing().nowait.append(value, key=key, headers=headers, timestamp=timestamp)
 
     def flush(self) -> None:
         """Write what was gathered and make everything appended so far durable, under durability ``"os"`` too."""

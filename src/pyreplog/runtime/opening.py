@@ -53,9 +53,9 @@ from pyreplog.log import (
     unsafe_permissions,
 )
 from pyreplog.ports import Clock, Disk
+from pyreplog.runtime.log_writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.recovery import Recovery, tell_torn
-from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.system import SystemChance, SystemDisk
 from pyreplog.values import RecoveryProgress, TopicPartition
 

@@ -19,9 +19,9 @@ from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Clock, Disk, SyncDone
 from pyreplog.record import RecordBatch
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.background_syncs import BackgroundSyncs
+from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.recovery import Recovery, tell_torn
-from pyreplog.runtime.writer import LogWriter
 from pyreplog.spool import Appender, Resumer, Spool, Waiting, apply, producer_of
 from pyreplog.system import SystemChance
 from pyreplog.values import TopicPartition

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from pyreplog.errors import PyreplogError
 from pyreplog.log import SPOOL_PREFIX
 from pyreplog.ports import Clock, Disk
+from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.writer import LogWriter
 
 if TYPE_CHECKING:
     from pyreplog.runtime.spool_applier import SpoolApplier

@@ -19,7 +19,7 @@ from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, record_lists_of, split
 from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
 from pyreplog.runtime.guard import Guard
-from pyreplog.runtime.writer import LogWriter
+from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.values import LogStats
 
 __all__ = [
@@ -134,7 +134,7 @@ class WriterView:
 
     def refresh(self) -> None:
         """See what ``append_nowait`` gathered, too: it was appended before."""
-        self._writer.settle_gathered()
+        self._writer.write_open_batch()
 
     def read(self, offset: int, size_max: int) -> Buffer:
         """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
@@ -179,7 +179,7 @@ class WriterView:
 
     def news(self) -> ChangeSignal:
         """Comes from the writer itself, in the moment the high watermark moves."""
-        return self._writer.news()
+        return self._writer.follow()
 
     def close(self) -> None:
         """Close the writer."""
