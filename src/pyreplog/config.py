@@ -64,17 +64,17 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES: Final = ("delete",)
 
 _LISTED_MAX: Final = 40
-"""So many names are listed in a message."""
+"""The most names that a message lists."""
 
 
 def default_min_insync_replicas(replication_factor: int) -> int:
-    """A majority: RF/2 + 1, rounded down."""
+    """Return a majority of the replicas: RF/2 + 1, rounded down."""
     return replication_factor // 2 + 1
 
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
-    """``"; did you mean 'x'?"`` where something near is known, else the list of what is (of a long one the
-    beginning)."""
+    """Return ``"; did you mean 'x'?"`` if a near name is known, otherwise the list of known names (the beginning of
+    a long one)."""
     near = meant(word, known)
     if near:
         return near
@@ -83,17 +83,17 @@ def suggestion(word: str, known: tuple[str, ...]) -> str:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` where something near is known, else nothing: the end of an error."""
+    """Return ``"; did you mean 'x'?"`` if a near name is known, otherwise "", for the end of an error."""
     near = nearest(word, known)
     return "" if near is None else f"; did you mean {near!r}?"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Which of ``known`` was meant by ``word``: the one that it begins, or a slip of the keys away from it; None
-    where none is near.
+    """Return the name in ``known`` that the user probably meant by ``word``; None if no name is near.
 
-    A slip is a letter too many, too few or wrong, or two that changed places; one for every three letters. Leading
-    dashes and upper case make no difference. A wrong answer is worse than none.
+    A name is near if ``word`` is its beginning, or differs from it by a few typing errors: a letter too many, too
+    few or wrong, or two letters exchanged, at most one for every three letters. Leading dashes and upper case make
+    no difference. A wrong answer is worse than none.
     """
     names = tuple(known)
     asked = word.lstrip("-").lower()
@@ -111,7 +111,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _slips(one: str, other: str, limit: int) -> int:
-    """How many letters lie between two words; ``INT32_MAX`` where more than ``limit`` do."""
+    """Return the number of typing errors between two words; ``INT32_MAX`` if it is above ``limit``."""
     if abs(len(one) - len(other)) > limit:
         return INT32_MAX
     before: list[int] = []
@@ -130,8 +130,8 @@ def _slips(one: str, other: str, limit: int) -> int:
 
 
 def check_number(settings: object, field: str, low: int, high: int | None = None, name: str | None = None) -> None:
-    """Have a field of frozen ``settings`` hold an int, whatever :func:`whole` takes for one. ``name``: what users
-    call it."""
+    """Replace a field of frozen ``settings`` by its value as an int, which :func:`whole` checks. ``name`` is the
+    field's name in errors."""
     value = getattr(settings, field)
     number = whole(name or field, value, low, high)
     if number is not value:
@@ -139,23 +139,23 @@ def check_number(settings: object, field: str, low: int, high: int | None = None
 
 
 def check_flag(name: str, value: object, otherwise: str = "") -> None:
-    """Raises :class:`ConfigError` unless ``value`` is True or False: ``"no"`` would count as True. ``otherwise``:
-    what else is taken."""
+    """Raise :class:`ConfigError` unless ``value`` is True or False, because ``"no"`` would count as True.
+    ``otherwise`` names the other values that are allowed."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name} is {_shown(value)}; it must be True{',' if otherwise else ' or'} False{otherwise}")
 
 
 def check_permissions(value: object) -> Permissions:
-    """``value``, which says who may write to a log's folders. Raises :class:`ConfigError` for none of
-    :data:`PERMISSIONS`."""
+    """Return ``value`` if it is one of :data:`PERMISSIONS`, the users that may write to a log's folders. Otherwise
+    raise :class:`ConfigError`."""
     if value not in PERMISSIONS:
         raise ConfigError(f"permissions is {_shown(value)}; it must be one of {', '.join(map(repr, PERMISSIONS))}")
     return value
 
 
 def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
-    """``value`` as an int: any whole number, numpy's too, from ``low`` to ``high``. Raises :class:`ConfigError` for
-    anything else."""
+    """Return ``value`` as an int: any whole number, numpy's too, from ``low`` to ``high``. Raise
+    :class:`ConfigError` for other values."""
     if type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool)):
         number = operator.index(value)
         if (low is None or number >= low) and (high is None or number <= high):
@@ -165,8 +165,8 @@ def whole(name: str, value: object, low: int | None = None, high: int | None = N
 
 
 def listed(values: Iterable[T], many: str, one: str) -> list[T]:
-    """The ``values`` of a call of ``many``, to be read more than once. TypeError for what ``one`` takes: a single
-    value, or no list."""
+    """Return the ``values`` of a call of ``many`` as a list. Raise TypeError for a single value, which is an
+    argument of ``one``, and for an object that is not iterable."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"values is one {type(values).__name__}; {many} takes a list of them, {one} takes one")
     if not isinstance(values, Iterable):
@@ -175,10 +175,10 @@ def listed(values: Iterable[T], many: str, one: str) -> list[T]:
 
 
 def check_seconds(name: str, value: object, without: str = "for ever") -> float | None:
-    """What a timeout says, in seconds; None where it never passes (None, or infinite). ``without``: what None
-    means.
+    """Return a timeout in seconds; None if it never ends (None, or infinite). ``without`` is the meaning of None in
+    the error.
 
-    Raises :class:`ConfigError` for what is below 0, not a number (nan too), or no time at all.
+    Raise :class:`ConfigError` if it is negative or not a number (nan too).
     """
     if value is None:
         return None
@@ -189,8 +189,8 @@ def check_seconds(name: str, value: object, without: str = "for ever") -> float 
 
 
 def milliseconds(name: str, value: object) -> float:
-    """A span of ``value`` ms. Raises :class:`ConfigError` for what is below 0, not a number (nan too), or beyond
-    what a float holds."""
+    """Return ``value``, a duration in ms, as a float. Raise :class:`ConfigError` if it is negative, not a number
+    (nan too), or too large for a float."""
     span = _span(value)
     if not span >= 0:
         raise ConfigError(f"{name} is {_shown(value)}; it must be milliseconds from 0 (never wait)")
@@ -198,7 +198,7 @@ def milliseconds(name: str, value: object) -> float:
 
 
 def _span(value: object) -> float:
-    """``value`` as a number, numpy's too; -1 where it is none. It may be nan."""
+    """Return ``value`` as a number, numpy's too; -1 if it is not a number. It may be nan."""
     try:
         return float(value) if hasattr(value, "__float__") and not isinstance(value, bool) else -1.0
     except (TypeError, ValueError, OverflowError):  # an array; a whole number beyond all clocks
@@ -206,14 +206,14 @@ def _span(value: object) -> float:
 
 
 def check_callable(name: str, value: object, what: str) -> None:
-    """Raises :class:`ConfigError` unless ``value`` is None or can be called. ``what`` it is to be."""
+    """Raise :class:`ConfigError` unless ``value`` is None or can be called. ``what`` describes the right value."""
     if value is not None and not callable(value):
         raise ConfigError(f"{name} is {_shown(value)}; it must be {what}")
 
 
 def check_methods(name: str, value: object, methods: Iterable[str], what: str) -> None:
-    """Raises :class:`ConfigError` unless ``value`` is None or an object with these ``methods``. ``what`` it is to
-    be."""
+    """Raise :class:`ConfigError` unless ``value`` is None or an object with these ``methods``. ``what`` describes
+    the right value."""
     if value is not None and (
         isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods)
     ):
@@ -221,8 +221,8 @@ def check_methods(name: str, value: object, methods: Iterable[str], what: str) -
 
 
 class _Fields:
-    """What the functions of ``dataclasses`` look for, made when one does first: to load that module takes longer
-    than to open a log."""
+    """The fields for the functions of ``dataclasses``, made at their first use, because loading that module takes
+    longer than opening a log."""
 
     def __init__(self) -> None:
         self._made: dict[type, dict[str, Field[Any]]] = {}
@@ -238,7 +238,7 @@ class _Fields:
 
 
 class _Signature:
-    """What ``help()`` and completion show, made when one of them looks for it."""
+    """The signature for ``help()`` and completion, made at its first use."""
 
     def __get__(self, instance: object, owner: type[_Settings]) -> Signature:
         from inspect import Parameter, Signature  # noqa: PLC0415  (only for people)
@@ -252,8 +252,8 @@ class _Signature:
 
 
 class _Texts(dict[str, str]):
-    """The names of a class's slots and what is written below them in its source, which is read when ``help()`` asks
-    for the first."""
+    """The names of a class's slots, and the texts below them in its source. The source is read when ``help()`` asks
+    for the first text."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__(dict.fromkeys(names, ""))
@@ -267,7 +267,7 @@ class _Texts(dict[str, str]):
 
 
 def _texts_of(owner: type[_Settings]) -> dict[str, str]:
-    """The text below each field; none where the source is not at hand."""
+    """Return the text below each field; an empty dict if the source is not available."""
     import ast  # noqa: PLC0415  (only for people)
     import inspect  # noqa: PLC0415
 
@@ -285,7 +285,7 @@ def _texts_of(owner: type[_Settings]) -> dict[str, str]:
 
 
 class _SettingsType(type):
-    """Makes the annotated names of a class slots, and what they are set to their defaults."""
+    """Turns the annotated names of a class into slots, and their values into defaults."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _SettingsType:
         defaults = {one: namespace.pop(one) for one in namespace.get("__annotations__", ()) if one in namespace}
@@ -297,7 +297,7 @@ class _SettingsType(type):
 
 @dataclass_transform(frozen_default=True)
 class _Settings(metaclass=_SettingsType):
-    """Frozen values with defaults; to everybody else a dataclass."""
+    """Frozen values with defaults; for users it looks like a dataclass."""
 
     _defaults: ClassVar[dict[str, object]]
     if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class _Settings(metaclass=_SettingsType):
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Checks, where there are any."""
+        """Check the values. Subclasses override it."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen; dataclasses.replace() makes another one")
@@ -351,34 +351,34 @@ class LogConfig(_Settings):
     """One topic's settings. Sizes in bytes, times in ms."""
 
     durability: Durability = "sync"
-    """Which end of a replica counts: the flushed one (``sync``) or the written one (``os``)."""
+    """The end of a replica that counts: the flushed end (``sync``) or the written end (``os``)."""
     min_insync_replicas: int = 1
-    """An append with acks=all needs as many in-sync replicas; all of them, where a topic has fewer."""
+    """An append with acks=all needs as many in-sync replicas; all replicas, if a topic has fewer."""
     segment_bytes: int = 1 << 30
     """A segment is closed before it would grow beyond this."""
     segment_ms: int = 7 * 24 * 3600 * 1000
     """A segment is closed by an append this much later than its first record."""
     segment_jitter_ms: int = 0
-    """Each segment is closed up to this much earlier than ``segment.ms`` says, drawn at random, so that not all are
-    closed at once."""
+    """Each segment is closed up to this much earlier than ``segment.ms``, by a random time, so that segments are
+    not all closed at once."""
     segment_index_bytes: int = 10 << 20
-    """Room of one index file."""
+    """The size of one index file."""
     index_interval_bytes: int = 4096
-    """One index entry where more than this lies before a batch."""
+    """A batch gets an index entry if more than this lies between it and the last entry's batch."""
     preallocate: bool = False
-    """Reserve the whole of ``segment.bytes`` when a segment is begun, and give back what is left when it is
-    closed."""
+    """Reserve all of ``segment.bytes`` when a segment begins, and free the unused part when it is closed."""
     retention_ms: int = -1
-    """A segment may go once its newest record is older than this. -1: records do not go by age."""
+    """A segment is removed when its newest record is older than this. -1: no record is removed by age."""
     retention_bytes: int = -1
-    """The oldest segments may go as long as this much is left without them. -1: records do not go by size."""
+    """The oldest segments are removed if at least this much is left without them. -1: no record is removed by
+    size."""
     file_delete_delay_ms: int = 60_000
-    """Files of segments that went stay this long under the name ``.deleted``, for readers that are on their way to
+    """Files of removed segments stay for this long under the name ``.deleted``, for readers that still need
     them."""
     max_message_bytes: int = 1048588
-    """Largest batch, header included. Where the leader compresses, it has at most 64 MiB before that."""
+    """The largest batch, header included. If the leader compresses it, it has at most 64 MiB before that."""
     compression_type: str = "producer"
-    """``producer`` keeps what came; another codec rewrites batches on the leader."""
+    """``producer`` keeps each batch's codec; with another codec the leader rewrites batches."""
     message_timestamp_type: str = "CreateTime"
     """``LogAppendTime``: the leader's clock replaces the records' timestamps."""
     message_timestamp_before_max_ms: int = INT64_MAX
@@ -388,10 +388,10 @@ class LogConfig(_Settings):
     flush_messages: int = INT64_MAX
     """An ``os`` log is synced after this many records."""
     flush_ms: int = INT64_MAX
-    """An ``os`` log is synced when something has been unsynced for this long."""
+    """An ``os`` log is synced when a record has been unsynced for this long."""
     cleanup_policy: str = "delete"
-    """Old segments go, as ``retention.ms`` and ``retention.bytes`` say. Kafka's ``compact`` is refused: nothing is
-    compacted here."""
+    """Old segments are removed by ``retention.ms`` and ``retention.bytes``. Kafka's ``compact`` is refused, because
+    pyreplog does not compact logs."""
 
     def __post_init__(self) -> None:
         if self.cleanup_policy not in CLEANUP_POLICIES:
@@ -416,7 +416,8 @@ class LogConfig(_Settings):
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object] | LogConfig) -> LogConfig:
-        """From Kafka's keys. Numbers may be given as text, as Kafka stores them. A LogConfig is one already."""
+        """Return the settings of Kafka's keys. Numbers may be text, as Kafka stores them. A LogConfig is returned
+        as it is."""
         if isinstance(config, LogConfig):
             return config
         if not hasattr(config, "items"):
@@ -432,7 +433,7 @@ class LogConfig(_Settings):
         return cls(**values)  # type: ignore[arg-type]
 
     def to_mapping(self, *, whole: bool = False) -> dict[str, str]:
-        """Kafka's keys, with what differs from the defaults (``whole``: with all), as text."""
+        """Return the settings that differ from the defaults (``whole``: all settings) by Kafka's keys, as text."""
         return {
             _key(name): _text(getattr(self, name))
             for name, default in self._defaults.items()
@@ -441,23 +442,24 @@ class LogConfig(_Settings):
 
 
 def batch_max(config: LogConfig) -> int:
-    """Bytes of the largest batch that a topic takes as it comes from a client that does not compress."""
+    """Return the size in bytes of the largest uncompressed batch that a topic accepts from a client."""
     limit = min(config.max_message_bytes, config.segment_bytes)
     return limit if config.compression_type in ("producer", "uncompressed") else min(limit, RECORDS_SIZE_MAX)
 
 
 def producer_batch_max(config: LogConfig) -> int:
-    """Bytes of the largest batch of several records to be made for a topic: no leader refuses it. Where none has
-    room in that, each goes alone, and the leader tells."""
+    """Return the size in bytes up to which a producer gathers records in a batch for a topic, so that no leader
+    refuses the batch. A larger record is sent alone, and the leader decides."""
     limit = batch_max(config)
-    # The leader compresses, and what does not get smaller grows by some bytes for each block. What
-    # is made is not compressed yet.
+    # The leader compresses the batch. Data that cannot be compressed grows by some bytes for
+    # each
+    # block, so the uncompressed batch must be smaller than the limit.
     return limit if config.compression_type in ("producer", "uncompressed") else limit - limit // 8 - 64
 
 
 def small_retention(config: LogConfig) -> str:
-    """What to tell a caller whose ``retention.bytes`` is below ``segment.bytes``: how much is kept. Empty if it is
-    not below."""
+    """Return a warning if ``retention.bytes`` is below ``segment.bytes``: how many bytes are kept. Otherwise return
+    ""."""
     kept, segment = config.retention_bytes, config.segment_bytes
     if not 0 <= kept < segment:
         return ""
@@ -468,7 +470,7 @@ def small_retention(config: LogConfig) -> str:
 
 
 def _read(kind: str, key: str, value: object) -> object:
-    """``value`` as it is, or where it is text for a setting of another ``kind``, what it says."""
+    """Return ``value``, converted from text if the setting has the ``kind`` int or bool."""
     if kind == "int" and isinstance(value, str):
         try:
             return int(value)
@@ -480,7 +482,7 @@ def _read(kind: str, key: str, value: object) -> object:
 
 
 def _shown(value: object) -> str:
-    """``value`` in the text of an error, unless that is long."""
+    """Return ``value`` for the text of an error, or only its type if it is long."""
     text = repr(value)
     return text if len(text) <= EXCERPT_SIZE_MAX else f"a {type(value).__name__}"
 
@@ -513,7 +515,7 @@ _NAMES: Final = {_key(name): name for name in LogConfig._defaults}
 
 
 _FROM_0: Final = ("replica_fetch_max_bytes", "replica_fetch_backoff_ms")
-"""The settings of a node that may be 0. With no time between two turns of anything a node would do nothing else."""
+"""The settings of a node that may be 0. With any other interval of 0 a node would do no other work."""
 
 
 class NodeConfig(_Settings):
@@ -522,31 +524,30 @@ class NodeConfig(_Settings):
     replica_lag_time_max_ms: int = 2000
     """A follower that has not caught up for this long leaves the in-sync set."""
     replica_fetch_max_bytes: int = 1 << 20
-    """How many bytes a follower asks for, of each partition, in one fetch."""
+    """The bytes of each partition that a follower requests in one fetch."""
     replica_fetch_wait_max_ms: int = 500
     """How long a leader may hold an empty fetch."""
     replica_fetch_backoff_ms: int = 100
     """The first pause after a failed fetch is a sixteenth of this; each is twice as long as the one before, up to a
     second."""
     recovery_point_checkpoint_interval_ms: int = 60_000
-    """How often ``recovery-point-offset-checkpoint`` is written: what is synced of each partition."""
+    """The interval at which ``recovery-point-offset-checkpoint`` is written: the synced end of each partition."""
     high_watermark_checkpoint_interval_ms: int = 5_000
-    """How often ``replication-offset-checkpoint`` is written: each partition's high watermark."""
+    """The interval at which ``replication-offset-checkpoint`` is written: each partition's high watermark."""
     log_start_offset_checkpoint_interval_ms: int = 60_000
-    """How often ``log-start-offset-checkpoint`` is written: where partitions begin whose first records were
-    deleted."""
+    """The interval at which ``log-start-offset-checkpoint`` is written: the start of each partition whose first
+    records were deleted."""
     log_retention_check_interval_ms: int = 300_000
-    """How often segments are looked for that may go."""
+    """The interval of the check for segments that retention removes."""
     heartbeat_interval_ms: int = 500
-    """How often a node tells the controller that it is there: at most half of ``session_timeout_ms``."""
+    """The interval of a node's heartbeats to the controller: at most half of ``session_timeout_ms``."""
     session_timeout_ms: int = 3_000
-    """The controller fences a node that was silent for this long."""
+    """The controller fences a node without a heartbeat for this long."""
 
     def __post_init__(self) -> None:
         for name in self._defaults:
             check_number(self, name, 0 if name in _FROM_0 else 1)
-        # Of nodes that are up each would be fenced between two heartbeats, and lead nothing for
-        # long.
+            # Otherwise a live node would be fenced between two heartbeats, again and again.
         if self.heartbeat_interval_ms * 2 > self.session_timeout_ms:
             raise ConfigError(
                 f"heartbeat_interval_ms is {self.heartbeat_interval_ms}; it must be at most half of session_timeout_ms,"
@@ -555,8 +556,8 @@ class NodeConfig(_Settings):
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object] | NodeConfig) -> NodeConfig:
-        """From the names of the fields, or Kafka's keys with dots. Numbers may be given as text. A NodeConfig is
-        one already."""
+        """Return the settings of the fields' names, or of Kafka's keys with dots. Numbers may be text. A NodeConfig
+        is returned as it is."""
         if isinstance(config, NodeConfig):
             return config
         if not hasattr(config, "items"):

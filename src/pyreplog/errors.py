@@ -1,7 +1,7 @@
 """Every exception pyreplog raises, in one tree.
 
 Each class keeps the facts a handler needs as attributes, and its text says what happened, where, and what to do
-next. Classes that describe something Python already has a name for also inherit that builtin, so that
+next. A class also inherits the builtin exception that describes the same failure, if Python has one, so that
 ``except OSError`` or ``except ValueError`` keeps meaning what people expect.
 
 Texts never echo more than 64 bytes of foreign input: see :func:`excerpt`.
@@ -90,11 +90,12 @@ _SEGMENT_DIGITS: Final = 20
 
 
 class PyreplogError(Exception):
-    """Base of all errors raised by pyreplog. Carries no text of its own. Every one may be sent to another
-    process."""
+    """Base of all errors raised by pyreplog. It has no text of its own. Every error can be pickled and sent to
+    another process."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What copies it, or takes it to another process: not by way of ``__init__``, which makes the text."""
+        """Return what ``copy`` and ``pickle`` need. They do not call ``__init__``, which would make the text
+        again."""
         parts: Any = super().__reduce__()
         return (_remade, parts[:2], *parts[2:])
 
@@ -108,7 +109,7 @@ def _remade(kind: type[PyreplogError], arguments: tuple[object, ...]) -> Pyreplo
 class CorruptError(PyreplogError, ValueError):
     """Bytes are wrong: checksum, magic, length, count or order.
 
-    ``file`` is the path where known, ``position`` the byte in it (or in the buffer) where the bad structure starts.
+    ``file`` is the path if known, ``position`` the byte in it (or in the buffer) where the bad structure starts.
     If the file is one of a partition's segments, ``partition`` is the partition (``"orders-0"``) and ``offset`` the
     first offset in doubt; else they are None.
     """
@@ -137,29 +138,30 @@ class CorruptError(PyreplogError, ValueError):
 
 
 def _partition_of(file: str) -> str | None:
-    """The partition of a segment's file, which is named by 20 digits: the name of its folder."""
+    """Return the partition of a segment's file: the name of its folder. None if the file's name is not 20
+    digits."""
     folder, _, name = file.rpartition("/")
     digits, dot, _ = name.partition(".")
     return folder.rpartition("/")[2] or None if dot and len(digits) == _SEGMENT_DIGITS and digits.isdigit() else None
 
 
 _RESTORE: Final = (
-    "Restore this partition folder from another replica or a backup; where there is none, `replog repair` shows what"
+    "Restore this partition folder from another replica or a backup; if there is none, `replog repair` shows what"
     " can be saved"
 )
 _CUT_SHORT: Final = (
     "A copy ends like this if it is made file by file (cp, rsync, tar) while a program appends, and so does a log whose"
-    " disk lost what it had synced. Copy a log in use with `replog backup SOURCE TARGET`; `replog repair COPY --to NEW`"
+    " disk lost synced bytes. Copy a log in use with `replog backup SOURCE TARGET`; `replog repair COPY --to NEW`"
     " saves this copy as far as it reaches and says how many offsets the mark promised"
 )
 
 
 class CorruptLogError(CorruptError):
-    """Rot below the durable mark: records that were acknowledged can no longer be read from this copy.
+    """Damage below the durable mark: acknowledged records can no longer be read from this copy.
 
-    ``start`` and ``end`` are the offsets (half-open) that are damaged; everything outside them is intact.
-    ``offset`` is ``start``. ``ends``: the log ends at ``start``, before what its mark promises, so nothing behind
-    the damage can be read.
+    ``start`` and ``end`` are the damaged offsets (half-open); all others are intact. ``offset`` is ``start``.
+    ``ends``: the log ends at ``start``, before the end that its mark promises, so no record behind the damage can
+    be read.
     """
 
     def __init__(
@@ -185,8 +187,9 @@ class CorruptLogError(CorruptError):
 
 
 class UnfinishedBackupError(PyreplogError):
-    """The folder is a backup that was not finished, so it may lack records that its source had. ``folder`` is the
-    backup, ``source`` the folder that it is made from ("" where that cannot be read)."""
+    """The folder is a backup that was not finished, so it may lack records of its source.
+
+    ``folder`` is the backup, ``source`` the folder that it copies ("" if that cannot be read)."""
 
     def __init__(self, folder: str, source: str) -> None:
         self.folder = folder
@@ -199,11 +202,11 @@ class UnfinishedBackupError(PyreplogError):
 
 
 class BackupDivergedError(PyreplogError):
-    """A backup holds records that its source has not: the source lost them, was put back from an older copy, or the
-    backup was written to.
+    """A backup holds records that its source lacks: the source lost them, was restored from an older copy, or a
+    program appended to the backup.
 
     Nothing was changed in the backup. ``source`` and ``backup`` are the partition's two folders, ``offset`` is
-    where they part.
+    the first offset at which they differ.
     """
 
     def __init__(self, partition: str, source: str, backup: str, offset: int, why: str) -> None:
@@ -226,11 +229,11 @@ class DamagedRecordsWarning(UserWarning):
 
 
 class BatchTooLargeError(PyreplogError, ValueError):
-    """A compressed batch unpacks to more bytes than a reader takes. Nothing is known to be wrong with it.
+    """A compressed batch unpacks to more bytes than a reader accepts. The batch itself is not known to be damaged.
 
-    ``offset`` is its first offset, ``limit`` the bytes that the reader takes, ``setting`` the setting that raises
-    the limit, ``partition`` the partition (``"orders-0"``), ``file`` the path and ``position`` the byte in it at
-    which the batch begins, where known.
+    ``offset`` is its first offset, ``limit`` the bytes that the reader accepts, ``setting`` the setting that raises
+    the limit. ``partition`` is the partition (``"orders-0"``), ``file`` the path and ``position`` the byte in it at
+    which the batch begins, if known.
     """
 
     setting: Final = "max_batch_bytes"
@@ -258,7 +261,7 @@ class BatchTooLargeError(PyreplogError, ValueError):
         )
 
     def placed(self, place: CorruptError) -> BatchTooLargeError:
-        """The same error with the partition, file and position of ``place``."""
+        """Return the same error with the partition, file and position of ``place``."""
         partition = place.partition or self.partition
         return BatchTooLargeError(
             self.offset, self.limit, partition=partition, file=place.file, position=place.position
@@ -267,13 +270,13 @@ class BatchTooLargeError(PyreplogError, ValueError):
 
 class UnexpectedAppendOffsetError(CorruptError):
     """A batch fetched from a leader does not follow the log. ``first_offset`` and ``last_offset`` are its own,
-    ``end_offset`` is where the log ended before it. Nothing was appended."""
+    ``end_offset`` is the end of the log before it. Nothing was appended."""
 
     def __init__(
         self, reason: str, *, first_offset: int, last_offset: int, end_offset: int, position: int | None = None
     ) -> None:
         super().__init__(
-            f"{reason} (it has offsets {first_offset} to {last_offset}, and {end_offset} is next)", position=position
+            f"{reason} (it has offsets {first_offset} to {last_offset}, expected {end_offset})", position=position
         )
         self.first_offset = first_offset
         self.last_offset = last_offset
@@ -281,9 +284,10 @@ class UnexpectedAppendOffsetError(CorruptError):
 
 
 class _ByErrno(type):
-    """Makes of a :class:`StorageError` the kind that its errno says, as Python does of an OSError. Not by
-    ``__new__``: one that is not OSError's own would have it take the arguments of every kind's ``__init__`` for an
-    errno and a text."""
+    """Turns a call of :class:`StorageError` into one of the subclass for its errno, as Python does with OSError.
+
+    A ``__new__`` would not do: with another one than its own, OSError takes the arguments of every subclass's
+    ``__init__`` as errno and text."""
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
         kind = _BY_ERRNO.get(arguments[0], cls) if cls is StorageError and arguments else cls
@@ -291,7 +295,7 @@ class _ByErrno(type):
 
     @property
     def __signature__(cls) -> Any:
-        """For ``help()``: what ``__init__`` takes, which it would not find behind this."""
+        """Return the parameters of ``__init__`` for ``help()``, which cannot find them behind a metaclass."""
         from inspect import signature  # noqa: PLC0415  (only for people)
 
         whole = signature(cls.__init__)  # type: ignore[misc]
@@ -309,17 +313,19 @@ _ADVICE: Final = {
 
 
 class StorageError(PyreplogError, OSError, metaclass=_ByErrno):
-    """The disk refused. Keeps ``errno`` and ``filename``. Where Python has a kind of OSError for the errno, so has
-    this.
+    """A call of the file system failed. It keeps ``errno`` and ``filename``. For each subclass of OSError that
+    Python has for an errno there is a subclass of this error.
 
-    After a failed sync the log is poisoned: nothing more is acknowledged until it is reopened and verified.
+    After a failed sync the log is poisoned: it acknowledges no record until it is opened again and verified.
     """
 
     @classmethod
     def from_os_error(cls, error: OSError, doing: str, path: str) -> StorageError:
-        """The same failure with what was being done, so that the text reads
-        ``[Errno 28] No space left ... while appending``. What a signal handler raised (a TimeoutError, say) is none
-        of the system's, and neither is one without a number: it is raised as it is."""
+        """Return the same failure with the action ``doing`` in its text:
+        ``[Errno 28] No space left ... while appending``.
+
+        An error that a signal handler raised (a TimeoutError, for example), or one without a number, is not the
+        system's: it is raised unchanged."""
         if error.errno is None or is_interruption(error):
             raise error
         advice = _ADVICE.get(error.errno, "")
@@ -331,19 +337,19 @@ class StorageNotFoundError(StorageError, FileNotFoundError):
 
 
 class StoragePermissionError(StorageError, PermissionError):
-    """The system does not allow it: see who owns the folder and its files, and their modes."""
+    """The system does not allow the access: check the owner and the mode of the folder and of its files."""
 
 
 class StorageExistsError(StorageError, FileExistsError):
-    """Something of that name is there already."""
+    """A file or folder of that name exists already."""
 
 
 class StorageNotADirectoryError(StorageError, NotADirectoryError):
-    """A file is where a folder should be."""
+    """The path is a file and should be a folder."""
 
 
 class StorageIsADirectoryError(StorageError, IsADirectoryError):
-    """A folder is where a file should be."""
+    """The path is a folder and should be a file."""
 
 
 _BY_ERRNO: Final[dict[object, type[StorageError]]] = {
@@ -382,7 +388,7 @@ class LockedError(StorageError):
 
 
 class OffsetOutOfRangeError(PyreplogError, LookupError):
-    """The offset asked for is not in the log. ``start`` and ``end`` bound what is there."""
+    """The requested offset is not in the log. The log has the offsets from ``start`` up to ``end``, exclusive."""
 
     def __init__(self, asked: int, start: int, end: int, *, log: str = "the log") -> None:
         self.asked = asked
@@ -392,32 +398,33 @@ class OffsetOutOfRangeError(PyreplogError, LookupError):
 
 
 class DataLossError(PyreplogError, LookupError):
-    """What was to be read is not there. Its three kinds say why. With ``failOnDataLoss`` false Spark reads what is
-    left."""
+    """Records that a Spark query must read no longer exist. The three subclasses say why. With ``failOnDataLoss``
+    false Spark skips them."""
 
     def __init__(
         self,
         what: str,
-        advice: str = "Ask for what is there, or set the option failOnDataLoss to false to read what is left",
+        advice: str = "Ask for existing offsets, or set the option failOnDataLoss to false to skip the missing ones",
     ) -> None:
         super().__init__(f"{what}. {advice}")
         self.what = what
 
 
 class RecordsDeletedError(DataLossError):
-    """Removed by retention or by hand: the log begins later than what was asked for, or the partition is gone."""
+    """The records were removed by retention or by hand: the log begins later, or the partition no longer exists."""
 
 
 class LogTruncatedError(DataLossError):
-    """The log ends before what was asked for: never written, or cut off."""
+    """The log ends before the requested offset: the records were never written, or were truncated."""
 
 
 class TopicRecreatedError(DataLossError):
-    """The topic was deleted and another one made by that name: its offsets mean other records."""
+    """The topic was deleted and created again: the same offsets have other records."""
 
 
 class ConfigError(PyreplogError, ValueError):
-    """A setting or an argument is unknown, of the wrong type, out of its limits, or contradicts what is stored."""
+    """A setting or an argument is unknown, of the wrong type, out of its limits, or contradicts the stored
+    state."""
 
 
 class ClosedError(PyreplogError):
@@ -425,8 +432,7 @@ class ClosedError(PyreplogError):
 
 
 class ReadOnlyError(ClosedError, UnsupportedOperation):
-    """The log was opened with ``mode="r"``, and is not written to by this. As with a file that is open for
-    reading."""
+    """The log was opened with ``mode="r"`` and cannot be written, like a file that is open for reading."""
 
 
 class ProtocolError(PyreplogError):
@@ -442,7 +448,8 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ForkedError(PyreplogError):
-    """The object belongs to the parent process, of which this one is a fork: open what is needed again here."""
+    """The object belongs to the parent process, and this process is a fork of it: open the log or cluster again
+    here."""
 
 
 class InternalError(PyreplogError):
@@ -450,8 +457,7 @@ class InternalError(PyreplogError):
 
 
 class NoThreadError(PyreplogError, RuntimeError):
-    """The system lets no thread be started. What was asked for was not begun; what was acknowledged before is
-    kept."""
+    """The system cannot start a thread. The call did not begin; records that were acknowledged before are safe."""
 
     def __init__(self, purpose: str) -> None:
         advice = "raise the limit of processes and threads (`ulimit -u`, a container's pids limit), or end some"
@@ -460,12 +466,12 @@ class NoThreadError(PyreplogError, RuntimeError):
 
 class ReentrantCallError(PyreplogError, RuntimeError):
     """A signal handler, a ``__del__`` or a weak reference's callback used a log or a cluster within another use of
-    it by the same thread, which cannot go on before this one returns. Nothing was done: have another thread do it,
-    or do it when the handler has returned."""
+    it by the same thread. The outer use cannot go on before the inner one returns. The inner call had no effect:
+    let another thread make it, or make it after the handler returned."""
 
 
 class BufferExhaustedError(PyreplogError, TimeoutError):
-    """As much as ``buffer_memory`` allows waits for the disk already, and did so for ``max_block_ms``. Nothing was
+    """The unsynced bytes have filled ``buffer_memory``, and a wait of ``max_block_ms`` did not help. Nothing was
     appended.
 
     ``waiting`` and ``allowed`` are bytes.
@@ -481,9 +487,9 @@ class BufferExhaustedError(PyreplogError, TimeoutError):
 
 
 class OutcomeUnknownError(PyreplogError):
-    """Appended or not: nobody can say. ``tried`` says what was attempted.
+    """It is not known whether the records were appended. ``tried`` describes the attempt.
 
-    Reading the log from the last known offset settles it.
+    Read the log from the last known offset to find out.
     """
 
     def __init__(self, tried: str, reason: str = "") -> None:
@@ -495,9 +501,9 @@ class OutcomeUnknownError(PyreplogError):
 
 
 class UnsyncedError(OutcomeUnknownError, StorageError, ClosedError):
-    """The records were written, and the sync that was to make them durable failed, here or for somebody else: they
-    may be there when the log is opened again, or not. ``errno`` and ``filename`` are the disk's. The log is
-    poisoned, unless the sync could not even begin."""
+    """The records were written, but the sync after that failed, in this call or in another one. They may or may not
+    be in the log when it is opened again. ``errno`` and ``filename`` are those of the sync. The log is poisoned,
+    unless the sync could not even begin."""
 
     def __init__(self, tried: str, error: Exception) -> None:
         code, why, name = (
@@ -513,13 +519,13 @@ class UnsyncedError(OutcomeUnknownError, StorageError, ClosedError):
         self.tried = tried
 
     def __str__(self) -> str:
-        # Without the system's number there is none to begin with.
+        # OSError's text begins with the errno, which is missing here.
         return super().__str__() if self.errno is not None else str(self.strerror)
 
 
 class SpoolRefusedError(PyreplogError):
-    """A batch of the Spark sink was refused, and nothing of it was appended: the owner of the log would not take
-    it, no owner came in time, or the query wrote a batch of this number before, with other rows (option
+    """A batch of the Spark sink was refused, and none of its rows was appended. Either the owner of the log refused
+    it, or no owner took it in time, or the query wrote other rows under this batch number before (option
     ``appliedBatch``)."""
 
     def __init__(self, reason: str) -> None:
@@ -528,28 +534,28 @@ class SpoolRefusedError(PyreplogError):
 
 
 class SpoolDamagedError(PyreplogError):
-    """What a task of the Spark sink left is damaged, after the log's owner had begun to append its batch: a part
-    may be in the log.
+    """A staged file of the Spark sink was damaged after the log's owner began to append its batch: a part of the
+    batch may be in the log.
 
-    ``begun`` is the file that keeps the batch waiting, and with it later ones of its query."""
+    ``begun`` is the file that makes the batch wait, and with it the later batches of its query."""
 
     def __init__(self, reason: str, begun: str) -> None:
         self.reason = reason
         self.begun = begun
         super().__init__(
-            f"{reason}. A part of its batch may be in the log, and later ones of the query wait for it. Put the file"
-            f" back from a copy; or remove {begun} and run the query again: it writes the batch anew, and the log knows"
-            " what it has of it, where the tasks are the same"
+            f"{reason}. A part of its batch may be in the log, and later batches of the query wait for it. Put the file"
+            f" back from a copy; or remove {begun} and run the query again: it writes the batch again, and the log"
+            " skips the part that it has, provided the tasks are the same"
         )
 
 
 class ClusterError(PyreplogError):
-    """An answer of a node or of the controller. ``code`` is Kafka's error number, ``retriable`` whether trying
-    again can help."""
+    """An error that a node or the controller returned. ``code`` is Kafka's error number, ``retriable`` whether
+    another try can help."""
 
     code: int = -1
     retriable: ClassVar[bool] = False
-    #: What a text without details says.
+    #: The text of an error without details.
     about: ClassVar[str] = "the cluster answered"
 
     def __init__(self, details: str = "") -> None:
@@ -557,9 +563,10 @@ class ClusterError(PyreplogError):
 
 
 class UnknownServerError(ClusterError):
-    """While the request was handled something happened that nobody had foreseen: a bug of pyreplog, please report
-    it. The node goes on, and its log (the logger ``pyreplog.node``, at ERROR) has the traceback. For an append this
-    is reported as :class:`OutcomeUnknownError` instead, unless it is known that nothing was appended."""
+    """A request met a bug of pyreplog: please report it.
+
+    The node goes on, and the logger ``pyreplog.node`` has the traceback, at ERROR. An append raises
+    :class:`OutcomeUnknownError` instead, unless it is known that no record was appended."""
 
     code = -1
     about = "an unexpected error (please report it; the log has the traceback)"
@@ -581,23 +588,23 @@ class UnknownTopicError(ClusterError, LookupError):
 
 
 class UnknownTopicIdError(UnknownTopicError):
-    """The topic that was meant is not there, although one of its name may be: it was deleted, and perhaps made
-    anew. A node that has only just begun says so until it has heard of its topics."""
+    """No topic has this id, although a topic of the same name may exist: the topic was deleted, and perhaps created
+    again. A node that has just started returns this error until it has received its topics."""
 
     code = 100
-    about = "the topic was deleted, and perhaps made anew"
+    about = "the topic was deleted, and perhaps created again"
 
 
 class TopicExistsError(ClusterError):
-    """A topic of that name exists already. ``create_topic(..., exist_ok=True)`` takes one that has what is asked
-    for."""
+    """A topic of that name exists already. ``create_topic(..., exist_ok=True)`` accepts it if its partitions,
+    replicas and settings are those of the call."""
 
     code = 36
     about = "topic exists already"
 
 
 class LeaderNotAvailableError(ClusterError):
-    """Nobody leads the partition now: every replica that may is down."""
+    """The partition has no leader now: every replica that may lead is down."""
 
     code = 5
     retriable = True
@@ -613,7 +620,7 @@ class NotLeaderError(ClusterError):
 
 
 class RequestTimedOutError(ClusterError, TimeoutError):
-    """No answer in time: no node that could give one is up, or it takes longer. For an append this is reported as
+    """No answer came in time: no node that could answer is up, or the work takes longer. An append raises
     :class:`OutcomeUnknownError` instead."""
 
     code = 7
@@ -622,7 +629,7 @@ class RequestTimedOutError(ClusterError, TimeoutError):
 
 
 class BrokerNotAvailableError(ClusterError):
-    """No node can answer: all that could are down or fenced."""
+    """No node can answer: every node that could is down or fenced."""
 
     code = 8
     retriable = True
@@ -638,7 +645,7 @@ class MessageTooLargeError(ClusterError, ValueError):
 
 class InvalidTimestampError(ClusterError, ValueError):
     """A record's timestamp is outside ``message.timestamp.before.max.ms`` or ``message.timestamp.after.max.ms``, or
-    beyond the year 9999, such as one that counts ns. Nothing was appended."""
+    beyond the year 9999, such as a time in ns. Nothing was appended."""
 
     code = 32
     about = "timestamp out of bounds"
@@ -686,16 +693,16 @@ class OutOfOrderSequenceError(ClusterError):
 
 
 class DuplicateSequenceError(OutOfOrderSequenceError):
-    """A batch older than those remembered for its producer was sent again: it is in the log, and nobody knows
-    where."""
+    """A batch older than those remembered for its producer was sent again. It is in the log, but its offset is not
+    known."""
 
     code = 46
     about = "duplicate sequence number"
 
 
 class InvalidProducerEpochError(ClusterError):
-    """The batch bears an older epoch than its producer's: a newer instance of the producer has taken over. Nothing
-    was appended."""
+    """The batch has an older epoch than its producer: a newer instance of the producer has replaced its sender.
+    Nothing was appended."""
 
     code = 47
     about = "invalid producer epoch"
@@ -709,15 +716,16 @@ class InvalidTransactionStateError(ClusterError):
 
 
 class UnknownProducerIdError(ClusterError):
-    """The log knows nothing of this producer, and the batch is not its first: begin anew at sequence 0 with a
-    higher epoch, once all earlier batches are settled."""
+    """The log does not know this producer, and the batch is not its first one. Begin again at sequence 0 with a
+    higher epoch, after the outcome of all earlier batches is known."""
 
     code = 59
     about = "unknown producer id"
 
 
 class PreferredLeaderNotAvailableError(ClusterError):
-    """The first replica of the partition is down or not in sync, so it cannot lead again; whoever leads goes on."""
+    """The first replica of the partition is down or not in sync, so it cannot lead again; the present leader goes
+    on."""
 
     code = 80
     retriable = True
@@ -733,8 +741,8 @@ class EligibleLeadersNotAvailableError(ClusterError):
 
 
 class KafkaStorageError(ClusterError):
-    """The disk of the node that was asked refused, such as one that is full; the text has what it said. A record is
-    sent again until its ``delivery_timeout_ms`` is over."""
+    """The disk of the node refused the request, for example because it is full; the text has the disk's error. A
+    producer sends the record again until its ``delivery_timeout_ms`` is over."""
 
     code = 56
     retriable = True
@@ -742,7 +750,7 @@ class KafkaStorageError(ClusterError):
 
 
 class FencedEpochError(ClusterError):
-    """The request carries an older leader epoch than the partition's."""
+    """The request has an older leader epoch than the partition."""
 
     code = 74
     retriable = True
@@ -750,7 +758,7 @@ class FencedEpochError(ClusterError):
 
 
 class UnknownLeaderEpochError(ClusterError):
-    """The request carries a newer leader epoch than this node has heard of."""
+    """The request has a newer leader epoch than this node knows."""
 
     code = 75
     retriable = True
@@ -773,11 +781,11 @@ _BY_CODE: Final[dict[int, type[ClusterError]]] = {
 
 
 def cluster_error(code: int, details: str = "") -> ClusterError:
-    """The exception for Kafka's error number ``code``; a plain :class:`ClusterError` naming the number where it has
-    no class."""
+    """Return the exception for Kafka's error number ``code``: a plain :class:`ClusterError` with the number if the
+    number has no class."""
     kind = _BY_CODE.get(code)
     if kind is not None:
-        return kind(details.removeprefix(f"{kind.about}: "))  # where it is the text of such an error already
+        return kind(details.removeprefix(f"{kind.about}: "))  # the details may be the text of such an error
     error = ClusterError(f"Kafka's error {code}{': ' + details if details else ''}")
     error.code = code
     return error
@@ -801,7 +809,7 @@ again = copy_for_raise
 
 
 def excerpt(data: bytes | str) -> str:
-    """Foreign input, escaped and cut to 64 bytes, fit for an error text or a terminal."""
+    """Return foreign input, escaped and cut to 64 bytes, for an error text or a terminal."""
     text = repr(data[:EXCERPT_SIZE_MAX])
     return text if len(data) <= EXCERPT_SIZE_MAX else f"{text}... ({len(data)} in all)"
 

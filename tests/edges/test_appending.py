@@ -265,7 +265,7 @@ def test_e073_a_follower_below_its_end(place: Place) -> None:
         ):
             for at_end in (False, True):
                 with pytest.raises(
-                    UnexpectedAppendOffsetError, match=f"offsets {base} to {base + count - 1}, and 5 is next"
+                    UnexpectedAppendOffsetError, match=f"offsets {base} to {base + count - 1}, expected 5"
                 ) as caught:
                     log.append_as_follower(parts, at_end=at_end)
                 error = caught.value

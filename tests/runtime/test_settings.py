@@ -32,7 +32,7 @@ def test_each_setting_has_its_text() -> None:
     assert inspect.signature(LogConfig).parameters["segment_bytes"].annotation is int
     shown = pydoc.render_doc(LogConfig, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
     assert "A segment is closed before it would grow beyond this." in shown
-    assert LogConfig.__slots__["preallocate"].startswith("Reserve the whole of ``segment.bytes``")  # type: ignore[attr-defined]
+    assert LogConfig.__slots__["preallocate"].startswith("Reserve all of ``segment.bytes``")  # type: ignore[attr-defined]
     assert NodeConfig.__slots__["session_timeout_ms"].startswith("The controller fences")  # type: ignore[attr-defined]
     assert NodeConfig.__slots__["heartbeat_interval_ms"].startswith("How often a node tells")  # type: ignore[attr-defined]
 
