@@ -34,7 +34,7 @@ def test_each_setting_has_its_text() -> None:
     assert "A segment is closed before it would grow beyond this." in shown
     assert LogConfig.__slots__["preallocate"].startswith("Reserve all of ``segment.bytes``")  # type: ignore[attr-defined]
     assert NodeConfig.__slots__["session_timeout_ms"].startswith("The controller fences")  # type: ignore[attr-defined]
-    assert NodeConfig.__slots__["heartbeat_interval_ms"].startswith("How often a node tells")  # type: ignore[attr-defined]
+    assert NodeConfig.__slots__["heartbeat_interval_ms"].startswith("The interval of a node's heartbeats")  # type: ignore[attr-defined]
 
 
 def test_a_node_has_time_between_two_turns() -> None:
