@@ -1,9 +1,9 @@
-"""One partition on a stage: the real replicas and the real controller, and every message, sync, decision and
-accident in the caller's hand.
+"""One partition on a stage: the real replicas and the real controller. The caller decides about every
+message, sync, decision and accident.
 
-A :class:`World` is a cluster under random weather; a stage is for schedules. Nothing moves by itself: a caller says
-which message arrives, is lost or arrives twice, which sync ends, who hears what the controller decided, who is
-killed and who loses power. The checkers of the world look on after every step::
+A :class:`World` is a cluster under random faults; a stage is for schedules. Nothing moves by itself: a
+caller says which message arrives or is lost, which sync ends, which node learns the controller's
+decisions, is killed or loses power. The checkers look on after every step::
 
     stage = Stage(3, min_insync_replicas=2)
     stage.append(1, b"m1")
@@ -18,43 +18,27 @@ Nodes are called 1, 2, 3, ...; node 1 leads first.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from types import SimpleNamespace
 from typing import Any, Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import Controller, MetadataImage, PartitionImage, PartitionKey
-from pyreplog.errors import CorruptError, PyreplogError
+from pyreplog.errors import CorruptError
 from pyreplog.log import Log
-from pyreplog.record import BatchBuilder, Record, records_of, split
+from pyreplog.record import Record
 from pyreplog.replica import (
     AlterPartition,
-    AlterPartitionAnswered,
-    BrokenRule,
     BrokersApplied,
-    BrokerStatus,
-    ConsumerFetch,
-    DeleteRecords,
     Effect,
     Event,
     Fetch,
-    FetchAnswered,
-    FollowerFetch,
     Leader,
-    ListOffsets,
-    MetadataApplied,
-    Offline,
-    Produce,
     Replica,
     Reply,
-    StopFetching,
-    Sync,
     Synced,
     SyncFailed,
     Tick,
-    Unexpected,
-    Wake,
 )
 from pyreplog.testing.checkers import (
     INVARIANTS,
@@ -63,48 +47,36 @@ from pyreplog.testing.checkers import (
     DeletedStaysDeleted,
     InvariantBroken,
     batches_of,
+    overriding,
     stage_checkers,
 )
 from pyreplog.testing.clock import SimClock
-from pyreplog.testing.stage_node import TOPIC, DiskHome, Envelope, StageNode
+from pyreplog.testing.stage_clients import CLIENT, NAME, StageAttempt, StageClients
+from pyreplog.testing.stage_controller import StageController
+from pyreplog.testing.stage_flight import Flight
+from pyreplog.testing.stage_node import FOREVER_MS, DiskHome, Envelope, StageNode
+from pyreplog.testing.stage_view import StageView
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
-    LATEST_TIMESTAMP,
     NO_LEADER,
-    AlterPartitionRequest,
-    AlterPartitionTopic,
-    BrokerHeartbeatRequest,
-    BrokerRegistrationRequest,
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    ErrorCode,
-    FetchPartition,
-    ListOffsetsPartition,
-    MetadataRecord,
     PartitionChangeRecord,
-    PartitionEnd,
     PartitionRecord,
-    materialised,
 )
 
 __all__ = ["Stage"]
 
-CLIENT: Final = "client"
 _MS: Final = 1_000_000
-FOREVER_MS: Final = 1 << 40
 ROUNDS_MAX: Final = 200
-REFUSALS_MAX: Final = 12
-"""Refused fetches of one follower in one leader epoch, beyond one for each epoch there was."""
+CLUSTER_ID: Final = "stage"
 
 
 class Stage:
-    """See the module's text. ``variant``: the parts of a known-bad rule (see :mod:`pyreplog.testing.variants`), as
-    keywords of this.
+    """See the module's text. A known-bad rule (see :mod:`pyreplog.testing.variants`) gives its parts as
+    keywords.
 
-    ``durability``: ``"os"`` or ``"sync"``. ``home``: makes where a node keeps its log. Every broken invariant is an
-    :class:`InvariantBroken`; ``events`` is what was done.
+    ``durability``: ``"os"`` or ``"sync"``. ``unclean``: a partition without an eligible leader is led by
+    any live replica. ``home``: makes the home of a node's log; None: a :class:`DiskHome`. A broken
+    invariant is an :class:`InvariantBroken`.
     """
 
     def __init__(
@@ -124,74 +96,54 @@ class Stage:
         replay: str = "",
     ) -> None:
         self.match_answers = match_answers
-        """Whether nodes drop answers to earlier proposals before their replicas see them (which drop them, too)."""
+        """Whether nodes drop answers to earlier proposals, which their replicas would drop, too."""
         self.replica_class = replica_class
-        self.log_class = log_class
         self.durability = durability
         self.min_insync_replicas = min_insync_replicas
+        self.replay = replay
         self.config = NodeConfig(session_timeout_ms=FOREVER_MS, replica_lag_time_max_ms=lag_time_max_ms)
         self.clock = SimClock()
-        self.cluster_id = "stage"
-        self.controller = controller_class(MetadataImage(), self.config, Random(1), self.cluster_id)
-        self.records: list[tuple[int, MetadataRecord]] = []
-        self.flight: list[Envelope] = []
-        self.results: dict[int, Any] = {}
         self.events: list[str] = []
-        self.values: dict[int, bytes] = {}
-        """What each append carried, by its number."""
-        self.replay = replay
+        """Every action on the stage, in words."""
         self.steps = 0
-        self.unclean = unclean
-        """Whether a partition that nobody may lead is led by whoever is there."""
-        self.lost: dict[TopicPartition, dict[int, None]] = {}
-        self.rotten: dict[tuple[TopicPartition, int], None] = {}
-        self.delete_asked: dict[TopicPartition, int] = {}
-        self.machines: dict[int, StageNode] = {}
         self.quiet = False
-        """Say nothing of what is done."""
-        self._numbers = 0
-        self._sent: dict[int, tuple[int, Any]] = {}
-        self._wanting_all: dict[int, None] = {}
-        self._deletions: dict[int, None] = {}
-        self._end_told = 0
-        self._proposals = 0
-        self._decided_upto: dict[tuple[int, int], int] = {}
-        self._told_off: dict[tuple[str, int, int, int], int] = {}
-        self.acknowledged: dict[bytes, int] = {}
-        """Value -> offset of what was acknowledged with acks=all."""
-        self._fresh: list[Any] = []
-        self._scene: Any = self
-        self.checkers = list(stage_checkers() if checkers is None else checkers)
-        self._node_checkers = [one for one in self.checkers if type(one).node_turn is not Checker.node_turn]
-        self._controller_checkers = [
-            one for one in self.checkers if type(one).controller_turn is not Checker.controller_turn
-        ]
-        self._settle_checkers = [one for one in self.checkers if type(one).settled is not Checker.settled]
-        for node_id in range(1, count + 1):
-            actor = self.machines[node_id] = StageNode(
-                node_id,
-                DiskHome(node_id, self.clock, self.cluster_id, log_class) if home is None else home(self, node_id),
-            )
-            self._register(actor)
-            self._heartbeat(actor)
-        config = {"min.insync.replicas": str(min_insync_replicas), "durability": durability}
-        wanted = CreatableTopic(
-            TOPIC,
-            assignments=[CreatableReplicaAssignment(0, list(self.machines))],
-            configs=[CreatableTopicConfig(key, value) for key, value in config.items()],
+        """Add nothing to ``events``."""
+        self.machines: dict[int, StageNode] = {}
+        self.clients = StageClients(self.broken)
+        self.messages = Flight(self.broken)
+        self.authority = StageController(
+            controller_class, self.config, self.clock, CLUSTER_ID, unclean=unclean, changed=self._decided
         )
-        (result,) = self.controller.create_topics(CreateTopicsRequest([wanted])).topics
-        assert not result.error_code, result
-        self.key: PartitionKey = (self.controller.image.topic_ids[TOPIC], 0)
-        self._decided()
+        self._acknowledged: list[StageAttempt] = []
+        self.view = StageView(self.machines, self.authority, self.clients, self.broken)
+        self._observed: Any = self.view
+        self._watch_with(stage_checkers() if checkers is None else checkers)
+        for node_id in range(1, count + 1):
+            place = home(self, node_id) if home else DiskHome(node_id, self.clock, CLUSTER_ID, log_class)
+            actor = self.machines[node_id] = StageNode(node_id, place)
+            self._register(actor)
+            self.authority.heartbeat(actor)
+        settings = {"min.insync.replicas": str(min_insync_replicas), "durability": durability}
+        self.key: PartitionKey = self.authority.create(list(self.machines), settings)
         self.tell()
+
+    def _watch_with(self, checkers: Sequence[Checker]) -> None:
+        self.checkers = list(checkers)
+        self._node_checkers = overriding(checkers, "node_turn")
+        self._controller_checkers = overriding(checkers, "controller_turn")
+        self._settle_checkers = overriding(checkers, "settled")
 
     # -------------------------------------------------------------------------------------- looking
 
     @property
     def now_ns(self) -> int:
-        """The stage's moment."""
+        """The present moment (monotonic)."""
         return self.clock.monotonic_ns()
+
+    @property
+    def controller(self) -> Controller:
+        """The real controller."""
+        return self.authority.controller
 
     @property
     def image(self) -> MetadataImage:
@@ -201,55 +153,49 @@ class Stage:
     @property
     def partition(self) -> PartitionImage:
         """The partition as the controller has it."""
-        found = self.controller.image.partition(self.key)
-        assert found is not None
-        return found
+        return self.authority.partition
 
     @property
     def leader(self) -> int:
-        """Who leads, as the controller has it; -1: nobody."""
+        """The leader as the controller has it; -1: none."""
         return self.partition.leader
 
+    @property
+    def flight(self) -> list[Envelope]:
+        """The messages that are on their way, in the order of sending."""
+        return self.messages.messages
+
+    @property
+    def results(self) -> dict[int, Any]:
+        """The answers to clients, by the number of the request."""
+        return self.clients.results
+
+    @property
+    def lost(self) -> dict[TopicPartition, dict[int, None]]:
+        """Replicas that may lack records that the acknowledgement table allows them to lose."""
+        return self.view.lost
+
+    def is_registered(self, node_id: int) -> bool:
+        """Return whether a node is up and the controller knows its present incarnation."""
+        return self.view.is_registered(node_id)
+
     def log(self, node_id: int) -> Any:
-        """A node's log. REQUIRES that it is up and has one."""
+        """Return a node's log. REQUIRES that the node is up and has one."""
         found = self.machines[node_id].log
         assert found is not None, f"node {node_id} has no log"
         return found
 
     def ends(self) -> list[int]:
-        """Log end offsets, by node; -1 where there is no log, or the node is down."""
+        """Return the log end offsets by node; -1 if a node is down or has no log."""
         return [-1 if actor.log is None else actor.log.end_offset for actor in self.machines.values()]
 
     def up(self) -> list[int]:
-        """Who is up."""
+        """Return the nodes that are up."""
         return [actor.node_id for actor in self.machines.values() if actor.incarnation_id]
 
     def code(self, number: int) -> int | None:
-        """The error code that append ``number`` was answered with; None while it waits."""
+        """Return the error code of the answer to append ``number``; None while it waits."""
         return self.results[number].error_code if number in self.results else None
-
-    def partitions(self) -> list[tuple[TopicPartition, PartitionKey, PartitionImage]]:
-        """For checkers."""
-        topic = self.image.topics.get(self.key[0]) if hasattr(self, "key") else None
-        return [] if topic is None else [(TopicPartition(TOPIC, 0), self.key, topic.partitions[0])]
-
-    def hosted(self, node_id: int, key: PartitionKey) -> Any:
-        """For checkers."""
-        node = self.machines[node_id].node
-        return None if node is None else node.hosted.get(key)
-
-    def log_of(self, node_id: int, key: PartitionKey) -> Any:
-        """For checkers."""
-        return self.machines[node_id].log
-
-    def is_registered(self, node_id: int) -> bool:
-        """For checkers."""
-        broker = self.image.brokers.get(node_id)
-        return broker is not None and broker.incarnation_id == self.machines[node_id].incarnation_id != ""
-
-    def promises(self, attempt: Any) -> bool:
-        """For checkers."""
-        return True
 
     def broken(self, rule: str, about: str) -> None:
         """Raise :class:`InvariantBroken`."""
@@ -259,7 +205,7 @@ class Stage:
         )
 
     def say(self, text: str) -> None:
-        """Note what is done."""
+        """Add an action to ``events``."""
         if not self.quiet:
             self.events.append(text)
 
@@ -275,12 +221,12 @@ class Stage:
         for effect in replica.step(event, self.now_ns):
             self._note(actor, effect)
         for checker in self._node_checkers:
-            checker.node_turn(self._scene, actor)
-        while self._fresh:
-            attempt = self._fresh.pop()
+            checker.node_turn(self._observed, actor)
+        while self._acknowledged:
+            attempt = self._acknowledged.pop()
             for checker in self._settle_checkers:
-                checker.settled(self._scene, attempt)
-            self._is_there(actor, attempt.offset, attempt.value)
+                checker.settled(self._observed, attempt)  # type: ignore[arg-type]
+            self.clients.check(actor.log, node_id, attempt.offset, attempt.value)
 
     def _note(self, actor: StageNode, effect: Effect) -> None:
         match effect:
@@ -288,74 +234,28 @@ class Stage:
                 if source == CLIENT:
                     self._answered(actor, number, result)
                     return
-                follower, request = self._sent[number]
-                try:
-                    data: Any = materialised(result)
-                except PyreplogError:
-                    return
-                self.flight.append(
-                    Envelope("records", actor.node_id, follower, (FetchAnswered(request, data), self._life(follower)))
-                )
+                self.messages.send_records(actor.node_id, number, result)
             case Fetch():
                 actor.fetch = effect
                 self.send(actor.node_id)
-            case StopFetching():
-                actor.fetch = None
-            case Sync():
-                actor.syncs.append(effect)
             case AlterPartition():
-                self._propose(actor, effect)
-            case Wake(at_ns):
-                actor.wake_ns = min(at_ns, actor.wake_ns) if actor.wake_ns else at_ns
-            case BrokenRule():
-                actor.node.broken_rules.append(effect)
-            case Unexpected(error):
-                actor.node.failed_requests.append(repr(error))
-            case Offline(error):
-                actor.node.offline = error
+                self.messages.send_proposal(actor, effect)
+            case _:
+                actor.note(effect)
 
     def _answered(self, actor: StageNode, number: int, result: Any) -> None:
-        self.results[number] = result
-        if number in self._deletions and not result.error_code:
+        attempt = self.clients.answered(number, result)
+        if attempt is not None:
+            self._acknowledged.append(attempt)
+        elif self.clients.is_deletion(number) and not result.error_code:
             for one in self.checkers:
                 if isinstance(one, DeletedStaysDeleted):
-                    one.deleted(self._scene, TopicPartition(TOPIC, 0), result.low_watermark, actor.image.brokers)
-        elif number in self._wanting_all and not result.error_code:
-            attempt: Any = SimpleNamespace(
-                outcome="ok",
-                acks=-1,
-                offset=result.base_offset,
-                topic_partition=TopicPartition(TOPIC, 0),
-                value=self.values[number],
-            )
-            self._fresh.append(attempt)
-
-    def _is_there(self, actor: StageNode, offset: int, value: bytes) -> None:
-        """What a node acknowledges it has, at that offset (S1), and at no other (S12)."""
-        log = actor.log
-        known = self.acknowledged.setdefault(value, offset)
-        if known != offset:
-            self.broken("S12", f"{value!r} was acknowledged at offset {known}, and now at {offset}")
-        if log is not None and offset < log.start_offset:
-            return  # acknowledged once more, and deleted since
-        if log is None or offset >= log.end_offset:
-            self.broken("S1", f"{value!r} was acknowledged at offset {offset}, where node {actor.node_id} has nothing")
-            return
-        batch = next(one for one in batches_of(log, offset, log.end_offset) if one.next_offset > offset)
-        found = next(iter(records_of(batch, TOPIC, 0))).value
-        if found != value:
-            self.broken(
-                "S1", f"{value!r} was acknowledged at offset {offset}, where node {actor.node_id} has {found!r}"
-            )
-
-    def _life(self, node_id: int) -> int:
-        return self.machines[node_id].starts
+                    one.deleted(self._observed, NAME, result.low_watermark, actor.image.brokers)
 
     def _decided(self) -> None:
-        """The controller may have written something."""
-        self.records += self.controller.take()
+        """Show the checkers the decisions of the controller."""
         for checker in self._controller_checkers:
-            checker.controller_turn(self._scene, self.image)
+            checker.controller_turn(self._observed, self.image)
 
     # ---------------------------------------------------------------------------------- the clients
 
@@ -367,97 +267,65 @@ class Stage:
         timeout_ms: int = FOREVER_MS,
         numbers: tuple[int, int, int] = (-1, -1, -1),
     ) -> int:
-        """One batch of ``values`` (by default one of its own) to a node; its number, under which ``results`` gets
-        the answer. ``numbers``: producer id, epoch and base sequence."""
-        self._numbers += 1
-        number = self._numbers
-        records = values or (b"m%d" % number,)
-        builder = BatchBuilder()
-        for value in records:
-            assert builder.append(value, None, (), 1)
-        data = builder.finish(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2])
-        self.values[number] = records[0]
-        self.say(f"append {b', '.join(records).decode()} to node {node_id}{'' if acks == -1 else f' with acks={acks}'}")
-        if acks == -1:
-            self._wanting_all[number] = None
-        self.step(node_id, Produce(CLIENT, number, acks, bytearray(data), timeout_ms))
+        """Send one batch of ``values`` (by default of one unique value) to a node. Return its number, under which
+        ``results`` gets the answer. ``numbers``: producer id, epoch and base sequence."""
+        event = self.clients.append(values, acks, timeout_ms, numbers)
+        number = event.correlation_id
+        said = b", ".join(values or (self.clients.values[number],)).decode()
+        self.say(f"append {said} to node {node_id}{'' if acks == -1 else f' with acks={acks}'}")
+        self.step(node_id, event)
         return number
 
     def read(self, node_id: int, offset: int) -> list[Record]:
-        """What a consumer is given that asks a node for what lies from ``offset`` on. None of it may be above what
-        is committed, or other than what was (S10, S3)."""
-        self._numbers += 1
-        number = self._numbers
-        request = FetchPartition(0, -1, offset, -1, -1, 1 << 20)
-        self.step(node_id, ConsumerFetch(CLIENT, number, request, 0))
-        data = self.results.get(number)
-        if data is None or data.error_code or data.records is None:
-            return []
-        parts = data.records.parts() if hasattr(data.records, "parts") else [data.records]
-        found = [record for part in parts for batch in split(part) for record in records_of(batch, TOPIC, 0)]
+        """Read from a node as a consumer from ``offset`` on. Every record must be committed, with the committed value
+        (S10, S3)."""
+        event = self.clients.read(offset)
+        self.step(node_id, event)
         committed = next((one for one in self.checkers if isinstance(one, CommittedIdentical)), None)
-        for record in found:
-            if committed is not None and record.offset >= committed.end(self.key):
-                self.broken("S10", f"offset {record.offset} was read, and committed is {committed.end(self.key)}")
+        found = self.clients.records(event.correlation_id, None if committed is None else committed.end(self.key))
+        if found is None:
+            return []
         self.say(f"read from node {node_id}: {[(record.value or b'').decode() for record in found]}")
         return found
 
     def latest(self, node_id: int) -> int | None:
-        """Where a node tells readers that the end is; None where it does not know. It never goes back (S8)."""
-        self._numbers += 1
-        self.step(node_id, ListOffsets(CLIENT, self._numbers, ListOffsetsPartition(0, -1, LATEST_TIMESTAMP)))
-        answer = self.results[self._numbers]
-        if answer.error_code:
-            return None
-        if answer.offset < self._end_told:
-            self.broken("S8", f"readers were told that the end is {self._end_told}, and now {answer.offset}")
-        self._end_told = answer.offset
-        return int(answer.offset)
+        """Return the end of the log that a node tells readers; None if it does not know. It never goes back (S8)."""
+        event = self.clients.latest()
+        self.step(node_id, event)
+        return self.clients.end(event.correlation_id)
 
     def delete_records(self, node_id: int, offset: int) -> int:
-        """Ask for everything below ``offset`` to be deleted; the number of the answer in ``results``."""
-        self._numbers += 1
+        """Ask a node to delete everything below ``offset``; return the number of the answer in ``results``."""
+        event = self.clients.delete(offset)
         self.say(f"delete everything below offset {offset}")
-        self.delete_asked[TopicPartition(TOPIC, 0)] = max(offset, self.delete_asked.get(TopicPartition(TOPIC, 0), 0))
-        self._deletions[self._numbers] = None
-        self.step(node_id, DeleteRecords(CLIENT, self._numbers, offset, FOREVER_MS))
-        return self._numbers
+        self.step(node_id, event)
+        return event.correlation_id
 
     # ---------------------------------------------------------------------------------- the network
 
     def send(self, follower: int) -> None:
-        """The outstanding fetch of a follower sets out (again)."""
-        actor = self.machines[follower]
-        if actor.fetch is not None:
-            number = len(self._sent)
-            self._sent[number] = (follower, actor.fetch.request)
-            event = FollowerFetch(str(follower), number, actor.fetch.request, follower, actor.epoch)
-            self.flight.append(Envelope("fetch", follower, actor.fetch.leader_id, event))
+        """Send the outstanding fetch of a follower (again)."""
+        self.messages.send_fetch(self.machines[follower])
 
     def ask_again(self, node_id: int) -> None:
-        """A leader whose proposal got no answer sends it again, as its node does after a while."""
+        """Let a leader repeat its unanswered proposal, as its node does after a while."""
         actor = self.machines[node_id]
         role = None if actor.replica is None else actor.replica.role
-        if isinstance(role, Leader) and role.in_sync_set.pending is not None:
-            self._propose(actor, AlterPartition(role.in_sync_set.pending.token, role.in_sync_set.pending.data))
-
-    def _propose(self, actor: StageNode, effect: AlterPartition) -> None:
-        self._proposals += 1
-        actor.asked = self._proposals
-        self.flight.append(Envelope("proposal", actor.node_id, 0, (effect, actor.epoch, self._proposals)))
+        pending = role.in_sync_set.pending if isinstance(role, Leader) else None
+        if pending is not None:
+            self.messages.send_proposal(actor, AlterPartition(pending.token, pending.data))
 
     def deliver(self, letter: Envelope) -> None:
-        """It arrives. REQUIRES that it is in ``flight``."""
+        """Let a message arrive. REQUIRES that it is in ``flight``."""
         self.flight.remove(letter)
         self.arrive(letter)
 
     def lose(self, letter: Envelope) -> None:
-        """It never arrives."""
+        """Lose a message. REQUIRES that it is in ``flight``."""
         self.flight.remove(letter)
 
     def arrive(self, letter: Envelope) -> None:
-        """What a message does where it arrives; it stays in ``flight`` where it is there, so that it arrives
-        twice."""
+        """Handle a message at its target. It stays in ``flight`` if it is there, so it can arrive twice."""
         body = letter.body
         if letter.kind == "fetch":
             if letter.target in self.machines:
@@ -469,64 +337,39 @@ class Stage:
                 return
             if actor.fetch is not None and actor.fetch.request is event.request:
                 actor.fetch = None
-            self._count_refusals(actor, event)
+            self.messages.count_refusal(actor, event)
             self.step(letter.target, event)
         elif letter.kind == "proposal":
             effect, epoch, number = body
-            if number <= self._decided_upto.get((letter.source, epoch), 0):
-                return  # as the authority has it: a request is decided once, and none after a newer one
-            self._decided_upto[letter.source, epoch] = number
-            topic = AlterPartitionTopic(self.key[0], [effect.proposal])
-            response = self.controller.alter_partition(AlterPartitionRequest(letter.source, epoch, [topic]))
-            self._decided()
-            result = response.topics[0].partitions[0] if response.topics else None
-            answer = AlterPartitionAnswered(effect.token, response.error_code, result)
-            self.flight.append(Envelope("decision", 0, letter.source, (answer, self._life(letter.source), number)))
+            answer = self.authority.decide(effect, letter.source, epoch, number)
+            if answer is not None:
+                life = self.machines[letter.source].starts
+                self.flight.append(Envelope("decision", 0, letter.source, (answer, life, number)))
         else:
             answer, life, number = body
-            if life == self._life(letter.target) and (
+            if life == self.machines[letter.target].starts and (
                 number == self.machines[letter.target].asked or not self.match_answers
             ):
                 self.step(letter.target, answer)  # as a node has it: only the answer to its newest request counts
 
-    def _count_refusals(self, actor: StageNode, event: FetchAnswered) -> None:
-        """Nobody is told for ever that its log diverges (L5), or that its offset is out of range (L12)."""
-        data = event.data
-        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or (
-            data.diverging_epoch is not None and not data.error_code
-        ):
-            rule = "L12" if data.error_code else "L5"
-            place = (rule, actor.node_id, actor.starts, event.request.current_leader_epoch)
-            self._told_off[place] = self._told_off.get(place, 0) + 1
-            if self._told_off[place] > event.request.current_leader_epoch + REFUSALS_MAX:
-                self.broken(
-                    rule,
-                    f"node {actor.node_id} was refused {self._told_off[place]} times in one epoch at {event.request}",
-                )
-
     def letters(self, kind: str, source: int = -1, target: int = -1) -> list[Envelope]:
-        """What is on its way of that kind, from or to those where given."""
-        return [
-            one for one in self.flight if one.kind == kind and source in (-1, one.source) and target in (-1, one.target)
-        ]
+        """Return the messages on their way of ``kind``, from ``source`` and to ``target`` if given."""
+        return self.messages.find(kind, source, target)
 
     def exchange(self, *followers: int) -> None:
-        """Each of these has its newest fetch arrive, and gets the answer, if there is one."""
+        """Let the newest fetch of each of these arrive, and its answer, if it has one."""
         for follower in followers:
             for letter in self.letters("fetch", follower)[:-1]:
                 self.lose(letter)
-            for letter in self.letters("fetch", follower) or self._again(follower):
+            if not self.letters("fetch", follower):
+                self.send(follower)
+            for letter in self.letters("fetch", follower):
                 self.deliver(letter)
             for letter in self.letters("records", target=follower):
                 self.deliver(letter)
 
-    def _again(self, follower: int) -> list[Envelope]:
-        self.send(follower)
-        return self.letters("fetch", follower)
-
     def decide(self, leader: int, *, answer: bool = True) -> None:
-        """The oldest proposal of a leader arrives at the controller; and the decision back, unless it is to stay on
-        its way."""
+        """Let the oldest proposal of a leader arrive at the controller; if ``answer``, let the decision arrive, too."""
         for letter in self.letters("proposal", leader)[:1]:
             self.deliver(letter)
         if answer:
@@ -536,212 +379,134 @@ class Stage:
     # ------------------------------------------------------------------------------- the controller
 
     def tell(self, *node_ids: int, count: int = FOREVER_MS) -> None:
-        """These (none: all that are up) hear of the controller's next records, one after the other."""
+        """Give these nodes (none: all that are up) the next records of the controller, one after the other."""
         for node_id in node_ids or self.up():
             actor = self.machines[node_id]
-            for offset, record in self.records[actor.told : actor.told + count]:
-                actor.image.apply(offset, record)
-                actor.told += 1
+            for offset, record in self.authority.records[actor.told : actor.told + count]:
+                actor.apply(offset, record)
                 if offset == actor.epoch:
                     self._picture(actor)
                 elif offset > actor.epoch >= 0:
                     if isinstance(record, PartitionRecord | PartitionChangeRecord):
                         self._picture(actor)
                     elif actor.replica is not None:
-                        self.step(node_id, BrokersApplied(self._statuses(actor)))
+                        self.step(node_id, BrokersApplied(actor.statuses()))
 
     def skip(self, node_id: int) -> None:
-        """A node hears only how things are now, as from a snapshot or several records at once."""
+        """Give a node all records at once, as from a snapshot: its replica sees only the last state."""
         actor = self.machines[node_id]
-        for offset, record in self.records[actor.told :]:
-            actor.image.apply(offset, record)
-        actor.told = len(self.records)
+        for offset, record in self.authority.records[actor.told :]:
+            actor.apply(offset, record)
         self._picture(actor)
 
-    def _statuses(self, actor: StageNode) -> Mapping[int, BrokerStatus]:
-        return {one.broker_id: BrokerStatus(one.epoch, one.active) for one in actor.image.brokers.values()}
-
     def _picture(self, actor: StageNode, **changes: Any) -> None:
-        partition = actor.image.partition(self.key) if hasattr(self, "key") else None
-        if partition is None or not actor.incarnation_id:
+        key = self.authority.key
+        if key is None or not actor.incarnation_id or actor.image.partition(key) is None:
             return
-        if actor.replica is None and not self._host(actor, partition):
-            return
-        about: dict[str, Any] = {
-            "offset": actor.image.offset,
-            "leader": partition.leader,
-            "leader_epoch": partition.leader_epoch,
-            "partition_epoch": partition.partition_epoch,
-            "replicas": partition.replicas,
-            "isr": partition.isr,
-            "brokers": self._statuses(actor),
-            "leader_recovery_state": int(partition.recovering),
-            "unclean_epoch": partition.unclean_epoch,
-        }
-        self.step(actor.node_id, MetadataApplied(**(about | changes)))
+        if actor.replica is not None or actor.host(key, self.replica_class, self.config):
+            self.step(actor.node_id, actor.metadata(key, **changes))
 
     def picture(self, node_id: int, **changes: Any) -> None:
-        """A node hears again how things are, as far as it knows; or something else, where ``changes`` say so."""
+        """Tell a node again how the partition is, as far as the node knows; ``changes`` replace parts of it."""
         self._picture(self.machines[node_id], **changes)
 
-    def _host(self, actor: StageNode, partition: PartitionImage) -> bool:
-        log = actor.home.log
-        if log is None:
-            if partition.leader == NO_LEADER:
-                return False
-            config = actor.image.topics[self.key[0]].log_config
-            log = actor.home.create(self.key[0], config, incomplete=actor.node_id not in partition.isr)
-        replica = actor.replica = self.replica_class(log, actor.node_id, self.config)
-        hosted = SimpleNamespace(key=self.key, log=log, replica=replica, topic_partition=TopicPartition(TOPIC, 0))
-        actor.node = SimpleNamespace(
-            hosted={self.key: hosted}, broken_rules=[], failed_requests=[], offline=None, failure=None
-        )
-        return True
-
     def take_away(self, node_id: int) -> None:
-        """The controller takes a node's replica away, and its copy is deleted."""
+        """Take a node out of the assignment and delete its copy."""
         self.say(f"the replica of node {node_id} is taken away")
         rest = tuple(one for one in self.partition.replicas if one != node_id)
         isr = tuple(one for one in self.partition.isr if one != node_id)
-        self.controller._write(PartitionChangeRecord(0, self.key[0], replicas=rest, isr=isr, leader=self.leader))
-        self._decided()
+        self.authority.write(replicas=rest, isr=isr, leader=self.leader)
         actor = self.machines[node_id]
-        actor.home.root.remove_log(TopicPartition(TOPIC, 0))
-        actor.replica = actor.node = actor.fetch = None
-        actor.syncs.clear()
-        actor.wake_ns = 0
+        actor.home.root.remove_log(NAME)
+        actor.unhost()
 
     def give_back(self, node_id: int) -> None:
-        """And gives it an empty one again."""
+        """Assign the node again, with an empty copy."""
         self.say(f"node {node_id} gets a replica again")
-        self.controller._write(PartitionChangeRecord(0, self.key[0], replicas=(*self.partition.replicas, node_id)))
-        self._decided()
+        self.authority.write(replicas=(*self.partition.replicas, node_id))
 
     def flip(self, node_id: int) -> None:
-        """A bit of the first batch of a node's log flips, on its disk."""
+        """Flip a bit in the first batch of a node's log on its disk."""
         self.say(f"a bit flips on the disk of node {node_id}")
         actor = self.machines[node_id]
-        disk = actor.home.disk
-        path = f"node-{node_id}/{TOPIC}-0/{0:020d}.log"
-        size = int.from_bytes(bytes(disk.open(path).read_at(8, 4)), "big") + 12
-        disk.flip(path, size - 2)
+        actor.home.flip()
         actor.rotten = True
 
     def prefer(self, node_id: int) -> None:
-        """The controller moves the leadership to a member of the in-sync set although nobody died."""
+        """Move the leadership to another member of the ISR while the leader lives."""
         assert node_id in self.partition.isr, f"node {node_id} is not in sync"
         self.say(f"node {node_id} is elected")
-        self.controller._write(PartitionChangeRecord(0, self.key[0], leader=node_id))
-        self._decided()
+        self.authority.write(leader=node_id)
 
     def fence(self, node_id: int) -> None:
-        """The controller loses sight of a node, which knows nothing of it: it leaves the in-sync set, and its
-        leadership goes."""
+        """Fence a node that does not know it: it leaves the ISR and loses its leadership."""
         self.say(f"the controller takes node {node_id} for dead")
-        epoch, session = self.machines[node_id].epoch, self.controller._sessions[node_id]
-        self.controller.heartbeat(BrokerHeartbeatRequest(node_id, epoch, epoch, want_fence=True), self.now_ns)
-        session.alive = False
-        self._decided()
-        self._uncleanly()
+        self.authority.fence(node_id, self.machines[node_id].epoch)
 
     def unfence(self, node_id: int) -> None:
-        """And sees it again."""
+        """Let the controller receive the node's heartbeats again."""
         self.say(f"the controller sees node {node_id} again")
-        self._heartbeat(self.machines[node_id])
-
-    def _heartbeat(self, actor: StageNode) -> None:
-        self.controller.heartbeat(BrokerHeartbeatRequest(actor.node_id, actor.epoch, actor.epoch), self.now_ns)
-        self._decided()
-        self._uncleanly()
-
-    def _uncleanly(self) -> None:
-        if self.unclean and hasattr(self, "key") and self.leader == NO_LEADER:
-            self.controller.elect_uncleanly(TOPIC, 0)
-            self._decided()
+        self.authority.heartbeat(self.machines[node_id])
 
     # -------------------------------------------------------------------------------- the accidents
 
     def kill(self, node_id: int, *, tell: bool = True) -> None:
-        """A process dies; where ``tell`` the controller hears of it at once."""
+        """Kill a process; with ``tell`` the controller learns it at once."""
         self.say(f"kill node {node_id}")
         self._down(node_id, tell=tell)
         self.machines[node_id].home.kill()
 
     def lose_power(self, node_id: int, *, chance: Random | None = None, tell: bool = True) -> None:
-        """A machine loses its power, and with it all that was not synced (or what a chance says)."""
+        """Cut the power of a machine. It loses all unsynced data, or the part that ``chance`` draws."""
         self.say(f"node {node_id} loses power")
         if self.durability == "os":
-            self.lost.setdefault(TopicPartition(TOPIC, 0), {})[node_id] = None
+            self.lost.setdefault(NAME, {})[node_id] = None
         self._down(node_id, tell=tell)
         self.machines[node_id].home.lose_power(chance)
 
     def stop(self, node_id: int) -> None:
-        """A clean stop."""
+        """Stop a node cleanly."""
         self.say(f"node {node_id} stops")
         epoch = self.machines[node_id].epoch
         self._down(node_id, tell=True)
         self.machines[node_id].home.stop(epoch)
 
     def _down(self, node_id: int, *, tell: bool) -> None:
-        actor = self.machines[node_id]
-        actor.replica = actor.node = actor.root = actor.fetch = None
-        actor.syncs.clear()
-        actor.wake_ns = 0
-        actor.incarnation_id = ""
+        self.machines[node_id].went_down()
         if tell:
-            self.controller.fence(node_id, self.now_ns)
-            self._decided()
+            self.authority.gone(node_id)
 
     def start(self, node_id: int, *, unfence: bool = True) -> None:
-        """A node that is down comes back on its disk: it registers, and is unfenced unless told otherwise."""
+        """Start a node that is down, on its disk: it registers, and is unfenced if ``unfence``."""
         actor = self.machines[node_id]
         if actor.incarnation_id:
             return
         self.say(f"node {node_id} starts")
-        if self.controller._sessions[node_id].alive:
-            self.controller.fence(node_id, self.now_ns)  # the session of its former life ends first
+        self.authority.end_session(node_id)
         self._register(actor)
         if unfence:
-            self._heartbeat(actor)
+            self.authority.heartbeat(actor)
 
     def _register(self, actor: StageNode) -> None:
-        actor.incarnation_id, previous = actor.home.open()
-        actor.starts += 1
-        actor.disk_failed = False
-        actor.root = getattr(actor.home, "root", None)
+        previous = actor.open()
         for error in () if actor.root is None or actor.rotten else actor.root.damaged.values():
             self.broken("S24", f"node {actor.node_id} cannot open its log: {error}")
-        log = actor.home.log
-        ends = []
-        if log is not None:
-            ends.append(PartitionEnd(log.topic_id, 0, log.epochs.latest, log.end_offset, log.incomplete, log.reported))
-        request = BrokerRegistrationRequest(
-            actor.node_id,
-            self.cluster_id,
-            actor.incarnation_id,
-            log_dirs=[actor.home.directory_id],
-            previous_broker_epoch=previous,
-            partition_ends=ends,
-        )
-        response = self.controller.register(request, self.now_ns)
-        assert not response.error_code, ErrorCode(response.error_code).name
-        actor.epoch = response.broker_epoch
-        self._decided()
+        self.authority.register(actor, previous)
 
     # -------------------------------------------------------------------------------- disk and time
 
     def sync(self, *node_ids: int) -> None:
-        """The outstanding sync of these (none: all) ends well."""
+        """Let the oldest sync of each of these (none: all) succeed."""
         for node_id in node_ids or self.up():
             self._end_sync(node_id, 0)
 
     def sync_all(self) -> None:
-        """Every disk writes out what it shows, as the system does sooner or later."""
+        """Let every disk write back its cache, as the system does sooner or later."""
         for actor in self.machines.values():
             actor.home.disk.write_back()
 
     def fail_sync(self, node_id: int) -> None:
-        """The outstanding sync of a node fails."""
+        """Let the oldest sync of a node fail."""
         self.say(f"a sync of node {node_id} fails")
         self.machines[node_id].disk_failed = True
         self._end_sync(node_id, errno.EIO)
@@ -757,10 +522,9 @@ class Stage:
                 self.step(node_id, SyncFailed(failure))
 
     def pass_time(self, ms: float, *node_ids: int) -> None:
-        """Time passes, and these (none: all) notice; so does the controller."""
+        """Let time pass for the controller and for these nodes (none: all)."""
         self.clock.advance(int(ms * _MS))
-        self.controller.tick(self.now_ns)
-        self._decided()
+        self.authority.tick()
         for node_id in node_ids or self.up():
             actor = self.machines[node_id]
             if actor.wake_ns and actor.wake_ns <= self.now_ns:
@@ -770,8 +534,8 @@ class Stage:
     # ----------------------------------------------------------------------------------- the finale
 
     def settle(self, *node_ids: int, rounds: int = ROUNDS_MAX) -> None:
-        """Everything that can happen between these (none: all that are up) happens in order, until nothing is left
-        or changes."""
+        """Let everything happen that can happen between these nodes (none: all that are up), in order, until nothing
+        changes."""
         live = list(node_ids) or self.up()
         for _ in range(rounds):
             before = self._shape()
@@ -791,23 +555,10 @@ class Stage:
                 return
 
     def _shape(self) -> list[object]:
-        return [
-            self.partition,
-            *(
-                (
-                    actor.replica.role_name,
-                    actor.log.end_offset,
-                    actor.log.high_watermark,
-                    actor.log.flushed_offset,
-                    actor.told,
-                )
-                for actor in self.machines.values()
-                if actor.replica is not None
-            ),
-        ]
+        return [self.partition, *(actor.shape for actor in self.machines.values() if actor.replica is not None)]
 
     def check_bytes(self, node_id: int) -> None:
-        """Every batch of a node's log has the checksum it says it has (S3)."""
+        """Check the checksum of every batch of a node's log (S3)."""
         log = self.log(node_id)
         for batch in batches_of(log, log.start_offset, log.end_offset):
             try:
@@ -816,32 +567,30 @@ class Stage:
                 self.broken("S3", f"node {node_id}: {error}")
 
     def finish(self) -> None:
-        """Everybody comes back, everything arrives, and all logs must become equal and committed to their end."""
+        """Start every node and let everything arrive: all logs must become equal and committed to their end."""
         self.flight.clear()
         for node_id in self.machines:
             self.start(node_id, unfence=False)
         for actor in self.machines.values():
-            self._heartbeat(actor)
+            self.authority.heartbeat(actor)
         for _ in range(30):
             self.settle(rounds=10)
             for node_id, actor in self.machines.items():
                 if self.image.brokers[node_id].fenced:
-                    self._heartbeat(actor)
+                    self.authority.heartbeat(actor)
             self.pass_time(1000)
             logs = [actor.log for actor in self.machines.values()]
-            equal = all(
-                log is not None and log.end_offset == log.high_watermark == logs[0].end_offset
-                for log in logs
-                if logs[0]
-            )
+            ends = {None if log is None else (log.end_offset, log.high_watermark == log.end_offset) for log in logs}
+            equal = len(ends) == 1 and all(end is not None and end[1] for end in ends)
             if equal and self.leader != NO_LEADER and len(self.partition.isr) == len(self.partition.replicas):
                 break
         else:
             self.broken("L3", f"does not heal: ends {self.ends()}, {self.partition}")
         for checker in self.checkers:
-            checker.final(self._scene)
+            checker.final(self._observed)
         for node_id in self.machines:
             self.check_bytes(node_id)
-        for value, offset in self.acknowledged.items():
-            if offset >= self.log(self.leader).start_offset:
-                self._is_there(self.machines[self.leader], offset, value)
+        log = self.log(self.leader)
+        for value, offset in self.clients.acknowledged.items():
+            if offset >= log.start_offset:
+                self.clients.check(log, self.leader, offset, value)

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Final
 
-from pyreplog.config import LogConfig
-from pyreplog.controller import MetadataImage
+from pyreplog.config import LogConfig, NodeConfig
+from pyreplog.controller import MetadataImage, PartitionKey
 from pyreplog.log import Log, LogRoot
 from pyreplog.ports import Clock
-from pyreplog.replica import Fetch, Replica, Sync
+from pyreplog.replica import (
+    BrokenRule,
+    BrokerStatus,
+    Effect,
+    Fetch,
+    MetadataApplied,
+    Offline,
+    Replica,
+    StopFetching,
+    Sync,
+    Unexpected,
+    Wake,
+)
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
+from pyreplog.wire import NO_LEADER, MetadataRecord
 
-__all__ = ["TOPIC", "StageNode", "DiskHome", "Envelope"]
+__all__ = ["FOREVER_MS", "TOPIC", "StageNode", "DiskHome", "Envelope"]
 
 TOPIC: Final = "t"
+FOREVER_MS: Final = 1 << 40
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +112,12 @@ class DiskHome:
         self.kill()
         self.disk = SimDisk(Random(self._node_id + 100), manual=True)
 
+    def flip(self) -> None:
+        """Flip a bit in the last byte but one of the first batch."""
+        path = f"node-{self._node_id}/{TOPIC}-0/{0:020d}.log"
+        size = int.from_bytes(bytes(self.disk.open(path).read_at(8, 4)), "big") + 12
+        self.disk.flip(path, size - 2)
+
     def sync(self, files: Sequence[Any], error: int = 0) -> OSError | None:
         """End a sync and return its error. A sync that fails loses everything that it covers."""
         if error:
@@ -152,3 +173,96 @@ class StageNode:
     def log(self) -> Any:
         """Its log; None while the node has none, or is down."""
         return None if self.replica is None else self.replica.log
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """The state that changes as long as anything goes on. REQUIRES a replica."""
+        assert self.replica is not None
+        log = self.log
+        return self.replica.role_name, log.end_offset, log.high_watermark, log.flushed_offset, self.told
+
+    # Its life -------------------------------------------------------------------------------------
+
+    def open(self) -> int:
+        """Begin a life on its disk. Return the broker epoch of the clean stop before it, or -1."""
+        self.incarnation_id, previous = self.home.open()
+        self.starts += 1
+        self.disk_failed = False
+        self.root = getattr(self.home, "root", None)
+        return int(previous)
+
+    def went_down(self) -> None:
+        """Forget everything that a process forgets at its end."""
+        self.unhost()
+        self.root = None
+        self.incarnation_id = ""
+
+    # Its replica ----------------------------------------------------------------------------------
+
+    def host(self, key: PartitionKey, replica_class: type[Replica], config: NodeConfig) -> bool:
+        """Open or create the copy of the partition, and a replica over it. False if there is no copy and no
+        leader to copy from. REQUIRES that its metadata has the partition."""
+        partition = self.image.partition(key)
+        assert partition is not None
+        log = self.home.log
+        if log is None:
+            if partition.leader == NO_LEADER:
+                return False
+            log_config = self.image.topics[key[0]].log_config
+            log = self.home.create(key[0], log_config, incomplete=self.node_id not in partition.isr)
+        self.replica = replica_class(log, self.node_id, config)
+        hosted = SimpleNamespace(key=key, log=log, replica=self.replica, topic_partition=TopicPartition(TOPIC, 0))
+        self.node = SimpleNamespace(
+            hosted={key: hosted}, broken_rules=[], failed_requests=[], offline=None, failure=None
+        )
+        return True
+
+    def unhost(self) -> None:
+        """Drop the replica and all that it waits for."""
+        self.replica = self.node = self.fetch = None
+        self.syncs.clear()
+        self.wake_ns = 0
+
+    def note(self, effect: Effect) -> None:
+        """Take an effect of the replica that concerns this node alone."""
+        match effect:
+            case StopFetching():
+                self.fetch = None
+            case Sync():
+                self.syncs.append(effect)
+            case Wake(at_ns):
+                self.wake_ns = min(at_ns, self.wake_ns) if self.wake_ns else at_ns
+            case BrokenRule():
+                self.node.broken_rules.append(effect)
+            case Unexpected(error):
+                self.node.failed_requests.append(repr(error))
+            case Offline(error):
+                self.node.offline = error
+
+    # Its metadata ---------------------------------------------------------------------------------
+
+    def apply(self, offset: int, record: MetadataRecord) -> None:
+        """Apply one record of the controller."""
+        self.image.apply(offset, record)
+        self.told += 1
+
+    def statuses(self) -> Mapping[int, BrokerStatus]:
+        """Return the brokers as its metadata has them."""
+        return {one.broker_id: BrokerStatus(one.epoch, one.active) for one in self.image.brokers.values()}
+
+    def metadata(self, key: PartitionKey, **changes: Any) -> MetadataApplied:
+        """Return the event that tells the replica about the partition; ``changes`` replace parts of it."""
+        partition = self.image.partition(key)
+        assert partition is not None
+        about: dict[str, Any] = {
+            "offset": self.image.offset,
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "partition_epoch": partition.partition_epoch,
+            "replicas": partition.replicas,
+            "isr": partition.isr,
+            "brokers": self.statuses(),
+            "leader_recovery_state": int(partition.recovering),
+            "unclean_epoch": partition.unclean_epoch,
+        }
+        return MetadataApplied(**(about | changes))
