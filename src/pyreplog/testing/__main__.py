@@ -42,14 +42,13 @@ def _walk(first: int, count: int, variant: str | None, *, trace: bool) -> int:
     return 0
 
 
-def main() -> int:
-    """Run the seeds asked for; 1 as soon as one fails."""
+def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pyreplog.testing", description="Run simulated clusters under faults."
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there (default 1)")
-    parser.add_argument("--trace", action="store_true", help="print what was done to the cluster, and when")
+    parser.add_argument("--trace", action="store_true", help="print every action on the cluster with its time")
     names = sorted((*MUSEUM, *CLUSTERS))
     parser.add_argument(
         "--variant", metavar="NAME", choices=names, help="put this known-bad rule in the place of the right one"
@@ -61,6 +60,30 @@ def main() -> int:
         help="a random walk over one partition instead of a cluster (also with --count)",
     )
     parser.add_argument("--no-shrink", action="store_true", help="stop at the failure itself")
+    return parser
+
+
+def _print_smaller(seed: int, parts: dict[str, Any], rule: str) -> None:
+    """Shrink the options of a failing seed, and print the smaller world that still fails."""
+    print("shrinking ...", flush=True)
+    smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed, parts), rule)
+    if last is not None:
+        wrong = "".join(f", {name}={part.__name__}" for name, part in parts.items())
+        print(f"it also fails as World({seed}, {smaller!r}{wrong}).run():\n{last}")
+
+
+def _print_run(world: World) -> None:
+    attempts = [attempt for producer in world.producers for attempt in producer.attempts]
+    outcomes = {what: sum(attempt.outcome == what for attempt in attempts) for what in ("ok", "refused", "unknown")}
+    print(f"  faults: {world.faults}")
+    print(f"  seen: {world.seen}")
+    print(f"  appends: {outcomes}; {world.turns} events, {world.clock.monotonic_ns() / 1e9:.1f} s of simulated time")
+    print(f"  every invariant held; digest {world.digest:08x}")
+
+
+def main() -> int:
+    """Run the seeds asked for; return 1 as soon as one fails."""
+    parser = _arguments()
     options = parser.parse_args()
     parts: dict[str, Any] = {}
     if options.variant is not None:
@@ -85,23 +108,12 @@ def main() -> int:
         except InvariantBroken as broken:
             print(broken)
             if not options.no_shrink:
-                print("shrinking ...", flush=True)
-                smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed, parts), broken.rule)
-                if last is not None:
-                    wrong = "".join(f", {name}={part.__name__}" for name, part in parts.items())
-                    print(f"it also fails as World({seed}, {smaller!r}{wrong}).run():\n{last}")
+                _print_smaller(seed, parts, broken.rule)
             return 1
         if options.trace:
             print("\n".join(world.events))
         totals.add(world)
-        attempts = [attempt for producer in world.producers for attempt in producer.attempts]
-        outcomes = {what: sum(attempt.outcome == what for attempt in attempts) for what in ("ok", "refused", "unknown")}
-        print(f"  faults: {world.faults}")
-        print(f"  seen: {world.seen}")
-        print(
-            f"  appends: {outcomes}; {world.turns} events, {world.clock.monotonic_ns() / 1e9:.1f} s of simulated time"
-        )
-        print(f"  every invariant held; digest {world.digest:08x}")
+        _print_run(world)
     if options.count > 1:
         print(totals.text(time.process_time() - begun))
     return 0

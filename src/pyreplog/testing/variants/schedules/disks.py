@@ -1,0 +1,74 @@
+"""Schedules about power loss, failed syncs and rot."""
+
+from __future__ import annotations
+
+from pyreplog.testing.stage import Stage
+from pyreplog.testing.variants.schedules.steps import commit
+
+__all__ = [
+    "ack_then_power_loss",
+    "cut_then_power_loss",
+    "failed_sync",
+    "follower_loses_its_tail",
+    "rot_on_the_leader",
+]
+
+
+def cut_then_power_loss(stage: Stage) -> None:
+    """F17: a follower truncates, and loses its power right after."""
+    stage.append(1, b"a", acks=1)
+    stage.sync()
+    stage.exchange(2)
+    stage.prefer(2)
+    stage.tell(2)
+    stage.append(2, b"x", acks=1)
+    stage.sync()
+    stage.append(1, b"b", acks=1)
+    stage.sync()
+    stage.tell(1)
+    stage.exchange(1)
+    stage.lose_power(1)
+    stage.start(1)
+    stage.finish()
+
+
+def ack_then_power_loss(stage: Stage) -> None:
+    """Appended, answered, and then the power is gone."""
+    stage.append(1, b"a")
+    stage.append(1, b"b", acks=1)
+    stage.finish()
+
+
+def follower_loses_its_tail(stage: Stage) -> None:
+    """A follower has written and not synced, and asks for more."""
+    stage.append(1, b"a")
+    stage.exchange(2, 3)
+    stage.sync(1)
+    stage.exchange(2, 3)
+    stage.finish()
+
+
+def failed_sync(stage: Stage) -> None:
+    """A sync fails; then the power is gone."""
+    stage.append(1, b"a")
+    stage.fail_sync(1)
+    stage.lose_power(1)
+    stage.start(1)
+    stage.tell()
+    stage.finish()
+
+
+def rot_on_the_leader(stage: Stage) -> None:
+    """A bit of the leader's log flipped; a follower that was away fetches it."""
+    stage.fence(3)
+    stage.tell()
+    commit(stage, *(bytes([letter]) * 3000 for letter in b"abcd"))
+    stage.stop(2)
+    stage.stop(1)
+    stage.flip(1)
+    stage.start(1)
+    stage.tell(1)
+    stage.unfence(3)
+    stage.tell()
+    stage.settle(1, 3)
+    stage.check_bytes(3)
