@@ -69,7 +69,7 @@ FED: Final = {
         "log/places._walk",
         "log/places.may_be_partition",
         "log/places.proves_topic",
-        "log/root.LogRoot._is_leftover",
+        "log/partition_folders.PartitionFolders.is_leftover",
         "verify/logs._proves",
         "verify/logs.could_be_ours",
     ],

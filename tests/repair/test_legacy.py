@@ -14,7 +14,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
-from pyreplog.log import LogRoot, open_readers, write_topic_id
+from pyreplog.log import LogRoot, RecoveryOptions, open_readers, write_topic_id
 from pyreplog.log.identity import id_for_name
 from pyreplog.record import Record, records_of
 from pyreplog.repair import PartitionPlan, apply_repair, plan_repair
@@ -196,7 +196,13 @@ def test_a_log_that_was_taken_over(name: str) -> None:
     topic = name.removesuffix("-0")
     disk = disk_of(name)
     settings = LogConfig(durability="os", segment_bytes=2048, retention_ms=10**15)
-    root = LogRoot.open(disk, "data", clock=CLOCK, random=Random(1), durability={TopicPartition(topic, 0): "os"})
+    root = LogRoot.open(
+        disk,
+        "data",
+        clock=CLOCK,
+        random=Random(1),
+        recovery=RecoveryOptions(None, {TopicPartition(topic, 0): "os"}),
+    )
     log = root.logs[TopicPartition(topic, 0)]
     log.update_config(settings)
     log.become_leader(log.epochs.latest + 1)

@@ -16,7 +16,7 @@ import pytest
 import pyreplog
 from pyreplog import Cluster, RecoveryProgress, aio
 from pyreplog.errors import StorageError
-from pyreplog.log import LogRoot, loader
+from pyreplog.log import LogRoot, RecoveryOptions, loader
 from pyreplog.log.layout import SCAN_CHUNK_SIZE
 from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Disk
@@ -213,7 +213,7 @@ def test_ctrl_c_ends_the_scan_of_other_threads(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(loader, "scan_segment", scanning)
     with pytest.raises(KeyboardInterrupt):
-        LogRoot.open(disk, path, clock=SystemClock(), random=Random(1), onlooker=watching)
+        LogRoot.open(disk, path, clock=SystemClock(), random=Random(1), recovery=RecoveryOptions(watching))
     assert watching.added == 0
     monkeypatch.undo()
     with pyreplog.open_log(path, disk=disk) as log:

@@ -53,6 +53,7 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.loader import RecoveryContext, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
+from pyreplog.log.names import make_folder
 from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
 from pyreplog.log.opening import NewLog
 from pyreplog.log.places import (
@@ -66,10 +67,10 @@ from pyreplog.log.places import (
     topic_id_of,
 )
 from pyreplog.log.reader import LogReader
-from pyreplog.log.recovery_listener import RecoveryListener
+from pyreplog.log.recovery_listener import RecoveryListener, RecoveryOptions
 from pyreplog.log.replica_view import ReplicaView, RootView
 from pyreplog.log.reserve import keep_reserve, with_reserve
-from pyreplog.log.root import LogRoot, make_folder
+from pyreplog.log.root import LogRoot
 from pyreplog.log.settings import read_config
 from pyreplog.log.skipping import SkippingSource, check_skipping, placed_lists
 from pyreplog.log.snapshot import format_state, parse_state, read_state, read_whole, replace_file, write_state
@@ -107,6 +108,7 @@ __all__ = [
     "META_PROPERTIES_NAME",
     "NewLog",
     "RecoveryListener",
+    "RecoveryOptions",
     "RecoveryContext",
     "ReplicaView",
     "READ_COMMITTED",

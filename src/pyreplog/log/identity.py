@@ -8,15 +8,88 @@ import datetime
 from collections.abc import Mapping
 from typing import Final
 
-from pyreplog.errors import CorruptError, excerpt
-from pyreplog.log.layout import META_PROPERTIES_NAME, PARTITION_METADATA_NAME, join, parent_of
-from pyreplog.log.snapshot import read_whole, replace_file
-from pyreplog.ports import Disk, RandomBytes
+from pyreplog.errors import ConfigError, CorruptError, excerpt
+from pyreplog.log.layout import INT32_MAX, META_PROPERTIES_NAME, PARTITION_METADATA_NAME, join, parent_of
+from pyreplog.log.snapshot import parse_number, read_whole, replace_file
+from pyreplog.ports import Disk, Lock, RandomBytes
 
 UUID_SIZE: Final = 16
 _RESERVED_BELOW: Final = 100
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+class RootIdentity:
+    """The ids of the log root at ``path``, which its ``meta.properties`` holds.
+
+    While the root is open, this object holds that file, so that a second writer is refused even if
+    a user removed the lock file. :meth:`claim` raises :class:`ConfigError` if the file has other
+    ids than the caller expects.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._properties: dict[str, str] | None = None
+        self._hold: Lock | None = None
+        self.node_id = 0
+        self.cluster_id = ""
+        self.directory_id = ""
+
+    @property
+    def was_written(self) -> bool:
+        """Whether the file existed at :meth:`claim`."""
+        return self._properties is not None
+
+    def claim(self, random: RandomBytes, node_id: int | None, cluster_id: str | None) -> None:
+        """Read the file and hold it. ``node_id`` and ``cluster_id`` are the expected ids; None takes
+        those in the file, or new ones."""
+        self._properties = read_properties(self._disk, self._path)
+        if self._properties is not None:
+            self._hold = self._disk.hold(join(self._path, META_PROPERTIES_NAME))
+        kept_node = self._kept_node_id()
+        if kept_node is not None and node_id is not None and kept_node != node_id:
+            raise ConfigError(f"{self._path} belongs to node {kept_node}, not to node {node_id}")
+        properties = self._properties or {}
+        kept_cluster = properties.get("cluster.id")
+        if kept_cluster is not None and cluster_id is not None and kept_cluster != cluster_id:
+            raise ConfigError(f"{self._path} belongs to cluster {kept_cluster[:64]}, not to cluster {cluster_id}")
+        self.node_id = kept_node if kept_node is not None else (node_id or 0)
+        self.cluster_id = kept_cluster or cluster_id or random_uuid(random)
+        self.directory_id = properties.get("directory.id") or random_uuid(random)
+
+    def _kept_node_id(self) -> int | None:
+        properties = self._properties or {}
+        written = properties.get("node.id", properties.get("broker.id"))
+        if written is None:
+            return None
+        try:
+            return parse_number(written, 0, INT32_MAX)
+        except ValueError:
+            raise ConfigError(
+                f"{self._path}: node.id in meta.properties is {written[:64]!r}, no number of a node"
+            ) from None
+
+    def write(self, wall_ms: int) -> None:
+        """Write the file durably, unless it has all ids already, and hold the new file."""
+        properties = self._properties or {}
+        wanted = {
+            **{name: value for name, value in properties.items() if name != "broker.id"},
+            "node.id": str(self.node_id),
+            "directory.id": self.directory_id,
+            "version": "1",
+            "cluster.id": self.cluster_id,
+        }
+        if wanted != properties:
+            write_properties(self._disk, self._path, wanted, wall_ms)
+            self.release()  # the file that was replaced
+            self._hold = self._disk.hold(join(self._path, META_PROPERTIES_NAME))
+
+    def release(self) -> None:
+        """Let go of the file."""
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
 
 
 def encode_uuid(raw: bytes) -> str:

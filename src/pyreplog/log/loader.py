@@ -15,7 +15,6 @@ Rules (docs/internals/durability.md):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from pyreplog._core import LOG_OVERHEAD, SegmentScanner
@@ -29,17 +28,16 @@ from pyreplog.log.layout import (
     SEGMENT_SUFFIXES,
     TORN_PREFIX,
     join,
-    parent_of,
     segment_name,
 )
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
+from pyreplog.log.names import NameChanges, recreate_empty_segments
 from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, SplitSegment, find_parts, split_segment
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.resumption import is_cut_off, resume_offset
 from pyreplog.log.scan import scan_segment, why_ended
 from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
-from pyreplog.log.snapshot import replace_file
 from pyreplog.log.torn_tail import save_torn_tail
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import DELTA_POSITION, MAGIC, MAGIC_POSITION, SIZE_UP_TO_DELTA, base_offset_of, size_of
@@ -160,7 +158,7 @@ class Loader:
         plan = plan_folder(self.disk, self.directory, self.disk.list(self.directory))
         apply_plan(self.disk, self.directory, plan)
         if not self.origin.clean:
-            self._recreate_empty_segment(plan.bases)
+            recreate_empty_segments(self.disk, self.directory, plan.bases)
         segments = [self._segment(base) for base in self._drop_below_start(plan.bases)]
         self._check_start(segments)
         if self.origin.clean and self.state is not None and segments:
@@ -178,17 +176,6 @@ class Loader:
             except StorageError as failure:
                 raise rot from failure
             raise
-
-    def _recreate_empty_segment(self, bases: Sequence[int]) -> None:
-        """Give the last segments their names once more, those that are empty: the sync of the folder that was to
-        make a name durable may have failed. Then it is shown, and another sync would be believed. Nothing is
-        appended to a segment before that sync."""
-        for base in reversed(bases):
-            path = join(self.directory, segment_name(base, LOG_SUFFIX))
-            found = self.disk.stat(path)
-            if found is None or found.size:
-                break
-            replace_file(self.disk, path, b"", durable=False, reserve_in=parent_of(self.directory))
 
     def _persist_evidence(self) -> None:
         """Make durable by what rot was known, the mark and the history it vouches for: power loss may bring back
@@ -486,41 +473,25 @@ class Loader:
         """Take the segments from ``index`` on out of the log, the last one first; their logs stay beside it under
         another name."""
         dropped = segments[index:]
-        gone: list[tuple[str, str | None]] = []
+        changes = NameChanges(self.disk, self.directory)
         for segment in reversed(dropped):
             segment.release()
             for suffix in SEGMENT_SUFFIXES:
                 path = join(self.directory, segment_name(segment.base_offset, suffix))
                 if self.disk.stat(path) is None:
                     continue
-                if suffix == LOG_SUFFIX and segment.size:
+                if suffix != LOG_SUFFIX:
+                    self.disk.remove(path)
+                elif segment.size:
                     kept = self._free_name(segment.base_offset)
-                    self.disk.rename(path, kept)
-                    gone.append((path, kept))
+                    changes.rename(path, kept)
                     self._kept.append(kept)
                     self._torn_size += segment.size
                 else:
-                    self.disk.remove(path)
-                    if suffix == LOG_SUFFIX:
-                        gone.append((path, None))
+                    changes.remove(path)
         if dropped:
-            try:
-                self.disk.sync_directory(self.directory)
-            except StorageError:
-                self._take_back(gone)
-                raise
+            changes.sync()
         del segments[index:]
-
-    def _take_back(self, gone: Sequence[tuple[str, str | None]]) -> None:
-        """The sync failed that was to make it durable that logs are gone, or (second) under another name: they get
-        their names again, for the next opening. What is not there cannot be dropped once more, and another sync
-        would be believed."""
-        for path, kept in gone:
-            with suppress(StorageError):
-                if kept is None:
-                    self.disk.create(path).close()
-                else:
-                    self.disk.rename(kept, path)
 
     def _free_name(self, base_offset: int) -> str:
         number = 0

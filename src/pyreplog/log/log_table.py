@@ -9,7 +9,7 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.log import Log
-from pyreplog.log.summary import Summary, decode_body, due_ms
+from pyreplog.log.summary import Summary, decode_body, due_ms, encode_body, encode_key, sealed, summarize
 from pyreplog.log.unloaded import UnloadedLog
 from pyreplog.values import TopicPartition
 
@@ -79,6 +79,21 @@ class LogTable(MutableMapping[TopicPartition, Log]):
     def opened(self) -> list[Log]:
         """The logs that are open, or were."""
         return [log for log in self._logs.values() if not isinstance(log, (bytes, UnloadedLog))]
+
+    def usable(self) -> list[Log]:
+        """Return the logs that are open and have not failed."""
+        return [log for log in self.opened() if log.failure is None and not log.closed]
+
+    def summary_entries(self, generation: str) -> list[tuple[bytes, bytes]]:
+        """Return the sorted entries of the store of summaries, bound to the lifetime ``generation``.
+
+        REQUIRES that the open logs were just closed cleanly.
+        """
+        bodies = self.summaries()
+        for log in self.opened():
+            bodies[log.topic_partition] = encode_body(summarize(log))
+        keys = ((encode_key(where), body) for where, body in bodies.items())
+        return sorted((key, sealed(key, generation, body)) for key, body in keys)
 
     def summaries(self) -> dict[TopicPartition, bytes]:
         """What the store says, or would say, of those that are not open."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
+from pyreplog.config import Durability
 from pyreplog.values import TopicPartition
 
-__all__ = ["RecoveryListener"]
+__all__ = ["RecoveryListener", "RecoveryOptions"]
 
 
 class RecoveryListener(Protocol):
@@ -28,3 +30,12 @@ class RecoveryListener(Protocol):
     def add(self, size: int) -> None:
         """``size`` bytes more of it were scanned."""
         ...
+
+
+class RecoveryOptions(NamedTuple):
+    """How the partitions of a root are opened."""
+
+    listener: RecoveryListener | None = None
+    """Gets the progress of each recovery."""
+    durability: Mapping[TopicPartition, Durability] = {}
+    """The durability of partitions whose files name none, such as a broker's. Others get ``sync``."""

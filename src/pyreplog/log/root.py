@@ -1,85 +1,52 @@
 """A Kafka log directory held by one writer: its lock, identity, checkpoints, and the partitions in it.
 
-Order of opening: lock, incarnation (synced), clean shutdown marker noted and removed, checkpoints, logs. Order of
-closing: logs, checkpoints, marker, lock. Each step is durable before the next, so that a crash at any point is told
-for what it is.
+Order of opening: lock, incarnation (synced), clean shutdown marker read and removed, checkpoints,
+logs. Order of closing: logs, checkpoints, marker, lock. Each step is durable before the next, so
+that the next opening can tell after which step a crash came.
 """
 
 from __future__ import annotations
 
 import errno
-import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pyreplog._core import TailBudget
-from pyreplog.config import Durability, LogConfig
+from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
-from pyreplog.log.clean_shutdown import (
-    LOGS,
-    NOTHING,
-    PARTITIONS,
-    CleanShutdownMarker,
-    Incarnation,
-    read_farewell,
-    read_incarnation,
-    remove_farewell,
-    write_farewell,
-    write_incarnation,
-)
-from pyreplog.log.identity import id_for_name, random_uuid, read_properties, write_properties
+from pyreplog.log.checkpoints import OffsetCheckpoints
+from pyreplog.log.clean_shutdown import LOGS, NOTHING
+from pyreplog.log.identity import RootIdentity, id_for_name, random_uuid
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import (
-    CLEANED_SUFFIX,
-    CONFIG_NAME,
-    DELETED_SUFFIX,
-    EPOCHS_NAME,
-    HIGH_WATERMARK_NAME,
-    INDEX_SUFFIX,
-    INT32_MAX,
     INT64_MAX,
     LOCK_NAME,
-    LOG_START_NAME,
-    LOG_SUFFIX,
-    MARK_NAME,
-    META_PROPERTIES_NAME,
-    METADATA_TOPIC,
-    OWN_PREFIX,
     PARTITION_METADATA_NAME,
-    RECOVERY_POINT_NAME,
-    SEGMENT_SUFFIXES,
     SUMMARIES_NAME,
-    SWAP_SUFFIX,
-    TEMPORARY_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     directory_name,
     join,
-    outgoing_name,
     parent_of,
-    parse_base_offset,
     parse_directory_name,
-    segment_name,
 )
+from pyreplog.log.lifetime import RootLifetime
 from pyreplog.log.loader import RecoveryContext
 from pyreplog.log.log import Log
 from pyreplog.log.log_table import LogTable
 from pyreplog.log.mark import find_mark
+from pyreplog.log.names import make_folder
 from pyreplog.log.opening import NewLog, open_parts
-from pyreplog.log.places import is_partition, is_refusal, may_be_partition
-from pyreplog.log.recovery_listener import RecoveryListener
+from pyreplog.log.partition_folders import PartitionFolders
+from pyreplog.log.places import is_partition
+from pyreplog.log.recovery_listener import RecoveryOptions
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.settings import read_config
-from pyreplog.log.snapshot import parse_number, read_offsets, write_offsets
 from pyreplog.log.summary import (
     StoreName,
     Summary,
     decode_body,
     encode_body,
-    encode_key,
     read_summaries,
-    sealed,
     summarize,
     write_summaries,
 )
@@ -93,29 +60,10 @@ TAILS_SIZE: Final = 128 << 20
 """Bytes of appended batches that all logs of a root keep in memory together."""
 CREATED_TOGETHER: Final = 64
 """New logs whose files are open at a time."""
-_EMPTY: Final = frozenset(
-    segment_name(0, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-)
-_STATES: Final = (PARTITION_METADATA_NAME, CONFIG_NAME)
-_PARTITION_FILES: Final = (EPOCHS_NAME, PARTITION_METADATA_NAME)
-_DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
-_BEGUN: Final = _EMPTY | {
-    MARK_NAME,
-    *_STATES,
-    *(name + TEMPORARY_SUFFIX for name in (*_STATES, segment_name(0, LOG_SUFFIX))),
-}
-"""What may be in the folder of a partition whose making was interrupted, and the recovery of what was made."""
-
-_CHECKPOINTS: Final[dict[str, Callable[[Log | Summary], int | None]]] = {
-    RECOVERY_POINT_NAME: lambda log: log.recovery_point,
-    LOG_START_NAME: lambda log: log.start_offset if log.start_offset > log.first_base_offset else None,
-    HIGH_WATERMARK_NAME: lambda log: log.high_watermark,
-}
-"""What each checkpoint says of a partition that is open, or was left in order; None: nothing."""
 
 
-def _end(log: Log) -> StorageError | None:
-    """Close ``log`` cleanly; what the disk says against it."""
+def _close_cleanly(log: Log) -> StorageError | None:
+    """Close ``log`` cleanly; return the error of the disk, if there is one."""
     try:
         log.close(clean=True)
     except StorageError as error:
@@ -123,29 +71,8 @@ def _end(log: Log) -> StorageError | None:
     return None
 
 
-def make_folder(disk: Disk, path: str) -> None:
-    """Make the folder ``path``, which is not there, and its name durable. Where that fails it is taken back, unless
-    somebody put something in it: the next sync of the folder above would be believed, and power loss take
-    everything that was kept here since."""
-    disk.make_directory(path)
-    try:
-        disk.sync_directory(parent_of(path))
-    except StorageError:
-        with suppress(StorageError):
-            disk.remove_directory(path)
-        raise
-
-
-def _of_partition(name: str) -> bool:
-    """Whether a file called ``name`` is one of a partition."""
-    for suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX):
-        name = name.removesuffix(suffix)
-    is_of_segment = any(parse_base_offset(name, suffix) is not None for suffix in SEGMENT_SUFFIXES)
-    return is_of_segment or name in _PARTITION_FILES or name.startswith(OWN_PREFIX)
-
-
 class PartitionInfo(NamedTuple):
-    """What a root knows of a partition without opening it. Offsets as in :class:`Log`."""
+    """The facts that a root has about a partition without opening it. Offsets as in :class:`Log`."""
 
     topic_partition: TopicPartition
     topic_id: str
@@ -156,19 +83,19 @@ class PartitionInfo(NamedTuple):
 
 
 class LogRoot:
-    """The root at ``path``. Made by :meth:`open`; belongs to one owner.
+    """The log root at ``path``. :meth:`open` makes it. It belongs to one owner.
 
-    ``logs`` are the partitions that could be opened, ``damaged`` those that could not, with the reason.
+    ``logs`` are the partitions that could be opened, ``damaged`` those that could not, with the
+    reason.
     """
 
-    #: The class of its logs; the known-bad variants of ``pyreplog.testing`` put others in its
-    #: place.
+    #: The class of its logs; the known-bad variants of ``pyreplog.testing`` replace it.
     log_class: type[Log] = Log
-    #: With fewer partitions than this no summary is left at a clean stop: their folders are read as
-    #: fast.
+    #: With fewer partitions than this a clean stop leaves no summary, because reading their folders
+    #: is as fast.
     summaries_from: int = 16
-    #: With so many partitions a new one is not held open until somebody uses it: with fewer it
-    #: costs less than opening it again.
+    #: With at least this many partitions a new log is closed until its first use. With fewer,
+    #: keeping it open costs less than opening it again.
     sleeping_from: int = 64
 
     def __init__(self, disk: Disk, path: str, *, clock: Clock, random: RandomBytes, lock: Lock) -> None:
@@ -178,40 +105,23 @@ class LogRoot:
         self.random = random
         #: Indexes of closed segments that all its logs keep in memory.
         self.index_cache = IndexCache()
-        #: What its logs keep in memory of what was appended last.
+        #: The memory for the last appended batches of all its logs.
         self.tail_room = TailBudget(TAILS_SIZE)
-        #: What its logs believe of the clock when they wake.
+        #: The clock that a log trusts when it is loaded.
         self.trusted_clock = TrustedClock(clock)
         self.logs = LogTable(self._asleep, self.index_cache, self.tail_room)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
-        #: Called when a partition turns out to be damaged that was not open yet; it is in
-        #: ``damaged`` then, and not in ``logs``.
+        #: Called when loading a log shows that it is damaged. The partition is then in ``damaged``
+        #: and no longer in ``logs``.
         self.on_damaged: Callable[[TopicPartition, PyreplogError], None] | None = None
-        #: What was found to be wrong with the root's own files, in words.
+        #: Problems with the root's own files, one line for each.
         self.notes: list[str] = []
-        self.node_id = 0
-        self.cluster_id = ""
-        self.directory_id = ""
-        #: Of this opening.
-        self.incarnation_id = ""
-        #: Whether the last writer ended in order.
-        self.clean = False
-        #: Whether the machine has been up since the last writer ended, so that its page cache
-        #: survived. None: nobody can tell.
-        self.same_boot: bool | None = False
-        #: What the clean shutdown marker said; -1 where there was none.
-        self.previous_broker_epoch = -1
         self._lock = lock
-        # The file beside the lock file that names the folder: people remove lock files.
-        self._held: Lock | None = None
+        self._identity = RootIdentity(disk, path)
+        self._lifetime: RootLifetime
+        self._folders = PartitionFolders(disk, path, random, self.notes)
+        self._checkpoints = OffsetCheckpoints(disk, path, self.logs, self.notes)
         self._closed = False
-        # What the checkpoints said of partitions that are not open, so that it is not lost when
-        # they are written again.
-        self._kept: dict[str, dict[TopicPartition, int]] = {}
-        # From what each checkpoint was written last.
-        self._written: dict[str, tuple[int, dict[TopicPartition, int]]] = {}
-        # Partitions that are not here and that a checkpoint may name all the same.
-        self._gone: set[TopicPartition] = set()
         self._topic_ids: dict[str, str] = {}
         self._new_body = b""
 
@@ -226,31 +136,30 @@ class LogRoot:
         node_id: int | None = None,
         cluster_id: str | None = None,
         lazy: bool = False,
-        durability: Mapping[TopicPartition, Durability] | None = None,
-        onlooker: RecoveryListener | None = None,
+        recovery: RecoveryOptions | None = None,
     ) -> LogRoot:
-        """Take the folder ``path`` for writing (made where missing) and open every partition in it.
+        """Take the folder ``path`` for writing, create it if it is missing, and open every partition in it.
 
-        ``lazy``: after a clean stop that left a summary of the partitions, each is opened when it is first asked
-        for; ``damaged`` then only has those that were asked for in vain. ``durability``: of partitions that say
-        nothing of theirs, as a broker's; of others it is ``sync``. ``node_id`` and ``cluster_id``: None takes what
-        ``meta.properties`` says, else what is new. ``onlooker`` is told how far the recovery of each partition is.
-        Raises :class:`LockedError` while another writer holds it, :class:`ConfigError` where it belongs to another
-        node or cluster, :class:`StorageError`; also where a partition cannot be opened for lack of room,
-        descriptors or memory, which is no damage.
+        ``lazy``: after a clean stop that left a summary of the partitions, each is opened when it
+        is first used; a damaged one is then found, and is in ``damaged``, only after a use.
+        ``node_id`` and ``cluster_id``: None takes the id in ``meta.properties``, or a new one.
+
+        Raise :class:`LockedError` while another writer holds the folder, :class:`ConfigError` if it
+        belongs to another node or cluster, and :class:`StorageError`, also if a partition cannot be
+        opened because room, descriptors or memory are lacking: that is no damage.
         """
         known = disk.stat(path)
         if known is not None and not known.is_directory:
             raise StorageError(errno.ENOTDIR, "a file is where the log's folder should be", path)
         if known is None:
             make_folder(disk, path)
-        # Who got the lock and no room to say who it is does not have it: another may come first,
-        # who makes the reserve anew.
+        # A process that got the lock, but no room to write who it is, does not hold the lock.
+        # Another process may get it first; that one makes the reserve again.
         lock = with_reserve(disk, path, lambda: disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         root: LogRoot | None = None
         try:
             root = cls(disk, path, clock=clock, random=random, lock=lock)
-            root._begin(node_id, cluster_id, lazy, durability or {}, onlooker, new=known is None)
+            root._begin(node_id, cluster_id, lazy, recovery or RecoveryOptions(), is_new=known is None)
         except BaseException:
             if root is None:
                 lock.release()
@@ -260,127 +169,80 @@ class LogRoot:
         return root
 
     def _begin(
-        self,
-        node_id: int | None,
-        cluster_id: str | None,
-        lazy: bool,
-        durability: Mapping[TopicPartition, Durability],
-        onlooker: RecoveryListener | None,
-        *,
-        new: bool,
+        self, node_id: int | None, cluster_id: str | None, lazy: bool, recovery: RecoveryOptions, *, is_new: bool
     ) -> None:
-        disk, path = self.disk, self.path
-        refuse_unfinished(disk, [path])
-        properties = read_properties(disk, path)
-        if properties is not None:
-            self._held = disk.hold(join(path, META_PROPERTIES_NAME))
-        self._identify(properties or {}, node_id, cluster_id)
-        before = read_incarnation(disk, path)
-        farewell = read_farewell(disk, path)
-        boot_id = disk.boot_id(path)
-        adopting = self._adopting(before, farewell, new=new)
-        # A marker that names an earlier incarnation is left from a start that ended before it was
-        # removed.
-        self.clean = farewell is not None and (before is None or farewell.incarnation_id == before.incarnation_id)
-        self.same_boot = (before is not None and before.boot_id == boot_id) if boot_id else None
-        if farewell is not None:
-            self.previous_broker_epoch = farewell.broker_epoch
-        summaries = self._read_summaries(farewell) if lazy and self.clean and farewell is not None else {}
-        self.incarnation_id = random_uuid(self.random)
-        survived = self.clean or self.same_boot or new  # in a folder that was not there nothing is of an earlier boot
-        written = Incarnation(self.incarnation_id, boot_id if survived else "", adopting)
-        write_incarnation(disk, path, written)
-        if properties is None and not new:
-            disk.sync_directory(parent_of(path))  # whoever made it may have been killed before that
-        self._write_identity(properties or {})
-        remove_farewell(disk, path)
+        refuse_unfinished(self.disk, [self.path])
+        self._identity.claim(self.random, node_id, cluster_id)
+        life = self._lifetime = RootLifetime(self.disk, self.path, is_new=is_new)
+        summaries = self._read_summaries() if lazy else {}
+        life.begin(self.random)
+        if not self._identity.was_written and not is_new:
+            # The process that made the folder may have died before it synced the folder above.
+            self.disk.sync_directory(parent_of(self.path))
+        self._identity.write(self.clock.wall_ms())
+        life.remove_marker()
         try:
-            self._open_logs(summaries, durability, onlooker, adopting)
+            self._open_logs(summaries, recovery)
         except BaseException:
-            self._restore_clean_marker()
+            if life.clean and not self.damaged:
+                for log in self.logs.opened():
+                    log.close(clean=False)
+                life.restore_marker()
             raise
-        # A log that could not even be looked at is still as an earlier boot may have left it.
-        survived = survived or all(isinstance(error, CorruptError) for error in self.damaged.values())
-        known = Incarnation(self.incarnation_id, boot_id if survived else "")
-        if known != written:
-            write_incarnation(disk, path, known)
-        keep_reserve(disk, path)
+        life.logs_opened(self.damaged.values())
+        keep_reserve(self.disk, self.path)
 
-    def _restore_clean_marker(self) -> None:
-        """The logs are not opened after all. Where all were as a clean stop had left them they are so still, and
-        the next opening is told: else an ``os`` log would count as one that lost something, were the machine to go
-        down before that."""
-        if not self.clean or self.damaged:
-            return
-        for log in self.logs.opened():
-            log.close(clean=False)
-        with suppress(StorageError):  # without it the next opening only looks closer
-            write_farewell(self.disk, self.path, CleanShutdownMarker(self.previous_broker_epoch, self.incarnation_id))
+    # -- identity and lifetime --
 
-    def _adopting(self, before: Incarnation | None, farewell: CleanShutdownMarker | None, *, new: bool) -> str:
-        """What is here of others, as :class:`Incarnation` says it; so it is until every log was opened, whatever
-        becomes of the marker."""
-        if before is not None and before.adopting == LOGS:
-            return LOGS
-        if before is not None and farewell is not None and farewell.incarnation_id == "":
-            return LOGS  # the marker is that of a broker, which wrote here since
-        if before is not None and before.adopting == NOTHING:
-            return NOTHING
-        return PARTITIONS if not new and any(map(parse_directory_name, self.disk.list(self.path))) else NOTHING
+    @property
+    def node_id(self) -> int:
+        """The id of the node that the root belongs to."""
+        return self._identity.node_id
 
-    def _read_summaries(self, farewell: CleanShutdownMarker) -> dict[TopicPartition, bytes]:
-        if farewell.store is None:
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster that the root belongs to."""
+        return self._identity.cluster_id
+
+    @property
+    def directory_id(self) -> str:
+        """The id of the folder, which it keeps for good."""
+        return self._identity.directory_id
+
+    @property
+    def incarnation_id(self) -> str:
+        """The id of this opening."""
+        return self._lifetime.incarnation_id
+
+    @property
+    def clean(self) -> bool:
+        """Whether the last writer stopped cleanly."""
+        return self._lifetime.clean
+
+    @property
+    def same_boot(self) -> bool | None:
+        """Whether the page cache of the last writer survived: see :class:`RootLifetime`."""
+        return self._lifetime.same_boot
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The broker epoch in the clean shutdown marker; -1 if there was no marker."""
+        return self._lifetime.previous_broker_epoch
+
+    # -- opening logs --
+
+    def _read_summaries(self) -> dict[TopicPartition, bytes]:
+        life = self._lifetime
+        if life.store is None:
             return {}
-        found = read_summaries(self.disk, self.path, StoreName(*farewell.store), farewell.incarnation_id)
+        found = read_summaries(self.disk, self.path, life.store, life.previous_id)
         if found is None:
             self.notes.append(f"{SUMMARIES_NAME} is not as it was left: every partition's folder was read")
             return {}
         return found
 
-    def _identify(self, properties: dict[str, str], node_id: int | None, cluster_id: str | None) -> None:
-        written = properties.get("node.id", properties.get("broker.id"))
-        kept = None
-        if written is not None:
-            try:
-                kept = parse_number(written, 0, INT32_MAX)
-            except ValueError:
-                raise ConfigError(
-                    f"{self.path}: node.id in meta.properties is {written[:64]!r}, no number of a node"
-                ) from None
-        if kept is not None and node_id is not None and kept != node_id:
-            raise ConfigError(f"{self.path} belongs to node {kept}, not to node {node_id}")
-        self.node_id = kept if kept is not None else (node_id or 0)
-        kept_cluster = properties.get("cluster.id")
-        if kept_cluster is not None and cluster_id is not None and kept_cluster != cluster_id:
-            raise ConfigError(f"{self.path} belongs to cluster {kept_cluster[:64]}, not to cluster {cluster_id}")
-        self.cluster_id = kept_cluster or cluster_id or random_uuid(self.random)
-        self.directory_id = properties.get("directory.id") or random_uuid(self.random)
-
-    def _write_identity(self, properties: dict[str, str]) -> None:
-        wanted = {
-            **{name: value for name, value in properties.items() if name != "broker.id"},
-            "node.id": str(self.node_id),
-            "directory.id": self.directory_id,
-            "version": "1",
-            "cluster.id": self.cluster_id,
-        }
-        if wanted != properties:
-            write_properties(self.disk, self.path, wanted, self.clock.wall_ms())
-            if self._held is not None:
-                self._held.release()  # of the file that was there before
-            self._held = self.disk.hold(join(self.path, META_PROPERTIES_NAME))
-
-    # -- partitions --
-
-    def _open_logs(
-        self,
-        summaries: dict[TopicPartition, bytes],
-        durability: Mapping[TopicPartition, Durability],
-        onlooker: RecoveryListener | None,
-        adopting: str,
-    ) -> None:
+    def _open_logs(self, summaries: dict[TopicPartition, bytes], recovery: RecoveryOptions) -> None:
         names = self.disk.list(self.path)
-        trust_marks = adopting != LOGS
         if summaries:
             known = {directory_name(*key): key for key in summaries}
             for name in names:
@@ -389,106 +251,65 @@ class LogRoot:
             names = [name for name in names if name not in known]
         if self.clean and not any(parse_directory_name(name) for name in names):
             return
-        said = {file: self._read(file) for file in _CHECKPOINTS}
-        named = set[TopicPartition]().union(*said.values())
+        checkpoints = self._checkpoints
+        checkpoints.read()
         for name in names:
-            key = self._partition_in(name, named, ours=adopting == NOTHING)
-            if key is None:
+            found = self._folders.find(name, checkpoints, ours=self._lifetime.adopting == NOTHING)
+            if found is None:
                 continue
-            directory = join(self.path, name)
+            key = found.topic_partition
+            if found.refusal is not None:
+                self.damaged[key] = found.refusal
+                continue
             try:
-                origin = RecoveryContext(
-                    clean=self.clean,
-                    same_boot=self.same_boot,
-                    recovery_point=said[RECOVERY_POINT_NAME].get(key, 0),
-                    log_start_offset=said[LOG_START_NAME].get(key, 0),
-                    high_watermark=said[HIGH_WATERMARK_NAME].get(key, 0),
-                    trust_mark=trust_marks,
-                )
-                topic_id = self._missing_id(directory, key.topic, trust_marks=trust_marks)
-                config = None
-                if (
-                    key in durability
-                    and read_config(self.disk, directory) is None
-                    and find_mark(self.disk, directory) is None
-                ):
-                    config = LogConfig(durability=durability[key])
-                self.logs[key] = self.log_class.open(
-                    self.disk, directory, key, config, self.clock, topic_id, origin, onlooker
-                )
+                self.logs[key] = self._open_log(key, recovery)
             except (CorruptError, ConfigError, StorageError) as error:
-                if onlooker is not None and error is onlooker.failure:
-                    raise  # of who was told, not of the log
-                if isinstance(error, StorageError) and (
-                    error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS
-                ):
-                    raise  # nothing is wrong with it, and a controller must not count it as lost
+                if recovery.listener is not None and error is recovery.listener.failure:
+                    raise  # the listener raised it, not the log
+                if _is_shortage(error):
+                    raise  # nothing is wrong with the log, and a controller must not count it as lost
                 self.damaged[key] = error
-        for file, values in said.items():
-            self._kept[file] = {key: values[key] for key in self.damaged if key in values}
-        self._gone = named.difference(self.logs, self.damaged)
+        checkpoints.keep_only(self.damaged)
 
-    def _partition_in(self, name: str, named: Container[TopicPartition], *, ours: bool) -> TopicPartition | None:
-        """The partition whose log is to be opened in the folder ``name``; None where there is none: what is to go
-        goes, and what may not be looked into is noted. ``named``: what a checkpoint names. ``ours``: only we have
-        made partitions here."""
-        disk = self.disk
-        parsed = parse_directory_name(name)
-        directory = join(self.path, name)
-        if parsed is None or not self._is_directory(directory):
-            return None
-        topic_partition = parsed.topic_partition
-        try:
-            if disk.stat(join(directory, META_PROPERTIES_NAME)) is not None:
-                raise ConfigError(
-                    f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster"
-                )
-            is_content = is_partition(disk, directory)
-        except StorageError as error:
-            if not is_refusal(error):
-                raise
-            if may_be_partition(name) and not parsed.kind:
-                self.damaged[topic_partition] = error
-            return None
-        if (parsed.kind and parsed.kind != "delete") or (not parsed.kind and topic_partition.topic == METADATA_TOPIC):
-            return None
-        if parsed.kind:
-            if not self._is_leftover(name, directory):
-                self.notes.append(f"{name} is left as it is: it holds what is no file of a partition")
-                return None
-            try:
-                self._remove_folder(directory)
-            except (
-                StorageError
-            ) as error:  # it may not be looked into, or holds what is no file of a log: in nobody's way
-                self.notes.append(f"{name} is left as it is: {error}")
-            return None
-        if not is_content and topic_partition not in named:
-            return None  # another program's folder, or an empty one
-        try:
-            disk.check_directory(directory)
-        except StorageError as error:
-            self.damaged[topic_partition] = error
-            return None
-        # What a checkpoint names was there: that it is empty now is no reason to forget where it
-        # ended.
-        if ours and topic_partition not in named and self._half_made(directory):
-            self._remove_folder(directory)
-            return None
-        return topic_partition
+    def _open_log(self, key: TopicPartition, recovery: RecoveryOptions) -> Log:
+        """Open the log in the folder of ``key``, and recover it if the last writer did not stop
+        cleanly."""
+        directory = self._folders.path_of(key)
+        said = self._checkpoints.offsets_of(key)
+        trust_mark = self._lifetime.adopting != LOGS
+        topic_id = config = None
+        if self.disk.stat(join(directory, PARTITION_METADATA_NAME)) is None and not (
+            trust_mark and find_mark(self.disk, directory)
+        ):
+            topic_id = id_for_name(key.topic)  # from before topics had ids
+        if (
+            key in recovery.durability
+            and read_config(self.disk, directory) is None
+            and find_mark(self.disk, directory) is None
+        ):
+            config = LogConfig(durability=recovery.durability[key])
+        origin = RecoveryContext(
+            clean=self.clean,
+            same_boot=self.same_boot,
+            recovery_point=said.recovery_point,
+            log_start_offset=said.log_start_offset,
+            high_watermark=said.high_watermark,
+            trust_mark=trust_mark,
+        )
+        return self.log_class.open(self.disk, directory, key, config, self.clock, topic_id, origin, recovery.listener)
 
     def _asleep(self, key: TopicPartition, body: bytes, config: LogConfig | None) -> Log:
         topic_id = decode_body(body).topic_id
         return sleeping(self.log_class, self, key, self._topic_ids.setdefault(topic_id, topic_id), body, config)
 
     def wake(self, log: Log) -> None:
-        """Open ``log``, which sleeps. Where that cannot be for lack of room, descriptors or memory it sleeps on,
-        and may wake another time; for any other reason ``damaged`` has it from then on."""
+        """Open ``log``, which sleeps. If room, descriptors or memory for that are lacking, it sleeps on
+        and may wake later; after any other error it is in ``damaged``."""
         assert isinstance(log, UnloadedLog), "peek"
         key = log.topic_partition
         if self._closed:
             raise ClosedError(f"{self.path} is closed")
-        directory = join(self.path, directory_name(*key))
+        directory = self._folders.path_of(key)
         parts = None
         try:
             left = log.mark_state
@@ -504,42 +325,34 @@ class LogRoot:
             log.take_parts(directory, parts)
         except (CorruptError, ConfigError, StorageError) as error:
             if not isinstance(log, UnloadedLog):
-                raise  # it is open, and what it had to write down is its own affair
+                raise  # it is open, and its write failed
             if parts is not None:
                 parts.segments.close()
                 parts.mark.close()
-            if isinstance(error, StorageError) and (
-                error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS
-            ):
+            if _is_shortage(error):
                 raise
-            self._spoiled(log, error)
+            self._remove_damaged(log, log.summary, error)
+            if self.on_damaged is not None:
+                self.on_damaged(key, error)
             if isinstance(error, ConfigError):
                 raise CorruptError(str(error), file=directory) from error
             raise
         self.logs.changes += 1
 
-    def _spoiled(self, log: UnloadedLog, error: PyreplogError) -> None:
-        self._remove_damaged(log, log.summary, error)
-        if self.on_damaged is not None:
-            self.on_damaged(log.topic_partition, error)
-
     def mark_damaged(self, log: Log, error: PyreplogError) -> None:
-        """``log``, which is in ``logs`` and open, turned out to be damaged: it ends, and is in ``damaged`` from now
-        on. The caller closes it."""
+        """Poison ``log``, which is open and in ``logs``, and move it to ``damaged``. The caller closes
+        it."""
         self._remove_damaged(log, log, error)
 
     def _remove_damaged(self, log: Log, state: Log | Summary, error: PyreplogError) -> None:
         key = log.topic_partition
-        said = {file: value_of(state) for file, value_of in _CHECKPOINTS.items()}  # before it is poisoned
+        self._checkpoints.keep(key, state)  # before poisoning lowers the high watermark
         log.poison(error)
         self.damaged[key] = error
-        for file, value in said.items():
-            if value is not None:
-                self._kept.setdefault(file, {})[key] = value
         del self.logs[key]
 
     def known(self) -> Iterator[PartitionInfo]:
-        """All partitions in ``logs``, in their order; none is opened for this."""
+        """Yield all partitions in ``logs``, in their order. No log is opened for this."""
         for key in self.logs:
             log = self.logs.if_loaded(key)
             if log is not None:
@@ -554,123 +367,126 @@ class LogRoot:
                 )
                 yield PartitionInfo(key, *found)
 
+    # -- creating and removing logs --
+
+    def new_topic_id(self) -> str:
+        """Return a random topic id, for partitions that no controller named."""
+        return random_uuid(self.random)
+
     def create_log(
         self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False
     ) -> Log:
-        """A new, empty log in its own folder, durable when this returns, and where there are very many not open.
-        Raises what is wrong with a folder of that name that is there already."""
+        """Create a log in a folder of its own, durable when this returns. In a large root it is not open.
+
+        Raise the reason why an existing folder of that name cannot be used.
+        """
         key = TopicPartition(topic, partition)
         self.create_logs([self.new_log(key, topic_id, config, incomplete=incomplete)])
         return self.logs.peek(key, config)
 
     def new_log(self, key: TopicPartition, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> NewLog:
-        """What :meth:`create_logs` takes, for the partition ``key`` in this root."""
-        return NewLog(join(self.path, directory_name(*key)), key, topic_id, config, incomplete)
+        """Return the argument of :meth:`create_logs` for the partition ``key`` of this root."""
+        return NewLog(self._folders.path_of(key), key, topic_id, config, incomplete)
 
     def create_logs(self, wanted: Sequence[NewLog]) -> None:
-        """As :meth:`create_log`, for all of ``wanted`` (no two of one name): their syncs begin together. Where it
-        fails, those at the beginning are made and the others are not there."""
+        """Create all of ``wanted``, no two of one name, as :meth:`create_log` does; they share syncs.
+
+        If one fails, the logs at the beginning of ``wanted`` exist and the others do not.
+        """
         for first in range(0, len(wanted), CREATED_TOGETHER):
             self._create_together(wanted[first : first + CREATED_TOGETHER])
 
     def _create_together(self, wanted: Sequence[NewLog]) -> None:
-        if not self._gone.isdisjoint(new.topic_partition for new in wanted):
-            # What they say of an earlier partition of that name would be said of this one.
-            self.checkpoint_recovery_points()
-            self.checkpoint_log_starts()
-            self.checkpoint_high_watermarks()
-            self._gone.clear()
-        there: set[str] = set()
+        self._checkpoints.erase_absent(new.topic_partition for new in wanted)
+        folders = self._folders
+        reused: set[str] = set()
         for new in wanted:
             key = new.topic_partition
             if key in self.damaged:
                 raise self.damaged[key]
-            if key in self.logs or self._is_directory(new.directory):
-                self.disk.check_directory(new.directory)
-                if key in self.logs or not self._half_made(new.directory):
-                    raise StorageError(errno.EEXIST, self._in_the_way(key, new.directory), new.directory)
-                # An empty folder may be a mount point, or another user's: it is used as it is.
-                there.add(new.directory)
-                self._empty_folder(new.directory)
+            if key in self.logs:
+                raise StorageError(errno.EEXIST, f"the partition {key} is there already", new.directory)
+            if folders.exists(new.directory):
+                refusal = folders.reuse(key, new.directory)
+                if refusal is not None:
+                    raise StorageError(errno.EEXIST, refusal, new.directory)
+                reused.add(new.directory)
         try:
             made = self.log_class.create(self.disk, wanted, self.clock)
-            self.disk.sync_directory(self.path)
+            folders.sync()
         except PyreplogError:
-            # What was never acknowledged must not be in the way of the next try.
+            # No caller was told that these logs exist; they must not block the next try.
             for new in wanted:
                 with suppress(StorageError):
-                    self._empty_folder(new.directory)
-                    if new.directory not in there:
-                        self._remove_folder(new.directory)
+                    folders.empty(new.directory)
+                    if new.directory not in reused:
+                        folders.remove([new.directory])
             raise
         for new, log in zip(wanted, made, strict=True):
             if len(self.logs) < self.sleeping_from:
                 self.logs[new.topic_partition] = log
                 continue
             body = encode_body(summarize(log))
-            log.close(clean=False)  # there is nothing in it that waits for the disk
+            log.close(clean=False)  # it has nothing unsynced
             if body != self._new_body:
                 self._new_body = body
             self.logs.add_unloaded(new.topic_partition, self._new_body)
 
     def remove_log(self, topic_partition: TopicPartition) -> None:
-        """Delete a partition with all its records, durably gone when this returns. One that is not there is no
-        error."""
+        """Delete a partition with all its records; it is durably gone when this returns. A missing
+        partition is no error."""
         self.remove_logs([topic_partition])
 
     def remove_logs(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """As :meth:`remove_log`, for all of them: their names go with one sync. One whose folder others may change
-        is set aside, as by :meth:`move_to_stray`: nothing is removed from there."""
+        """Delete all of these partitions as :meth:`remove_log` does; their names go with one sync.
+
+        If other users may change a partition's folder, it is moved as :meth:`move_to_stray` does,
+        and no file in it is removed.
+        """
+        folders = self._folders
         doomed: list[str] = []
         for topic_partition in topic_partitions:
-            log = self.logs.take(topic_partition)
-            self._forget(topic_partition)
-            if log is not None:
-                log.close(clean=False)
-            directory = join(self.path, directory_name(*topic_partition))
-            if not self._is_directory(directory) or (log is None and not is_partition(self.disk, directory)):
+            was_open = self._take_out(topic_partition)
+            directory = folders.path_of(topic_partition)
+            if not folders.exists(directory) or (not was_open and not is_partition(self.disk, directory)):
                 continue
             try:
                 self.disk.check_directory(directory)
             except StorageError as error:
                 self.move_to_stray(topic_partition, f"cannot be removed ({error})")
                 continue
-            # Under Kafka's name for what is being deleted, an interrupted removal is finished at
-            # the next start, and never taken for a log.
-            doomed.append(join(self.path, outgoing_name(topic_partition, self.random.randbytes(16).hex(), "delete")))
-            self.disk.rename(directory, doomed[-1])
+            doomed.append(folders.rename_to_deleted(topic_partition))
         if doomed:
-            self.disk.sync_directory(self.path)
-            self._remove_folders(doomed)
+            folders.sync()
+            folders.remove(doomed)
 
     def move_to_stray(self, topic_partition: TopicPartition, why: str = "is damaged") -> str:
-        """Take a partition out of the way without losing a byte of it, so that it can be made anew: its folder gets
-        Kafka's name for a stray one, durably, and is never opened again. Returns that path. REQUIRES that it is in
-        ``logs`` or in ``damaged``."""
-        log = self.logs.take(topic_partition)
-        if log is not None:
-            log.close(clean=False)
-        self._forget(topic_partition)
-        directory = join(self.path, directory_name(*topic_partition))
-        stray = join(self.path, outgoing_name(topic_partition, self.random.randbytes(16).hex(), "stray"))
-        self.disk.rename(directory, stray)
-        self.disk.sync_directory(self.path)
+        """Move a partition out of the way without losing a byte, so that it can be created again.
+
+        Its folder durably gets Kafka's name for a stray partition, and is never opened again.
+        Return its new path. REQUIRES that the partition is in ``logs`` or in ``damaged``.
+        """
+        self._take_out(topic_partition)
+        stray = self._folders.move_to_stray(topic_partition)
         self.notes.append(f"{topic_partition} {why} and was set aside as {stray}")
         return stray
 
-    def _forget(self, topic_partition: TopicPartition) -> None:
-        self.damaged.pop(topic_partition, None)
-        for kept in self._kept.values():
-            kept.pop(topic_partition, None)
-        self._gone.add(topic_partition)
+    def _take_out(self, key: TopicPartition) -> bool:
+        """Close the log of ``key`` and forget the partition; return whether its log was open."""
+        log = self.logs.take(key)
+        if log is not None:
+            log.close(clean=False)
+        self.damaged.pop(key, None)
+        self._checkpoints.forget(key)
+        return log is not None
 
-    def new_topic_id(self) -> str:
-        """A random topic id, for partitions that no controller named."""
-        return random_uuid(self.random)
+    # -- retention --
 
     def apply_retention(self) -> int:
-        """Remove what may go of each log, as :meth:`Log.apply_retention`; how many segments went. The first failure
-        is raised, after all had their turn."""
+        """Remove expired segments of each log, as :meth:`Log.apply_retention` does; return their count.
+
+        The first error is raised after all logs were handled.
+        """
         count = 0
         failure: StorageError | None = None
         for key in self.logs.due(self.trusted_clock.now_and_trusted_ms()[0]):
@@ -678,7 +494,7 @@ class LogRoot:
                 self.logs.get(key)
             except StorageError as error:
                 failure = failure or error
-        for log in self._in_use():
+        for log in self.logs.usable():
             try:
                 count += log.apply_retention()
             except StorageError as error:
@@ -689,95 +505,55 @@ class LogRoot:
 
     @property
     def removal_due_ns(self) -> int:
-        """When :meth:`apply_retention` has to be called next for a file that went, as
+        """When :meth:`apply_retention` must be called next to delete removed files, as
         :attr:`Log.removal_due_ns`."""
-        return min((log.removal_due_ns for log in self._in_use()), default=INT64_MAX)
-
-    def _in_use(self) -> list[Log]:
-        """The logs that are open and well."""
-        return [log for log in self.logs.opened() if log.failure is None and not log.closed]
+        return min((log.removal_due_ns for log in self.logs.usable()), default=INT64_MAX)
 
     # -- checkpoints --
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is on stable storage (:attr:`Log.recovery_point`), and sync the marks. What
-        was taken of the reserve, and not to be had again while the disk was full, is made anew."""
-        keep_reserve(self.disk, self.path)
-        self._sync_marks()
-        self._write(RECOVERY_POINT_NAME)
+        """See :meth:`OffsetCheckpoints.write_recovery_points`."""
+        self._checkpoints.write_recovery_points()
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write each log's high watermark."""
-        self._write(HIGH_WATERMARK_NAME)
+        """See :meth:`OffsetCheckpoints.write_high_watermarks`."""
+        self._checkpoints.write_high_watermarks()
 
     def checkpoint_log_starts(self) -> None:
-        """Write the start of each log that does not begin where its first segment does, and sync the marks."""
-        self._sync_marks()
-        self._write(LOG_START_NAME)
+        """See :meth:`OffsetCheckpoints.write_log_starts`."""
+        self._checkpoints.write_log_starts()
 
-    def _sync_marks(self) -> None:
-        for log in self._in_use():
-            log.sync_mark()
-
-    def _write(self, name: str) -> None:
-        value_of = _CHECKPOINTS[name]
-        values = {log.topic_partition: value for log in self.logs.opened() if (value := value_of(log)) is not None}
-        written = (self.logs.changes, values.copy())
-        if self._written.get(name) == written:
-            return  # nothing changed, and there may be very many that are not open
-        values.update(self._kept.get(name, {}))
-        for key, body in self.logs.summaries().items():
-            value = value_of(decode_body(body))
-            if value is not None:
-                values[key] = value
-        write_offsets(self.disk, join(self.path, name), values)
-        self._written[name] = written
-
-    def _read(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self.disk, join(self.path, name))
-        except CorruptError as error:
-            self.notes.append(f"{name} is damaged and not believed: {error}")
-            return {}
-
-    # -- the end --
+    # -- closing --
 
     def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
         """Close every log and release the root. Not ``clean``: as the end of the process would.
 
-        Only where everything went well is the clean shutdown marker written, last: each log is on stable storage up
-        to its end, and so is who wrote it. Raises the first failure, after releasing all. Twice is harmless; where
-        a signal handler that raises cut it short, the second does the rest.
+        The clean shutdown marker is written last, and only if all went well: each log is on stable
+        storage up to its end, with its producers. Raise the first error after releasing all. A
+        second call is harmless; after an interrupted call it does the rest.
         """
         if self._closed:
             return
         failure: PyreplogError | None = None
         try:
-            # A log closed before, and one that was poisoned, cannot vouch for what is on the disk.
+            # A log that was closed before, or is poisoned, cannot vouch for its files.
             opened = self.logs.opened()
             well = not self.damaged and not any(log.failure or (log.closed and clean) for log in opened)
             if clean:
-                # Each is several syncs: side by side, for a file system writes its journal once for
-                # all that begin at the same moment.
-                failure = next(filter(None, self.disk.map(_end, opened, waits=True)), None)
+                # Each close makes several syncs. They run side by side, because a file system writes its
+                # journal once for all syncs that begin together.
+                failure = next(filter(None, self.disk.map(_close_cleanly, opened, waits=True)), None)
             else:
                 for log in opened:
                     log.close(clean=False)
             if clean and failure is None:
-                keep_reserve(self.disk, self.path)
-                for name in _CHECKPOINTS:
-                    self._write(name)
+                self._checkpoints.write_closed()
                 if well and all(log.recovery_point == log.end_offset for log in opened):
-                    write_farewell(
-                        self.disk,
-                        self.path,
-                        CleanShutdownMarker(broker_epoch, self.incarnation_id, self._write_summaries()),
-                    )
+                    self._lifetime.sign_off(broker_epoch, self._write_summaries())
         finally:
             self.logs.close_sleeping()
             try:
-                if self._held is not None:
-                    self._held.release()
+                self._identity.release()
             finally:
                 self._lock.release()
             self._closed = True
@@ -785,75 +561,18 @@ class LogRoot:
             raise failure
 
     def _write_summaries(self) -> StoreName | None:
-        """Leave a summary of every partition, where there are so many that it is of use; its name."""
+        """Write a summary of every partition if there are enough; return the name of the store."""
         if len(self.logs) < self.summaries_from:
             return None
-        generation = self.incarnation_id
-        entries = {
-            key: sealed(key, generation, body)
-            for where, body in self.logs.summaries().items()
-            if (key := encode_key(where))
-        }
         try:
-            for log in self.logs.opened():
-                key = encode_key(log.topic_partition)
-                entries[key] = sealed(key, generation, encode_body(summarize(log)))
+            entries = self.logs.summary_entries(self.incarnation_id)
         except (CorruptError, StorageError):
             return None
-        return write_summaries(self.disk, self.path, sorted(entries.items()))
+        return write_summaries(self.disk, self.path, entries)
 
-    # -- folders --
 
-    def _is_directory(self, path: str) -> bool:
-        found = self.disk.stat(path)
-        return found is not None and found.is_directory
-
-    def _half_made(self, directory: str) -> bool:
-        """Whether the making of this partition was interrupted: no mark, and nothing but what is made before there
-        is one. Whatever else is there tells of records, also of some that went: a segment that begins above 0, an
-        epoch, who wrote."""
-        names = self.disk.list(directory)
-        if not _BEGUN.issuperset(names) or find_mark(self.disk, directory) is not None:
-            return False
-        log = self.disk.stat(join(directory, segment_name(0, LOG_SUFFIX)))
-        return log is None or not log.size
-
-    def _missing_id(self, directory: str, topic: str, *, trust_marks: bool) -> str | None:
-        """An id for a partition from before topics had ids; None where there is one."""
-        if self.disk.stat(join(directory, PARTITION_METADATA_NAME)) is not None:
-            return None
-        return None if trust_marks and find_mark(self.disk, directory) is not None else id_for_name(topic)
-
-    def _in_the_way(self, key: TopicPartition, directory: str) -> str:
-        """Why the partition ``key`` cannot be created in ``directory``, which is there."""
-        if key in self.logs or is_partition(self.disk, directory):
-            return f"the partition {key} is there already"
-        return (
-            f"another program's folder has the name of the partition {key}, and is left alone: move it away, or name"
-            " the topic differently"
-        )
-
-    def _is_leftover(self, name: str, directory: str) -> bool:
-        """Whether the folder ``name`` of a partition that was being deleted holds nothing but files of a partition.
-        An empty one was a partition's if its name has an id as Kafka and we write it."""
-        names = self.disk.list(directory)
-        return all(map(_of_partition, names)) if names else _DELETED_NAME.fullmatch(name) is not None
-
-    def _empty_folder(self, directory: str) -> None:
-        """Remove the files of an interrupted creation, and leave their folder."""
-        names = self.disk.list(directory)
-        for name in names:
-            self.disk.remove(join(directory, name))
-        if names:
-            self.disk.sync_directory(directory)
-
-    def _remove_folder(self, directory: str) -> None:
-        self._remove_folders([directory])
-
-    def _remove_folders(self, directories: Sequence[str]) -> None:
-        for directory in directories:
-            self.disk.check_directory(directory)
-            for name in self.disk.list(directory):
-                self.disk.remove(join(directory, name))
-            self.disk.remove_directory(directory)
-        self.disk.sync_directory(self.path)
+def _is_shortage(error: PyreplogError) -> bool:
+    """Return whether room, descriptors or memory were lacking: nothing is wrong with the log."""
+    return isinstance(error, StorageError) and (
+        error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS
+    )

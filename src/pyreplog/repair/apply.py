@@ -13,7 +13,7 @@ from typing import Final
 
 from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log import LOG_SUFFIX, Log, LogRoot, directory_name, join, segment_name, write_topic_id
+from pyreplog.log import LOG_SUFFIX, Log, LogRoot, RecoveryOptions, directory_name, join, segment_name, write_topic_id
 from pyreplog.ports import Clock, Disk, Random
 from pyreplog.repair.plan import PartitionPlan, RecoveredBatch, check_plan
 from pyreplog.values import TopicPartition
@@ -66,7 +66,13 @@ def apply_repair(
         disk.rename(directory + _UNFINISHED, directory)
         durability[key] = kept
     root = LogRoot.open(
-        disk, target, clock=clock, random=random, node_id=node_id, cluster_id=cluster_id, durability=durability
+        disk,
+        target,
+        clock=clock,
+        random=random,
+        node_id=node_id,
+        cluster_id=cluster_id,
+        recovery=RecoveryOptions(durability=durability),
     )
     clean = False
     try:

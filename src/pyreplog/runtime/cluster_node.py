@@ -11,7 +11,7 @@ from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import LogRoot, RecoveryListener
+from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
 from pyreplog.runtime.driver import DrivenMachine, Driver
@@ -186,7 +186,7 @@ class ClusterNode:
                 node_id=self._node_id,
                 cluster_id=self._cluster_id,
                 lazy=True,
-                onlooker=onlooker,
+                recovery=RecoveryOptions(onlooker),
             )
         except BaseException:
             close_disk(disk)

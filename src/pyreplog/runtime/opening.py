@@ -38,6 +38,7 @@ from pyreplog.log import (
     LogReader,
     LogRoot,
     RecoveryContext,
+    RecoveryOptions,
     check_topic,
     deeper_logs,
     directory_name,
@@ -318,9 +319,8 @@ def open_for_writing(
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
-            root = LogRoot.open(
-                disk, folder, clock=clock, random=SystemChance(), lazy=True, durability=durability, onlooker=recovery
-            )
+            options = RecoveryOptions(recovery, durability)
+            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, recovery=options)
         key = asked.place(folder, _by_topic((*root.logs, *root.damaged)))
         if key in root.damaged:
             raise root.damaged[key]

@@ -14,7 +14,7 @@ from typing import Final
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, PyreplogError, SpoolDamagedError, StorageError, UnknownTopicError
-from pyreplog.log import Log, LogRoot, LogValidator, SyncPlan
+from pyreplog.log import Log, LogRoot, LogValidator, RecoveryOptions, SyncPlan
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Clock, Disk, SyncDone
 from pyreplog.record import RecordBatch
 from pyreplog.runtime.background import Background
@@ -257,7 +257,7 @@ def make_unowned(disk: Disk, folder: str, topic: str, clock: Clock) -> None:
 def _unowned(disk: Disk, folder: str, clock: Clock) -> Iterator[LogRoot]:
     name = f"the log root {folder!r}"
     with Recovery(name, clock) as recovery:
-        root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), onlooker=recovery)
+        root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), recovery=RecoveryOptions(recovery))
     clean = False
     try:
         tell_torn(root, name)
