@@ -21,7 +21,7 @@ import pytest
 from pyreplog._core import crc32c
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError, StorageError
-from pyreplog.log import Log, LogRoot, loader, root
+from pyreplog.log import Log, LogRoot, lifetime, loader
 from pyreplog.log.clean_shutdown import Incarnation, read_farewell, read_incarnation, write_incarnation
 from pyreplog.log.layout import LOG_SUFFIX
 from pyreplog.log.scan import scan_segment
@@ -327,7 +327,7 @@ def a_boot_noted_too_early(patch: pytest.MonkeyPatch) -> None:
     def write(disk: Disk, path: str, incarnation: Incarnation) -> None:
         write_incarnation(disk, path, incarnation._replace(boot_id=disk.boot_id("")))
 
-    patch.setattr(root, "write_incarnation", write)
+    patch.setattr(lifetime, "write_incarnation", write)
 
 
 def any_epoch_accepted(patch: pytest.MonkeyPatch) -> None:
@@ -338,14 +338,14 @@ def any_epoch_accepted(patch: pytest.MonkeyPatch) -> None:
 
 def a_clean_stop_believed_for_ever(patch: pytest.MonkeyPatch) -> None:
     """The marker of a clean stop stays when the root is taken again, and counts whoever wrote it."""
-    patch.setattr(root, "remove_farewell", lambda *_: None)
+    patch.setattr(lifetime, "remove_farewell", lambda *_: None)
 
     def read(disk: Disk, path: str) -> Any:
         found = read_farewell(disk, path)
         before = read_incarnation(disk, path)
         return found if found is None or before is None else found._replace(incarnation_id=before.incarnation_id)
 
-    patch.setattr(root, "read_farewell", read)
+    patch.setattr(lifetime, "read_farewell", read)
 
 
 BUGS: Final[list[tuple[int, Patch, Run, str]]] = [
