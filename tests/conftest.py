@@ -51,9 +51,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--rewrite`` of the scripts; ``--seeds`` of the simulations."""
     parser.addoption("--seeds", type=int, default=200, help="how many simulated clusters tests/sim runs")
-    parser.addoption(
-        "--rewrite", action="store_true", help="write the expected side of tests/scripts and tests/scenarios anew"
-    )
+    parser.addoption("--rewrite", action="store_true", help="write the expected lines of tests/scenarios again")
 
 
 def pytest_configure() -> None:
