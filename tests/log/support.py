@@ -11,10 +11,12 @@ from typing import Any
 
 from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot, NewLog, RecoveryContext, random_uuid
+from pyreplog.log.layout import parse_base_offset
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import BatchBuilder, Record, records_of, split
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
+from tests.log.conftest import Place
 
 
 class StillClock:
@@ -44,6 +46,7 @@ class JumpingClock(StillClock):
 
 
 CLOCK = StillClock()
+SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=100)
 
 
 def batch(
@@ -88,6 +91,19 @@ def create(
     (log,) = Log.create(disk, [new], clock)
     log.become_leader(0)
     return log
+
+
+def filled(place: Place, count: int = 20, config: LogConfig = SMALL) -> Log:
+    """Return a log of ``count`` batches of two records, over several segments."""
+    log = create(place.disk, place.of("t-0"), config)
+    for number in range(count):
+        log.append_as_leader(batch(2, size=50, timestamp=1000 + 10 * number, tag=b"%d:" % number), 0)
+    return log
+
+
+def bases(place: Place) -> list[int]:
+    """Return the base offsets of the segment files of ``t-0``."""
+    return [base for name in place.disk.list(place.of("t-0")) if (base := parse_base_offset(name)) is not None]
 
 
 def reopen(
