@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.controller import MISSING, MetadataImage, PartitionImage, ReplicaEnd, settle
+from pyreplog.controller import MISSING, Election, MetadataImage, PartitionImage, ReplicaEnd
+from pyreplog.controller.requested_elections import RequestedElections
 from pyreplog.wire import (
     ELECT_PREFERRED,
     ELECT_UNCLEAN,
@@ -55,9 +56,7 @@ def test_elr_table(
 ) -> None:
     """KIP-966: at or above the minimum the ELR is empty; below it holds whoever was in ISR or ELR, is not in the
     ISR now, and lost nothing."""
-    found = settle(
-        partition(isr, elr), next_isr, min_isr=min_isr, active=lambda _: False, suspects={}, ends={}, lost=lost
-    )
+    found = Election(partition(isr, elr), min_isr, lambda _: False, {}, {}).decide(next_isr, lost=lost)
     assert found.elr == expected
 
 
@@ -98,9 +97,7 @@ def test_what_always_holds_after_a_settlement(
     reach = {member: ReplicaEnd(*end) for member, end in ends.items()}
     suspects = {member: end for member, end in reach.items() if member in unclean}
     before = partition(isr, elr, leader)._replace(last_known_elr=(last,) if leader == NOBODY else ())
-    after = settle(
-        before, isr, min_isr=min_isr, active=up.__contains__, suspects=suspects, ends=reach, lost=lost, patient=patient
-    )
+    after = Election(before, min_isr, up.__contains__, suspects, reach).decide(isr, lost=lost, patient=patient)
     assert not set(after.isr) & set(after.elr)
     assert set(after.isr) | set(after.elr) <= (set(isr) | set(elr)) - set(lost)
     assert len(after.isr) < min_isr or after.elr == ()
@@ -569,13 +566,13 @@ def test_an_unclean_election_asks_the_living_how_far_they_reach() -> None:
     house.kill(1)
     request = ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])])
     assert house[key].leader == NOBODY
-    assert not house.controller.ends_are_known(request)
+    assert not RequestedElections(house.controller).ends_are_known(request)
     house.beat(2, partition_ends=[PartitionEnd(key[0], 0, 0, 7)])
-    assert not house.controller.ends_are_known(request)
+    assert not RequestedElections(house.controller).ends_are_known(request)
     house.beat(3, partition_ends=[PartitionEnd(key[0], 0, 0, 9)])
-    assert house.controller.ends_are_known(request)
+    assert RequestedElections(house.controller).ends_are_known(request)
     ((result,),) = [
-        topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results
+        topic.partition_result for topic in RequestedElections(house.controller).elect(request).replica_election_results
     ]
     assert (result.error_code, house[key].leader) == (0, 3)
     assert (
@@ -583,7 +580,7 @@ def test_an_unclean_election_asks_the_living_how_far_they_reach() -> None:
         == f"node 3 leads in epoch {house[key].leader_epoch}; all records from offset 9 on are lost"
     )
     ((result,),) = [
-        topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results
+        topic.partition_result for topic in RequestedElections(house.controller).elect(request).replica_election_results
     ]
     assert result.error_code == ErrorCode.ELECTION_NOT_NEEDED
 
@@ -598,7 +595,7 @@ def test_what_was_reported_before_the_leader_was_lost_counts_for_nothing() -> No
     late = BrokerHeartbeatRequest(2, house.epoch(2), before, partition_ends=[PartitionEnd(key[0], 0, 0, 3)])
     house.controller.heartbeat(late, house.now)
     house.beat(3, partition_ends=[PartitionEnd(key[0], 0, 0, 1)])
-    assert not house.controller.ends_are_known(ElectLeadersRequest(ELECT_UNCLEAN, None))
+    assert not RequestedElections(house.controller).ends_are_known(ElectLeadersRequest(ELECT_UNCLEAN, None))
 
 
 def test_known_ends_of_the_absent_are_stated() -> None:
@@ -625,7 +622,8 @@ def test_preferred_leaders() -> None:
 
     def code() -> int:
         ((result,),) = [
-            topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results
+            topic.partition_result
+            for topic in RequestedElections(house.controller).elect(request).replica_election_results
         ]
         return result.error_code
 
@@ -688,7 +686,7 @@ def test_a_copy_a_part_of_which_is_damaged() -> None:
     assert report(1) == (2, 1)
     assert report(2) == (2, 1), "there is no better one"
     assert (house[key].isr, house[key].elr) == ((1, 2, 3), ())
-    house.controller.elect_leaders(ElectLeadersRequest(ELECT_PREFERRED, None))
+    RequestedElections(house.controller).elect(ElectLeadersRequest(ELECT_PREFERRED, None))
     assert house[key].leader == 1, "who asks for it gets it"
     assert report(1) == (1, 2), "of all three the same is known"
     house.kill(2)

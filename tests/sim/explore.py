@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 from pyreplog.config import LogConfig, NodeConfig
 from pyreplog.controller import BrokerImage, Controller, MetadataImage, PartitionImage, TopicImage
-from pyreplog.controller.controller import _BrokerSession
 from pyreplog.replica import (
     AlterPartition,
     AlterPartitionAnswered,
@@ -392,10 +391,9 @@ class Explorer:
         image.topic_ids = {"t": TOPIC_ID}
         self.topic.partitions = {0: picture.partition}
         controller.suspects = {KEY: dict(state.suspects)} if state.suspects else {}
-        controller._sessions = {
-            one: _BrokerSession(NOW, registered=registered, alive=alive)
-            for one, (registered, alive) in zip(NODES, state.sessions, strict=True)
-        }
+        for one, (registered, alive) in zip(NODES, state.sessions, strict=True):
+            controller._sessions.begin(one, NOW, registered=registered)
+            controller._sessions[one].alive = alive
         controller._waiting = {}
         controller._records = []
         return controller

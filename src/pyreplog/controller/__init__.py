@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pyreplog.controller.describe import describe_cluster, describe_configs, describe_topics, metadata
     from pyreplog.controller.election import (
         MISSING,
+        Election,
         PartitionDecision,
         ReplicaEnd,
         UncleanElection,
         change_record,
-        settle,
-        settle_uncleanly,
+        elect_longest,
     )
     from pyreplog.controller.image import (
         LOST_DIRECTORY,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from pyreplog.controller.local_controller import (
         CONTROLLER_ADDRESS,
-        AuthorityReply,
+        ControllerReply,
         ControllerServer,
         LocalController,
     )
@@ -50,7 +50,7 @@ __all__ = [
     "STATE_FILE",
     "LocalController",
     "ControllerServer",
-    "AuthorityReply",
+    "ControllerReply",
     "BrokerImage",
     "Controller",
     "ControllerState",
@@ -58,6 +58,7 @@ __all__ = [
     "PartitionImage",
     "PartitionKey",
     "ReplicaEnd",
+    "Election",
     "PartitionDecision",
     "TopicImage",
     "UncleanElection",
@@ -67,21 +68,20 @@ __all__ = [
     "describe_configs",
     "describe_topics",
     "effective_min_isr",
+    "elect_longest",
     "encode",
     "load",
     "metadata",
     "new_id",
     "place",
     "read_state",
-    "settle",
-    "settle_uncleanly",
     "store",
 ]
 
 _LATER: Final = {
     "LocalController": ".local_controller",
     "ControllerServer": ".local_controller",
-    "AuthorityReply": ".local_controller",
+    "ControllerReply": ".local_controller",
     "LOST_DIRECTORY": ".image",
     "BrokerImage": ".image",
     "CONTROLLER_ADDRESS": ".local_controller",
@@ -93,6 +93,7 @@ _LATER: Final = {
     "PartitionImage": ".image",
     "PartitionKey": ".image",
     "ReplicaEnd": ".election",
+    "Election": ".election",
     "PartitionDecision": ".election",
     "TopicImage": ".image",
     "UncleanElection": ".election",
@@ -102,13 +103,12 @@ _LATER: Final = {
     "describe_configs": ".describe",
     "describe_topics": ".describe",
     "effective_min_isr": ".image",
+    "elect_longest": ".election",
     "encode": ".state",
     "load": ".state",
     "metadata": ".describe",
     "new_id": ".topics",
     "place": ".placement",
-    "settle": ".election",
-    "settle_uncleanly": ".election",
     "read_state": ".state",
     "store": ".state",
 }

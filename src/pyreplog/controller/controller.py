@@ -18,12 +18,12 @@ from typing import Final
 from pyreplog.config import NodeConfig
 from pyreplog.controller.election import (
     MISSING,
+    Election,
     PartitionDecision,
     ReplicaEnd,
     UncleanElection,
     change_record,
-    settle,
-    settle_uncleanly,
+    elect_longest,
 )
 from pyreplog.controller.image import (
     LOST_DIRECTORY,
@@ -33,10 +33,12 @@ from pyreplog.controller.image import (
     PartitionKey,
     effective_min_isr,
 )
+from pyreplog.controller.proposals import check_proposal
+from pyreplog.controller.reports import ReplicaReports
+from pyreplog.controller.sessions import BrokerSession, BrokerSessions
 from pyreplog.controller.topics import create_topic
 from pyreplog.ports import Random
 from pyreplog.wire import (
-    ELECT_UNCLEAN,
     NO_LEADER,
     PRODUCER_ID_BLOCK,
     AlterPartitionData,
@@ -56,10 +58,6 @@ from pyreplog.wire import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    ElectLeadersPartitionResult,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ElectLeadersResult,
     ErrorCode,
     MetadataRecord,
     PartitionChangeRecord,
@@ -81,25 +79,6 @@ _MS: Final = 1_000_000
 
 
 @dataclass(slots=True)
-class _BrokerSession:
-    """The facts about one broker since this controller started. Soft state: never written.
-
-    ``registered``: this incarnation registered with this controller and is not known to be dead.
-    ``began``: its first registration was with this controller, so it never ran under another one.
-    ``alive``: its last message arrived within the session timeout.
-    """
-
-    contact_ns: int
-    registered: bool
-    began: bool = False
-    alive: bool = True
-    metadata_offset: int = -1
-    shutdown_offset: int = -1
-    """Offset of the newest record that moved a leadership or membership away (controlled
-    shutdown)."""
-
-
-@dataclass(slots=True)
 class Controller:
     """Make decisions over ``image``. One owner.
 
@@ -112,23 +91,17 @@ class Controller:
     random: Random
     cluster_id: str
     suspects: dict[PartitionKey, dict[int, ReplicaEnd]] = field(default_factory=dict)
-    _ends: dict[int, dict[PartitionKey, ReplicaEnd]] = field(default_factory=dict)
-    """Broker -> the ends that it reported at its last registration. Soft state."""
-    _sessions: dict[int, _BrokerSession] = field(default_factory=dict)
     _waiting: dict[PartitionKey, int] = field(default_factory=dict)
     """Partition -> time (ns) until which its election waits for better candidates."""
     _records: list[tuple[int, MetadataRecord]] = field(default_factory=list)
-    _leaderless: dict[PartitionKey, int] = field(default_factory=dict)
-    """Partition -> offset since which it has no leader. Soft state.
-
-    Only later reports count as the end of a live replica.
-    """
-    _damaged: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
-    """(Partition, broker) -> the broker epoch in which it reported damage in its copy, or that it
-    cannot create the copy yet. Soft state: the next read, or the next try, reports it again."""
     _producer_id: int = 1 << 62
     """The next id to hand out. It starts beyond the written block, so a new controller starts a new
     block."""
+    _reports: ReplicaReports = field(default_factory=ReplicaReports)
+    _sessions: BrokerSessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sessions = BrokerSessions(self.config.session_timeout_ms * _MS)
 
     # -------------------------------------------------------------------------------- the interface
 
@@ -141,7 +114,7 @@ class Controller:
         for broker in list(self.image.brokers.values()):
             if not broker.fenced:
                 self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=1))
-            self._sessions[broker.broker_id] = _BrokerSession(now_ns, registered=False)
+            self._sessions.begin(broker.broker_id, now_ns, registered=False)
         for key, partition in self._partitions():
             if partition.leader != NO_LEADER:
                 self._change(key, partition, PartitionDecision(partition.isr, partition.elr, NO_LEADER))
@@ -153,19 +126,14 @@ class Controller:
 
     def next_deadline_ns(self) -> int | None:
         """Return the time at which :meth:`tick` has work to do if no message arrives before."""
-        session = self.config.session_timeout_ms * _MS
-        times = [one.contact_ns + session for one in self._sessions.values() if one.alive]
-        times.extend(self._waiting.values())
-        return min(times, default=None)
+        session = self._sessions.next_timeout_ns()
+        return min(self._waiting.values() if session is None else (session, *self._waiting.values()), default=None)
 
     def tick(self, now_ns: int) -> None:
         """Fence brokers whose session timed out, one by one; end elections that waited long
         enough."""
-        timeout = self.config.session_timeout_ms * _MS
-        for broker_id, session in self._sessions.items():
-            if session.alive and now_ns - session.contact_ns >= timeout:
-                session.alive = False
-                self._fence(broker_id, now_ns)
+        for broker_id in self._sessions.time_out(now_ns):
+            self._fence(broker_id, now_ns)
         for key in [key for key, until in self._waiting.items() if until <= now_ns]:
             del self._waiting[key]
             self._settle(key, now_ns, patient=False)
@@ -177,11 +145,7 @@ class Controller:
         triggers must become due a second time.
         """
         again = now_ns + ELECTION_WAIT_MS * _MS
-        for broker_id, session in self._sessions.items():
-            broker = self.image.brokers.get(broker_id)
-            if broker is not None and not broker.fenced and not session.alive:
-                session.alive = True
-                session.contact_ns = again - self.config.session_timeout_ms * _MS
+        self._sessions.time_out_again(self.image.brokers, again)
         for key, partition in self._partitions():
             if partition.leader == NO_LEADER and (partition.isr or partition.elr):
                 self._waiting.setdefault(key, again)
@@ -189,8 +153,7 @@ class Controller:
     def extend_sessions(self, stall_ns: int) -> None:
         """Add ``stall_ns`` to every session: the controller's own pause is not silence of a
         broker."""
-        for session in self._sessions.values():
-            session.contact_ns += stall_ns
+        self._sessions.extend(stall_ns)
 
     # -------------------------------------------------------------------------------------- brokers
 
@@ -213,9 +176,8 @@ class Controller:
                 return BrokerRegistrationResponse(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             self._fence(request.broker_id, now_ns)
         self._reconcile_replicas(request, known, now_ns, same=same)
-        self._sessions[request.broker_id] = _BrokerSession(
-            now_ns, registered=True, began=not same or (session is not None and session.began)
-        )
+        began = not same or self._sessions.began(request.broker_id)
+        self._sessions.begin(request.broker_id, now_ns, registered=True, began=began)
         if known is not None and same:
             return BrokerRegistrationResponse(broker_epoch=known.epoch)
         epoch = self.image.offset + 1
@@ -256,7 +218,7 @@ class Controller:
         # Otherwise an absent copy may be a damaged one.
         never_made = same_disk and len(directories) == len(request.log_dirs)
         reported = {(end.topic_id, end.partition): end for end in request.partition_ends}
-        self._ends[broker_id] = {key: ReplicaEnd(end.last_epoch, end.end_offset) for key, end in reported.items()}
+        self._reports.registered(broker_id, request.partition_ends)
         if same:
             return
         for key, partition in self._partitions():
@@ -317,18 +279,18 @@ class Controller:
         )
 
     def _note_ends(self, request: BrokerHeartbeatRequest, now_ns: int) -> None:
-        ends = self._ends.setdefault(request.broker_id, {})
         for end in request.partition_ends:
             key = (end.topic_id, end.partition)
             if end.status == ReplicaStatus.DAMAGED:
                 self._move_leader_off_damaged(key, request.broker_id, request.broker_epoch)
             elif end.status == ReplicaStatus.RESTORED:
-                self._damaged.pop((key, request.broker_id), None)
+                self._reports.note_restored(key, request.broker_id)
             elif end.status == ReplicaStatus.MISSING:
                 self._remove_missing(key, request.broker_id, now_ns)
-                ends[key] = MISSING
-            elif request.current_metadata_offset >= self._leaderless.get(key, -1):
-                ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
+                self._reports.note_missing(request.broker_id, key)
+            elif end.status == ReplicaStatus.OK:
+                found = ReplicaEnd(end.last_epoch, end.end_offset)
+                self._reports.note_end(request.broker_id, key, found, request.current_metadata_offset)
 
     def _move_leader_off_damaged(self, key: PartitionKey, broker_id: int, broker_epoch: int) -> None:
         """Note damage in a part of this replica's copy, and move the leadership away from it.
@@ -339,7 +301,7 @@ class Controller:
         partition = self.image.partition(key)
         if partition is None or broker_id not in partition.replicas:
             return
-        self._damaged[key, broker_id] = broker_epoch
+        self._reports.note_damage(key, broker_id, broker_epoch)
         if partition.leader == broker_id and not partition.recovering:
             for member in partition.replicas:
                 if member in partition.isr and self._active(member) and not self._is_damaged(key, member):
@@ -347,8 +309,7 @@ class Controller:
                     return
 
     def _is_damaged(self, key: PartitionKey, broker_id: int) -> bool:
-        broker = self.image.brokers.get(broker_id)
-        return broker is not None and self._damaged.get((key, broker_id)) == broker.epoch
+        return self._reports.is_damaged(key, self.image.brokers.get(broker_id))
 
     def _remove_missing(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
         """Remove a copy that was found damaged while its broker runs from isr and elr.
@@ -358,7 +319,6 @@ class Controller:
         for the copy that replaces it. The only member is kept: without it the partition could never
         have a leader, and its copy may be repaired.
         """
-        self._damaged.pop((key, broker_id), None)  # the report was about the copy that is replaced
         before = self.image.partition(key)
         if before is None or before.isr + before.elr == (broker_id,) or broker_id not in before.replicas:
             return
@@ -371,9 +331,7 @@ class Controller:
     def fence(self, broker_id: int, now_ns: int) -> None:
         """Fence an incarnation that is dead or has stopped. Only a new registration admits the
         broker."""
-        session = self._sessions.get(broker_id)
-        if session is not None:
-            session.alive = session.registered = False
+        self._sessions.end(broker_id)
         self._fence(broker_id, now_ns)
 
     def _fence(self, broker_id: int, now_ns: int) -> None:
@@ -402,7 +360,7 @@ class Controller:
             if partition.leader != NO_LEADER and broker_id in partition.isr:
                 self._settle(key, now_ns, without=broker_id)
 
-    def _may_stop(self, broker_id: int, session: _BrokerSession) -> bool:
+    def _may_stop(self, broker_id: int, session: BrokerSession) -> bool:
         if any(partition.leader == broker_id for _, partition in self._partitions()):
             return False
         return all(
@@ -419,8 +377,8 @@ class Controller:
         Each proposal is decided separately, by compare-and-swap on (leader epoch, partition epoch).
         """
         broker = self.image.brokers.get(request.broker_id)
-        session = self._sessions.get(request.broker_id)
-        if broker is None or broker.epoch != request.broker_epoch or session is None or not session.registered:
+        registered = self._sessions.is_registered(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch or not registered:
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         return AlterPartitionResponse(
             [
@@ -455,34 +413,7 @@ class Controller:
         )
 
     def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
-        """Make Kafka's checks, in Kafka's order."""
-        if key[0] not in self.image.topics:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        partition = self.image.partition(key)
-        if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
-            return ErrorCode.NOT_CONTROLLER  # this controller is the stale one
-        if proposal.leader_epoch < partition.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        if sender != partition.leader:
-            return ErrorCode.INVALID_REQUEST
-        if proposal.partition_epoch < partition.partition_epoch:
-            return ErrorCode.INVALID_UPDATE_VERSION
-        members = [member.broker_id for member in proposal.new_isr_with_epochs]
-        if (
-            len(dict.fromkeys(members)) != len(members)
-            or sender not in members
-            or any(one not in partition.replicas for one in members)
-        ):
-            return ErrorCode.INVALID_REQUEST
-        if proposal.leader_recovery_state == 1 and (len(members) > 1 or not partition.recovering):
-            return ErrorCode.INVALID_REQUEST
-        for member in proposal.new_isr_with_epochs:
-            broker = self.image.brokers.get(member.broker_id)
-            if broker is None or not broker.active or broker.epoch != member.broker_epoch:
-                return ErrorCode.INELIGIBLE_REPLICA
-        return ErrorCode.NONE
+        return check_proposal(self.image, sender, key, proposal)
 
     def elect_uncleanly(self, topic: str, partition: int) -> UncleanElection | None:
         """Elect the live replica with the longest log, even if acknowledged records are lost.
@@ -494,8 +425,8 @@ class Controller:
         before = self.image.partition(key)
         if before is None or before.leader != NO_LEADER:
             return None
-        ends = {member: self._ends.get(member, {}).get(key, MISSING) for member in before.replicas}
-        after = settle_uncleanly(before, ends, self._active)
+        ends = {member: self._reports.end(member, key) or MISSING for member in before.replicas}
+        after = elect_longest(before, ends, self._active)
         if after is None:
             return None
         self._change(key, before, after)
@@ -503,40 +434,8 @@ class Controller:
         end = max((ends[member].end_offset for member in before.replicas if not self._active(member)), default=-1)
         return UncleanElection(after.leader, before.leader_epoch + 1, start, end if end > start else -1)
 
-    def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Elect the preferred leader if it is in sync, or an unclean leader if there is no leader.
-
-        The answer for each unclean election names the lost offsets.
-        """
-        results = []
-        for name, numbers in self._to_elect(request).items():
-            parts = []
-            for number in numbers:
-                key = (self.image.topic_ids.get(name, ""), number)
-                code, about = (
-                    self._elect_unclean(name, key)
-                    if request.election_type == ELECT_UNCLEAN
-                    else (self._elect_preferred(key), None)
-                )
-                parts.append(ElectLeadersPartitionResult(number, code, about))
-            results.append(ElectLeadersResult(name, parts))
-        return ElectLeadersResponse(results)
-
-    def _to_elect(self, request: ElectLeadersRequest) -> dict[str, list[int]]:
-        if request.topic_partitions is None:
-            return {topic.name: list(topic.partitions) for topic in self.image.topics.values()}
-        return {topic.topic: list(topic.partitions) for topic in request.topic_partitions}
-
-    def _elect_unclean(self, name: str, key: PartitionKey) -> tuple[ErrorCode, str | None]:
-        partition = self.image.partition(key)
-        if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
-        if partition.leader != NO_LEADER:
-            return ErrorCode.ELECTION_NOT_NEEDED, None
-        done = self.elect_uncleanly(name, key[1])
-        return (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, None) if done is None else (ErrorCode.NONE, str(done))
-
-    def _elect_preferred(self, key: PartitionKey) -> ErrorCode:
+    def elect_preferred(self, key: PartitionKey) -> ErrorCode:
+        """Elect the first replica of the assignment if it is in sync."""
         partition = self.image.partition(key)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -548,20 +447,13 @@ class Controller:
         self._change(key, partition, PartitionDecision(partition.isr, partition.elr, preferred))
         return ErrorCode.NONE
 
-    def ends_are_known(self, request: ElectLeadersRequest) -> bool:
-        """Return whether every live replica of the leaderless partitions in ``request`` reported
-        its end."""
-        if request.election_type != ELECT_UNCLEAN:
+    def ends_are_known(self, key: PartitionKey) -> bool:
+        """Return whether every live replica reported its end. If there is no such partition, or it
+        has a leader, none is needed."""
+        partition = self.image.partition(key)
+        if partition is None or partition.leader != NO_LEADER:
             return True
-        for name, numbers in self._to_elect(request).items():
-            for number in numbers:
-                key = (self.image.topic_ids.get(name, ""), number)
-                partition = self.image.partition(key)
-                if partition is None or partition.leader != NO_LEADER:
-                    continue
-                if any(self._active(member) and key not in self._ends.get(member, {}) for member in partition.replicas):
-                    return False
-        return True
+        return not any(self._active(one) and self._reports.end(one, key) is None for one in partition.replicas)
 
     def init_producer_id(self) -> int:
         """Return an unused producer id. The ids are reserved on disk in blocks."""
@@ -598,17 +490,15 @@ class Controller:
         *,
         patient: bool,
     ) -> PartitionDecision:
-        return settle(
+        election = Election(
             partition,
-            isr,
-            min_isr=effective_min_isr(self.image.topics[key[0]], partition),
-            active=self._active,
-            suspects=self.suspects.get(key, {}),
-            ends=self._ends_that_cannot_grow(key, partition),
-            lost=lost,
-            impaired=tuple(member for member in partition.replicas if self._is_damaged(key, member)),
-            patient=patient,
+            effective_min_isr(self.image.topics[key[0]], partition),
+            self._active,
+            self.suspects.get(key, {}),
+            self._ends_that_cannot_grow(key, partition),
+            tuple(member for member in partition.replicas if self._is_damaged(key, member)),
         )
+        return election.decide(isr, lost=lost, patient=patient)
 
     def _ends_that_cannot_grow(self, key: PartitionKey, partition: PartitionImage) -> dict[int, ReplicaEnd]:
         """Return the ends of the copies that cannot have grown since they were reported.
@@ -619,21 +509,18 @@ class Controller:
         """
         if not partition.last_known_elr:
             return {}
-        began = [member for member in partition.replicas if member in self._sessions and self._sessions[member].began]
-        return {member: self._ends[member][key] for member in began if key in self._ends[member]}
+        began = [member for member in partition.replicas if self._sessions.began(member)]
+        return {member: end for member in began if (end := self._reports.end(member, key)) is not None}
 
     def _change(self, key: PartitionKey, before: PartitionImage, after: PartitionDecision) -> None:
         record = change_record(key, before, after)
         if record is not None:
             self._write(record)
         if after.leader == NO_LEADER and before.leader != NO_LEADER:
-            self._leaderless[key] = self.image.offset
-            for member in before.replicas:
-                session = self._sessions.get(member)
-                if session is not None and session.registered:
-                    self._ends.get(member, {}).pop(key, None)  # its copy may have grown since that report
+            running = [member for member in before.replicas if self._sessions.is_registered(member)]
+            self._reports.leader_lost(key, self.image.offset, running)
         if after.leader != NO_LEADER:
-            self._leaderless.pop(key, None)
+            self._reports.leader_found(key)
             self._waiting.pop(key, None)
         suspects = self.suspects.get(key)
         if suspects is not None:
@@ -673,8 +560,7 @@ class Controller:
                 continue
             for number in topic.partitions:
                 self.suspects.pop((topic_id, number), None)
-                for member in topic.partitions[number].replicas:
-                    self._damaged.pop(((topic_id, number), member), None)
+                self._reports.removed((topic_id, number), topic.partitions[number])
                 self._waiting.pop((topic_id, number), None)
             self._write(RemoveTopicRecord(topic_id))
             results.append(DeletableTopicResult(topic.name, topic_id))

@@ -29,12 +29,12 @@ from pyreplog.wire import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord
 
 __all__ = [
     "MISSING",
+    "Election",
     "ReplicaEnd",
     "PartitionDecision",
     "UncleanElection",
     "change_record",
-    "settle",
-    "settle_uncleanly",
+    "elect_longest",
 ]
 
 
@@ -95,33 +95,85 @@ class UncleanElection(NamedTuple):
         return f"node {self.leader} leads in epoch {self.leader_epoch}; {lost}"
 
 
-def settle(
-    partition: PartitionImage,
-    isr: tuple[int, ...],
-    *,
-    min_isr: int,
-    active: Callable[[int], bool],
-    suspects: Mapping[int, ReplicaEnd],
-    ends: Mapping[int, ReplicaEnd],
-    lost: tuple[int, ...] = (),
-    impaired: tuple[int, ...] = (),
-    patient: bool = False,
-) -> PartitionDecision:
-    """Return the state after the in-sync set becomes ``isr``: keep a valid leader, else elect one.
+class Election(NamedTuple):
+    """The facts about one partition by which its next state is decided.
 
-    ``lost`` members may lack committed records, so they leave isr and elr. ``impaired`` members
-    cannot serve all of their copy, or have no copy yet: members with the same trust lead before
-    them. ``patient``: compare suspects only when all of isr and elr are present, and elect no
-    leader before the last leader is present if it is in the in-sync set. ``ends``: the ends of
-    members' copies that cannot have grown since their report. While a partition has a leader, its
-    set has no suspect.
+    ``active``: whether a broker may lead. ``suspects``: the members that may lack committed
+    records, with their ends; while a partition has a leader, its set has no suspect. ``ends``: the
+    ends of members' copies that cannot have grown since their report. ``impaired``: members that
+    cannot serve all of their copy, or have no copy yet; members with the same trust lead before
+    them.
     """
-    isr = tuple(member for member in isr if member not in lost)
-    elr = _eligible(partition, isr, min_isr, lost)
-    leader = partition.leader
-    if leader != NO_LEADER and leader in isr and active(leader):
-        return PartitionDecision(isr, elr, leader)
-    return _elect(partition, isr, elr, min_isr, active, suspects, ends, impaired, patient)
+
+    partition: PartitionImage
+    min_isr: int
+    active: Callable[[int], bool]
+    suspects: Mapping[int, ReplicaEnd]
+    ends: Mapping[int, ReplicaEnd]
+    impaired: tuple[int, ...] = ()
+
+    def decide(self, isr: tuple[int, ...], *, lost: tuple[int, ...] = (), patient: bool = False) -> PartitionDecision:
+        """Return the state after the in-sync set becomes ``isr``: keep a valid leader, else elect
+        one.
+
+        ``lost`` members may lack committed records, so they leave isr and elr. ``patient``: compare
+        suspects only when all of isr and elr are present, and elect no leader before the last
+        leader is present if it is in the in-sync set.
+        """
+        isr = tuple(member for member in isr if member not in lost)
+        elr = _eligible(self.partition, isr, self.min_isr, lost)
+        leader = self.partition.leader
+        if leader != NO_LEADER and leader in isr and self.active(leader):
+            return PartitionDecision(isr, elr, leader)
+        return self._elect(isr, elr, patient=patient)
+
+    def _elect(self, isr: tuple[int, ...], elr: tuple[int, ...], *, patient: bool) -> PartitionDecision:
+        partition, active, suspects = self.partition, self.active, self.suspects
+        members = tuple(member for member in partition.replicas if member in isr or member in elr)
+        last = next((member for member in partition.last_known_elr if member in isr), NO_LEADER)
+        if patient and last != NO_LEADER and not active(last):
+            return PartitionDecision(isr, elr, NO_LEADER, waits=True)
+        trusted = [member for member in members if member not in suspects and active(member)]
+        if trusted and last != NO_LEADER and active(last) and self._reaches(last, trusted):
+            return self._led_by(last, self._in_sync_with(last, isr), members)._replace(cleared=(last,))
+        for group in (isr, elr):
+            for member in sorted((*partition.last_known_elr, *partition.replicas), key=self.impaired.__contains__):
+                if member in group and member not in suspects and active(member):
+                    return self._led_by(member, self._in_sync_with(member, isr), members)
+        present = [member for member in members if member in suspects and active(member)]
+        if not present:
+            return PartitionDecision(isr, elr, NO_LEADER)
+        best = max(suspects[member] for member in present)
+        if len(present) < len(members) and (patient or best == MISSING):
+            return PartitionDecision(isr, elr, NO_LEADER, waits=best != MISSING)
+        equals = tuple(member for member in present if suspects[member] == best)
+        leader = next((member for member in equals if member in isr), equals[0])
+        return self._led_by(leader, equals, members)._replace(cleared=equals)
+
+    def _reaches(self, last: int, trusted: Sequence[int]) -> bool:
+        """Return whether ``last`` is a suspect whose copy has all records of the ``trusted``.
+
+        A member whose end is not known may have more.
+        """
+        end = self.suspects.get(last, MISSING)
+        return end != MISSING and all(member in self.ends and self.ends[member] <= end for member in trusted)
+
+    def _in_sync_with(self, leader: int, isr: tuple[int, ...]) -> tuple[int, ...]:
+        """Return ``leader`` and the trusted members of ``isr``, in the order of the assignment."""
+        return tuple(
+            one for one in self.partition.replicas if one == leader or (one in isr and one not in self.suspects)
+        )
+
+    def _led_by(self, leader: int, isr: tuple[int, ...], members: tuple[int, ...]) -> PartitionDecision:
+        """Return the state in which ``leader`` leads with ``isr``.
+
+        If the leader returned with records, members without any copy are no longer eligible.
+        """
+        suspects = self.suspects
+        filled = suspects.get(leader, MISSING).end_offset > 0
+        none = tuple(member for member in members if filled and member not in isr and suspects.get(member) == MISSING)
+        before = self.partition._replace(isr=members, elr=())
+        return PartitionDecision(isr, _eligible(before, isr, self.min_isr, none), leader)
 
 
 def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...]) -> tuple[int, ...]:
@@ -137,71 +189,7 @@ def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, los
     )
 
 
-def _elect(
-    partition: PartitionImage,
-    isr: tuple[int, ...],
-    elr: tuple[int, ...],
-    min_isr: int,
-    active: Callable[[int], bool],
-    suspects: Mapping[int, ReplicaEnd],
-    ends: Mapping[int, ReplicaEnd],
-    impaired: tuple[int, ...],
-    patient: bool,
-) -> PartitionDecision:
-    members = tuple(member for member in partition.replicas if member in isr or member in elr)
-    last = next((member for member in partition.last_known_elr if member in isr), NO_LEADER)
-    if patient and last != NO_LEADER and not active(last):
-        return PartitionDecision(isr, elr, NO_LEADER, waits=True)
-    trusted = [member for member in members if member not in suspects and active(member)]
-    if trusted and last != NO_LEADER and active(last) and _reaches(last, trusted, suspects, ends):
-        kept = tuple(one for one in partition.replicas if one == last or (one in isr and one not in suspects))
-        return _led_by(partition, last, kept, members, min_isr, suspects)._replace(cleared=(last,))
-    for group in (isr, elr):
-        for member in sorted((*partition.last_known_elr, *partition.replicas), key=impaired.__contains__):
-            if member in group and member not in suspects and active(member):
-                kept = tuple(one for one in partition.replicas if one == member or (one in isr and one not in suspects))
-                return _led_by(partition, member, kept, members, min_isr, suspects)
-    present = [member for member in members if member in suspects and active(member)]
-    if not present:
-        return PartitionDecision(isr, elr, NO_LEADER)
-    complete = len(present) == len(members)
-    best = max(suspects[member] for member in present)
-    if not complete and (patient or best == MISSING):
-        return PartitionDecision(isr, elr, NO_LEADER, waits=best != MISSING)
-    equals = tuple(member for member in present if suspects[member] == best)
-    leader = next((member for member in equals if member in isr), equals[0])
-    settlement = _led_by(partition, leader, equals, members, min_isr, {} if best == MISSING else suspects)
-    return settlement._replace(cleared=equals)
-
-
-def _reaches(
-    last: int, trusted: Sequence[int], suspects: Mapping[int, ReplicaEnd], ends: Mapping[int, ReplicaEnd]
-) -> bool:
-    """Whether ``last`` is a suspect with a copy that holds all that the ``trusted`` hold. Whose end
-    is not known may hold more."""
-    end = suspects.get(last, MISSING)
-    return end != MISSING and all(member in ends and ends[member] <= end for member in trusted)
-
-
-def _led_by(
-    partition: PartitionImage,
-    leader: int,
-    isr: tuple[int, ...],
-    members: tuple[int, ...],
-    min_isr: int,
-    suspects: Mapping[int, ReplicaEnd],
-) -> PartitionDecision:
-    """Return the state in which ``leader`` leads with ``isr``.
-
-    If the leader returned with records, members without any copy are no longer eligible.
-    """
-    filled = suspects.get(leader, MISSING).end_offset > 0
-    none = tuple(member for member in members if filled and member not in isr and suspects.get(member) == MISSING)
-    before = partition._replace(isr=members, elr=())
-    return PartitionDecision(isr, _eligible(before, isr, min_isr, none), leader)
-
-
-def settle_uncleanly(
+def elect_longest(
     partition: PartitionImage, ends: Mapping[int, ReplicaEnd], active: Callable[[int], bool]
 ) -> PartitionDecision | None:
     """Elect the active replica with the longest log as the only member, ignoring committed records.

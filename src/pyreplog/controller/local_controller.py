@@ -7,28 +7,28 @@ send it heartbeats and proposals, and fetch its decisions as metadata records at
 
 How to run one::
 
-    authority = Authority.open(disk, "data", config, random, now_ns=clock.monotonic_ns())
-    endpoint = AuthorityEndpoint(authority, transport, clock)     # listens at CONTROLLER_ADDRESS
-    endpoint.poll()                                               # whenever a message may have arrived; False: no work
-    endpoint.next_wake_ns                                         # call poll at this time at the latest
-    endpoint.fence(broker_id)                                     # if the caller knows that a node was killed
-    endpoint.close()                                              # there is nothing to flush
+    controller = LocalController.open(disk, "data", config, random, now_ns=clock.monotonic_ns())
+    server = ControllerServer(controller, transport, clock)     # listens at CONTROLLER_ADDRESS
+    server.poll()                                               # whenever a message may have arrived; False: no work
+    server.next_wake_ns                                         # call poll at this time at the latest
+    server.fence(broker_id)                                     # if the caller knows that a node was killed
+    server.close()                                              # there is nothing to flush
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import describe
-from pyreplog.controller.controller import ELECTION_WAIT_MS, Controller
+from pyreplog.controller.controller import Controller
 from pyreplog.controller.election import ReplicaEnd, UncleanElection
 from pyreplog.controller.image import MetadataImage, PartitionKey
+from pyreplog.controller.metadata_fetches import MetadataFetches
+from pyreplog.controller.requested_elections import RequestedElections
 from pyreplog.controller.state import STATE_FILE, ControllerState, decode, encode, load, read_state, store
 from pyreplog.controller.telling import tell_decisions
 from pyreplog.controller.topics import new_id
@@ -37,7 +37,6 @@ from pyreplog.interruptions import is_interruption
 from pyreplog.log import keep_reserve, make_folder
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
 from pyreplog.wire import (
-    METADATA_TOPIC_ID,
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerHeartbeatRequest,
@@ -51,28 +50,21 @@ from pyreplog.wire import (
     DescribeTopicPartitionsRequest,
     ElectLeadersRequest,
     ErrorCode,
-    FetchableTopicResponse,
     FetchRequest,
-    FetchResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
-    MetadataRecord,
     MetadataRequest,
-    PartitionData,
     Repeats,
     Request,
     RequestBody,
     Response,
     ResponseBody,
-    SnapshotId,
     refusal,
 )
 
-__all__ = ["CONTROLLER_ADDRESS", "LocalController", "ControllerServer", "AuthorityReply"]
+__all__ = ["CONTROLLER_ADDRESS", "LocalController", "ControllerServer", "ControllerReply"]
 
 CONTROLLER_ADDRESS: Final = "controller"
-RECORDS_KEPT_MAX: Final = 4096
-"""A node that is more records than this behind receives the whole image instead."""
 STALL_NS: Final = 250_000_000
 """A step that runs this much later than planned means that the process was paused."""
 _MS: Final = 1_000_000
@@ -83,22 +75,12 @@ or undo a later request."""
 _log = logging.getLogger("pyreplog")
 
 
-class AuthorityReply(NamedTuple):
+class ControllerReply(NamedTuple):
     """An effect: ``body`` answers request ``correlation_id`` of ``peer``."""
 
     peer: Address
     correlation_id: int
     body: ResponseBody
-
-
-@dataclass(slots=True)
-class _DelayedMetadataFetch:
-    """A fetch of metadata that waits for new records."""
-
-    peer: Address
-    correlation_id: int
-    fetch_offset: int
-    until_ns: int
 
 
 class LocalController:
@@ -116,17 +98,14 @@ class LocalController:
         self._durable = durable
         self._decided_offset = -1
         """The offset of the last durable record."""
-        self._kept: deque[tuple[int, MetadataRecord]] = deque(maxlen=RECORDS_KEPT_MAX)
-        self._kept_from = controller.image.offset + 1
-        self._parked: dict[Address, _DelayedMetadataFetch] = {}
+        self._fetches = MetadataFetches(controller.image)
         self._proposed: dict[int, tuple[int, int]] = {}
         """Broker -> its epoch and the newest of its decided AlterPartition requests."""
         self._repeats = Repeats()
         self._planned_ns: int | None = None
         self._last_ns = 0
         self._failure: StorageError | None = None
-        self._elections: list[tuple[Request, int]] = []
-        """(ElectLeaders request, time in ns until which it waits for the ends of live replicas)."""
+        self._elections = RequestedElections(controller)
 
     @classmethod
     def open(
@@ -185,14 +164,14 @@ class LocalController:
     @property
     def next_wake_ns(self) -> int | None:
         """The time at which :meth:`step` must run even if no message arrives."""
-        times = [parked.until_ns for parked in self._parked.values()]
-        deadline = self._controller.next_deadline_ns()
-        if deadline is not None:
-            times.append(deadline)
-        times.extend(until for _, until in self._elections)
-        return min(times, default=None)
+        deadlines = (
+            self._controller.next_deadline_ns(),
+            self._elections.next_deadline_ns,
+            self._fetches.next_deadline_ns,
+        )
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def step(self, requests: Sequence[Request], now_ns: int) -> list[AuthorityReply]:
+    def step(self, requests: Sequence[Request], now_ns: int) -> list[ControllerReply]:
         """Decide ``requests`` in order, then the timed work that is due, with one write of the
         state.
 
@@ -203,16 +182,17 @@ class LocalController:
         self._check()
         if self._planned_ns is not None and now_ns - self._planned_ns > STALL_NS:
             self._controller.extend_sessions(now_ns - self._last_ns)
-        replies: list[AuthorityReply] = []
+        replies: list[ControllerReply] = []
         for request in requests:
             body = self._answer(request, now_ns)
             if body is not None:
-                replies.append(AuthorityReply(request.source, request.correlation_id, body))
+                replies.append(ControllerReply(request.source, request.correlation_id, body))
         self._controller.tick(now_ns)
-        elected = self._elect(replies, now_ns)
-        replies = self._finish(
-            [one for one in requests if type(one.body) is not ElectLeadersRequest] + elected, replies, now_ns
-        )
+        decided = [one for one in requests if type(one.body) is not ElectLeadersRequest]
+        for request, answer in self._elections.hold(now_ns):
+            replies.append(ControllerReply(request.source, request.correlation_id, answer))
+            decided.append(request)
+        replies = self._finish(decided, replies, now_ns)
         self._planned_ns = self.next_wake_ns
         self._last_ns = now_ns
         return replies
@@ -239,28 +219,15 @@ class LocalController:
         if self._failure is not None:
             raise ClosedError("the controller's disk failed") from self._failure
 
-    def fence(self, broker_id: int, now_ns: int) -> list[AuthorityReply]:
+    def fence(self, broker_id: int, now_ns: int) -> list[ControllerReply]:
         """Fence a node that the caller has killed, without waiting for its session to end."""
         self._check()
         self._controller.fence(broker_id, now_ns)
         return self._finish((), [], now_ns)
 
-    def _elect(self, replies: list[AuthorityReply], now_ns: int) -> list[Request]:
-        """Hold the requested elections that need not wait any longer; return their requests."""
-        held = []
-        for request, until in self._elections:
-            assert isinstance(request.body, ElectLeadersRequest)
-            if until <= now_ns or self._controller.ends_are_known(request.body):
-                replies.append(
-                    AuthorityReply(request.source, request.correlation_id, self._controller.elect_leaders(request.body))
-                )
-                held.append(request)
-        self._elections = [entry for entry in self._elections if entry[0] not in held]
-        return held
-
     def elect_uncleanly(
         self, topic: str, partition: int, now_ns: int
-    ) -> tuple[UncleanElection | None, list[AuthorityReply]]:
+    ) -> tuple[UncleanElection | None, list[ControllerReply]]:
         """Elect the live replica with the longest log now, even if acknowledged records are lost.
 
         Only a person may ask for this. (An ElectLeaders request first waits a moment for the
@@ -276,7 +243,7 @@ class LocalController:
             if self._failure is None:
                 self._controller.try_again(now_ns)
             raise
-        return done, self._serve_parked(now_ns)
+        return done, self._serve_fetches(now_ns)
 
     # -------------------------------------------------------------------------------------- answers
 
@@ -286,10 +253,10 @@ class LocalController:
         if type(body) in _ONCE and self._repeats.is_repeat(request.source, request.correlation_id):
             return None
         if isinstance(body, FetchRequest):
-            self._park(request, body, now_ns)
+            self._fetches.park(request, body, now_ns)
             return None
         if isinstance(body, ElectLeadersRequest):
-            self._elections.append((request, now_ns + ELECTION_WAIT_MS * _MS))
+            self._elections.add(request, body, now_ns)
             return None
         if isinstance(body, InitProducerIdRequest):
             if body.transactional_id is not None:
@@ -347,43 +314,14 @@ class LocalController:
             return describe.describe_cluster(self.image, body, self.cluster_id)
         return None  # not a controller request: the caller times out, as if the message were lost
 
-    def _park(self, request: Request, body: FetchRequest, now_ns: int) -> None:
-        """Keep one waiting fetch per node; a newer one replaces it."""
-        if len(body.topics) != 1 or body.topics[0].topic_id != METADATA_TOPIC_ID or len(body.topics[0].partitions) != 1:
-            return
-        offset = body.topics[0].partitions[0].fetch_offset
-        self._parked[request.source] = _DelayedMetadataFetch(
-            request.source, request.correlation_id, offset, now_ns + body.max_wait_ms * _MS
-        )
-
-    def _serve_parked(self, now_ns: int) -> list[AuthorityReply]:
-        end = self.image.offset + 1
-        served = []
-        for parked in list(self._parked.values()):
-            if parked.fetch_offset != end or parked.until_ns <= now_ns:
-                del self._parked[parked.peer]
-                served.append(AuthorityReply(parked.peer, parked.correlation_id, self._news(parked.fetch_offset)))
-        return served
-
-    def _news(self, fetch_offset: int) -> FetchResponse:
-        """Return the records from ``fetch_offset`` on, or the image for a node that needs all of
-        it.
-
-        A node needs the image if it is too far behind, or ahead (the controller was set back to an
-        older state). The image is sent as records that all have the image's last offset.
-        """
-        end = self.image.offset + 1
-        data = PartitionData(0, high_watermark=end, log_start_offset=self._kept_from)
-        if self._kept_from <= fetch_offset <= end:
-            data.records = [entry for entry in self._kept if entry[0] >= fetch_offset]
-        else:
-            data.snapshot_id = SnapshotId(end, 0)
-            data.records = [(end - 1, record) for record in self.image.records()]
-        return FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [data])])
+    def _serve_fetches(self, now_ns: int) -> list[ControllerReply]:
+        return [ControllerReply(*served) for served in self._fetches.serve(self.image, now_ns)]
 
     # ----------------------------------------------------------------------------------- durability
 
-    def _finish(self, requests: Sequence[Request], replies: list[AuthorityReply], now_ns: int) -> list[AuthorityReply]:
+    def _finish(
+        self, requests: Sequence[Request], replies: list[ControllerReply], now_ns: int
+    ) -> list[ControllerReply]:
         try:
             self._commit()
         except StorageError as error:
@@ -391,11 +329,11 @@ class LocalController:
                 raise
             self._controller.try_again(now_ns)
             replies = [
-                AuthorityReply(request.source, request.correlation_id, body)
+                ControllerReply(request.source, request.correlation_id, body)
                 for request in requests
                 if (body := _refusal(request.body, error)) is not None
             ]
-        return replies + self._serve_parked(now_ns)
+        return replies + self._serve_fetches(now_ns)
 
     def _commit(self) -> None:
         """Make the new decisions durable, then visible."""
@@ -413,10 +351,7 @@ class LocalController:
         self._durable = data
         self._decided_offset = controller.image.offset
         tell_decisions(records, controller.image)
-        for entry in records:
-            if len(self._kept) == RECORDS_KEPT_MAX:
-                self._kept_from = self._kept[0][0] + 1
-            self._kept.append(entry)
+        self._fetches.append(records)
 
     def _undo(self, error: StorageError) -> None:
         """Return to the durable state, if the file in place is known to be that state; else fail.
@@ -507,7 +442,7 @@ class ControllerServer:
         self.send(replies)
         return done
 
-    def send(self, replies: Sequence[AuthorityReply]) -> None:
+    def send(self, replies: Sequence[ControllerReply]) -> None:
         """Send the replies that a step of the authority returned."""
         for reply in replies:
             self._transport.send(reply.peer, Response(self.address, reply.correlation_id, reply.body))

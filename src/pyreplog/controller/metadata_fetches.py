@@ -1,0 +1,91 @@
+"""The metadata as a log that nodes fetch: the newest durable records, and the fetches that wait for
+more."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pyreplog.controller.image import MetadataImage
+from pyreplog.ports import Address
+from pyreplog.wire import (
+    METADATA_TOPIC_ID,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    MetadataRecord,
+    PartitionData,
+    Request,
+    SnapshotId,
+)
+
+__all__ = ["RECORDS_KEPT_MAX", "MetadataFetches"]
+
+RECORDS_KEPT_MAX: Final = 4096
+"""A node that is more records than this behind receives the whole image instead."""
+_MS: Final = 1_000_000
+
+
+class _DelayedMetadataFetch(NamedTuple):
+    """A fetch of metadata that waits for new records."""
+
+    correlation_id: int
+    fetch_offset: int
+    until_ns: int
+
+
+class MetadataFetches:
+    """Answers the nodes' fetches from ``image``. One owner."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._records: deque[tuple[int, MetadataRecord]] = deque(maxlen=RECORDS_KEPT_MAX)
+        self._start_offset = image.offset + 1
+        self._parked: dict[Address, _DelayedMetadataFetch] = {}
+
+    @property
+    def next_deadline_ns(self) -> int | None:
+        """The time at which a waiting fetch must be answered even if there is no new record."""
+        return min((parked.until_ns for parked in self._parked.values()), default=None)
+
+    def append(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
+        """Keep new records, which are durable."""
+        for entry in records:
+            if len(self._records) == RECORDS_KEPT_MAX:
+                self._start_offset = self._records[0][0] + 1
+            self._records.append(entry)
+
+    def park(self, request: Request, body: FetchRequest, now_ns: int) -> None:
+        """Keep one waiting fetch per node; a newer one replaces it."""
+        if len(body.topics) != 1 or body.topics[0].topic_id != METADATA_TOPIC_ID or len(body.topics[0].partitions) != 1:
+            return
+        offset = body.topics[0].partitions[0].fetch_offset
+        until_ns = now_ns + body.max_wait_ms * _MS
+        self._parked[request.source] = _DelayedMetadataFetch(request.correlation_id, offset, until_ns)
+
+    def serve(self, image: MetadataImage, now_ns: int) -> list[tuple[Address, int, FetchResponse]]:
+        """Answer the fetches that need not wait any longer; return (peer, correlation id, answer) of
+        each."""
+        end = image.offset + 1
+        served = []
+        for peer, parked in list(self._parked.items()):
+            if parked.fetch_offset != end or parked.until_ns <= now_ns:
+                del self._parked[peer]
+                served.append((peer, parked.correlation_id, self._answer(image, parked.fetch_offset)))
+        return served
+
+    def _answer(self, image: MetadataImage, fetch_offset: int) -> FetchResponse:
+        """Return the records from ``fetch_offset`` on, or the image for a node that needs all of
+        it.
+
+        A node needs the image if it is too far behind, or ahead (the controller was set back to an
+        older state). The image is sent as records that all have the image's last offset.
+        """
+        end = image.offset + 1
+        data = PartitionData(0, high_watermark=end, log_start_offset=self._start_offset)
+        if self._start_offset <= fetch_offset <= end:
+            data.records = [entry for entry in self._records if entry[0] >= fetch_offset]
+        else:
+            data.snapshot_id = SnapshotId(end, 0)
+            data.records = [(end - 1, record) for record in image.records()]
+        return FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [data])])
