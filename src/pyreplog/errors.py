@@ -10,11 +10,10 @@ Texts never echo more than 64 bytes of foreign input: see :func:`excerpt`.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from copy import copy
 from io import UnsupportedOperation
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
-
-from pyreplog.interruptions import is_interruption
 
 __all__ = [
     "BackupDivergedError",
@@ -310,6 +309,25 @@ _ADVICE: Final = {
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.EFBIG: "raise the limit of file sizes, `ulimit -f`",
 }
+
+
+_check_interruption: Callable[[BaseException], bool] | None = None
+
+
+def install_interruption_check(check: Callable[[BaseException], bool]) -> None:
+    """Have :func:`is_interruption` ask ``check``. The room that knows signals calls this."""
+    global _check_interruption
+    _check_interruption = check
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Return whether one of the program's signal handlers raised ``error``.
+
+    Such an error says nothing about the work that it interrupted, and must reach the caller. Only a
+    clause that catches more than pyreplog's own errors has to ask. Always False before
+    ``pyreplog.system`` was loaded.
+    """
+    return _check_interruption is not None and _check_interruption(error)
 
 
 class StorageError(PyreplogError, OSError, metaclass=_ByErrno):

@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from pyreplog.errors import NoThreadError, PyreplogError, StorageError
-from pyreplog.interruptions import is_no_thread
+from pyreplog.errors import NoThreadError, PyreplogError, StorageError, is_interruption
 
 __all__ = ["Pipe"]
 
@@ -43,10 +42,11 @@ class Pipe:
                 fcntl.fcntl(self._write_end, fcntl.F_SETPIPE_SZ, _SIZE)
             self._thread.start()
         except BaseException as error:
-            if self._thread.ident is None:
+            is_running = self._thread.ident is not None
+            if not is_running:
                 os.close(self._write_end)
             self.close()
-            if is_no_thread(error):
+            if isinstance(error, RuntimeError) and not is_running and not is_interruption(error):
                 raise NoThreadError(what) from error
             raise
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from pyreplog.transport_events import Address, Connected, Disconnected, Received, TransportEvent
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from random import Random
 
     from typing_extensions import Buffer
@@ -326,6 +327,18 @@ class Disk(Protocol):
 
     def poll(self) -> Sequence[SyncDone]:
         """Return the syncs that ended since the last call."""
+        ...
+
+    def new_lock(self) -> AbstractContextManager[object]:
+        """Return a lock for ``with`` that keeps out other threads, such as those of :meth:`map`.
+
+        Its owner may enter it again.
+        """
+        ...
+
+    @property
+    def reserve_lock(self) -> AbstractContextManager[object]:
+        """The one lock of all disks of the process that is held while a folder's reserve is used."""
         ...
 
     def watch(self, paths: Sequence[str]) -> Watch | None:

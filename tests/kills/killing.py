@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from random import Random
 from typing import NoReturn, TypeVar
 
@@ -191,6 +192,15 @@ class KillingDisk:
         """Counted; what the store does inside is not."""
         self.count()
         return self._disk.open_store(path, write=write)
+
+    def new_lock(self) -> AbstractContextManager[object]:
+        """As the disk."""
+        return self._disk.new_lock()
+
+    @property
+    def reserve_lock(self) -> AbstractContextManager[object]:
+        """As the disk."""
+        return self._disk.reserve_lock
 
     def watch(self, paths: Sequence[str]) -> Watch | None:
         """As the disk."""

@@ -13,7 +13,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, LockedError, StorageError
-from pyreplog.log import LogRoot, reserve
+from pyreplog.log import LogRoot
 from pyreplog.log.reserve import RESERVE_SIZE, RESERVE_STEP, keep_reserve, with_reserve
 from pyreplog.log.snapshot import replace_file
 from pyreplog.ports import File, Lock, Stat
@@ -299,7 +299,7 @@ def test_only_for_lack_of_room(disk: SimDisk) -> None:
 def test_who_finds_no_room_while_it_is_lent_waits_for_it(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several logs that are closed side by side one has the reserve, and then the next: nobody finds it gone."""
     keep_reserve(disk, "data")
-    stat, mutex, arrived = disk.stat, reserve._lent, threading.Event()
+    stat, mutex, arrived = disk.stat, disk.reserve_lock, threading.Event()
     tries: list[str] = []
 
     class Watched:
@@ -332,7 +332,7 @@ def test_who_finds_no_room_while_it_is_lent_waits_for_it(disk: SimDisk, monkeypa
     done: list[str] = []
     other = threading.Thread(target=lambda: done.append(with_reserve(disk, "data", partial(needs_room, "second"))))
     monkeypatch.setattr(disk, "stat", look)
-    monkeypatch.setattr(reserve, "_lent", Watched())
+    monkeypatch.setattr(SimDisk, "reserve_lock", Watched())
     assert with_reserve(disk, "data", partial(needs_room, "first")) == "first"
     other.join()
     assert done == ["second"]

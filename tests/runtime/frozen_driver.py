@@ -13,10 +13,10 @@ __all__ = ["still"]
 @contextmanager
 def still(driver: Driver) -> Iterator[None]:
     """While inside, no machine of ``driver`` moves, as in its ``alone``."""
-    with driver._exclusive.lock:
+    with driver._exclusive:
         driver._exclusive_wanted = True
         driver._wake_driver()
-        with driver._drive.lock:
+        with driver._drive:
             driver._is_driven = True
             driver._exclusive_wanted = False
             try:

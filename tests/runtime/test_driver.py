@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.driver import TIMER_CHECK, DrivenMachine, Driver
 from pyreplog.runtime.retry import INTERVAL_NS, Retry
-from pyreplog.system import SystemClock
+from pyreplog.system import OwnedLock, SystemClock
 from pyreplog.system.held import HeldSyncs
 from pyreplog.testing import SimClock
 from tests.runtime.frozen_driver import still
@@ -111,29 +109,16 @@ def test_stopped_between_the_steps_of_a_wait(timeout: float | None) -> None:
         except ClosedError as error:
             told.append(error)
 
-    drive = driver._drive
-    inner: Any = drive.lock
+    class Late(OwnedLock):
+        """The driver role, which is taken only after the driver was stopped."""
 
-    class Late:
-        """The drive, which is taken only after the driver was stopped."""
-
-        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-            if not blocking and not settled[0]:
+        def try_enter(self, held: list[bool]) -> bool:
+            if not settled[0]:
                 settled[0] = True
                 driver.stop()
-            taken: bool = inner.acquire(blocking, timeout)
-            return taken
+            return super().try_enter(held)
 
-        def release(self) -> None:
-            inner.release()
-
-        def __enter__(self) -> bool:
-            return self.acquire()
-
-        def __exit__(self, *about: object) -> None:
-            inner.release()
-
-    driver._drive = SimpleNamespace(lock=Late(), is_mine=drive.is_mine)  # type: ignore[assignment]
+    driver._drive = Late()
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     thread.join(5.0)

@@ -886,7 +886,7 @@ def test_a_reader_within_itself_is_refused() -> None:
         log.append(b"x")
         view = reader._view
         assert isinstance(view, ReaderView)
-        with view._guard.lock, pytest.raises(pyreplog.ReentrantCallError, match="within another use"):
+        with view._own_lock, pytest.raises(pyreplog.ReentrantCallError, match="within another use"):
             list(reader)
         assert [record.value for record in reader] == [b"x"]
 

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from pyreplog.errors import ClosedError, ForkedError, NoThreadError
-from pyreplog.interruptions import is_no_thread
-from pyreplog.mutex import new_mutex
+from pyreplog.system import OwnedLock, is_no_thread
 
 __all__ = ["ThreadCalls", "OwnedResult"]
 
@@ -32,7 +31,7 @@ class OwnedResult(Generic[T]):
     def __init__(self, call: Callable[[], T], release: Callable[[T], object]) -> None:
         self._call = call
         self._release = release
-        self._lock = new_mutex()
+        self._lock = OwnedLock()
         self._made: list[T] = []
         self._is_unwanted = False
 

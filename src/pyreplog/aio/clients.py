@@ -18,10 +18,10 @@ from pyreplog.aio.records import Steps
 from pyreplog.client import Acks, Completion
 from pyreplog.config import LogConfig, check_seconds, whole
 from pyreplog.errors import ClosedError, NoThreadError
-from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
+from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:

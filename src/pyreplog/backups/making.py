@@ -50,7 +50,6 @@ from pyreplog.log import (
     sign_off,
     write_backup_note,
 )
-from pyreplog.mutex import new_mutex
 from pyreplog.ports import Disk, Lock, RandomBytes
 from pyreplog.values import BackupProgress, BackupReport, TopicPartition
 from pyreplog.verify import Level, Report, check_controller, check_root, total_size
@@ -110,7 +109,7 @@ class _Run:
     def __init__(self, disk: Disk, source: str, target: str, random: RandomBytes, progress: Progress | None) -> None:
         self._disk, self._source, self._target, self._random = disk, source, target, random
         self._tell = progress
-        self._telling = new_mutex()
+        self._telling = disk.new_lock()
         self._stage, self._done, self._total = "copied", 0, 0
         self._notes: list[str] = []
         self._places: list[Place] = []

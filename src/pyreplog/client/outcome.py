@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from pyreplog.config import check_seconds
-from pyreplog.interruptions import is_interruption
+from pyreplog.errors import is_interruption
 from pyreplog.timestamps import record_ms
 from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 

@@ -32,8 +32,7 @@ from pyreplog.controller.requested_elections import RequestedElections
 from pyreplog.controller.state import STATE_FILE, ControllerState, decode, encode, load, read_state, store
 from pyreplog.controller.telling import tell_decisions
 from pyreplog.controller.topics import new_id
-from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError, excerpt
-from pyreplog.interruptions import is_interruption
+from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError, excerpt, is_interruption
 from pyreplog.log import keep_reserve, make_folder
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
 from pyreplog.wire import (

@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 
 from pyreplog.errors import LockedError, StorageError
 from pyreplog.log.layout import RESERVE_NAME, TEMPORARY_SUFFIX, join
-from pyreplog.mutex import new_mutex
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Disk
 
 RESERVE_SIZE: Final = 256 << 10
@@ -28,9 +27,6 @@ _NOT_NOW: Final = RESOURCES_EXHAUSTED_ERRNOS | {errno.EFBIG}
 _NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
 
 _Result = TypeVar("_Result")
-_lent: Final = new_mutex()
-"""Held while a reserve is lent: of several logs that are closed side by side, who finds no room meanwhile waits
-until it is made anew."""
 
 
 def keep_reserve(disk: Disk, folder: str) -> bool:
@@ -80,7 +76,7 @@ def with_reserve(
         if error.errno not in _NO_ROOM:
             raise
         refusal = error
-    with _lent:
+    with disk.reserve_lock:  # another log of this process that finds no room waits for the new reserve
         return _with_lent(disk, folder, action, undo, refusal)
 
 

@@ -22,8 +22,8 @@ from pyreplog.errors import (
     UnexpectedAppendOffsetError,
     UnknownServerError,
     excerpt,
+    is_interruption,
 )
-from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer, Clock
 from pyreplog.record import (
     CODEC_NUMBERS,

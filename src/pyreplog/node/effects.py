@@ -15,8 +15,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
-from pyreplog.errors import ClosedError, InternalError, StorageError
-from pyreplog.interruptions import is_interruption
+from pyreplog.errors import ClosedError, InternalError, StorageError, is_interruption
 from pyreplog.log import UnloadedLog
 from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import HostedPartition, Timers

@@ -34,8 +34,7 @@ from typing import ClassVar
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
-from pyreplog.errors import ClusterError, CorruptError, PyreplogError
-from pyreplog.interruptions import is_interruption
+from pyreplog.errors import ClusterError, CorruptError, PyreplogError, is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.node.admin import AdminService

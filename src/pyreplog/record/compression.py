@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import RECORDS_SIZE_MAX
-from pyreplog.errors import BatchTooLargeError, CorruptError, StorageError
-from pyreplog.interruptions import is_interruption
+from pyreplog.errors import BatchTooLargeError, CorruptError, StorageError, is_interruption
 from pyreplog.ports import Buffer
 
 if TYPE_CHECKING:

@@ -254,7 +254,7 @@ class Admin(ClientFace[Machine]):
         while True:
             place = self._place
             machine, seat = place
-            with seat.free():
+            with seat.lock.enter():
                 if place is not self._place:
                     continue
                 answer = ask(machine)
@@ -262,7 +262,7 @@ class Admin(ClientFace[Machine]):
             self._driver.wait_for(answer, None)
             if answer.error is None:
                 return answer.value
-            with seat.free():  # who gives up what was asked has another in its place by then
+            with seat.lock.enter():  # who gives up what was asked has another in its place by then
                 if (
                     place is self._place
                     or not answer.may_be_put_again

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from pyreplog.errors import NoThreadError
-from pyreplog.interruptions import is_interruption, is_no_thread
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.system import is_interruption, is_no_thread
 
 __all__ = ["LINGER_S", "Background", "release"]
 

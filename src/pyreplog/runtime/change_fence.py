@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from pyreplog.errors import ClosedError, PyreplogError, ReentrantCallError, StorageError, again
 from pyreplog.log import Log
-from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.system import OwnedLock
 
 __all__ = ["ChangeFence"]
 
@@ -20,11 +20,11 @@ __all__ = ["ChangeFence"]
 class ChangeFence:
     """Hold one led log with its lock, tell whether it can be changed, and open it again after a cut-short change.
 
-    Use it by ``with`` around a change that is not an append. All methods REQUIRE the lock, which ``guard`` has; the
+    Use it by ``with`` around a change that is not an append. All methods REQUIRE ``lock``; the
     attributes may be read by any thread.
     """
 
-    __slots__ = ("_on_reopen", "_reopen_log", "_sync_failure", "ended", "epoch", "guard", "is_raised", "log", "name")
+    __slots__ = ("_on_reopen", "_reopen_log", "_sync_failure", "ended", "epoch", "is_raised", "lock", "log", "name")
 
     def __init__(self, log: Log, name: str, reopen: Callable[[], Log], on_reopen: Callable[[Log], None]) -> None:
         """Lead ``log``, which errors call ``name``, in a new epoch.
@@ -33,7 +33,7 @@ class ChangeFence:
         """
         self.log = log
         self.name = name
-        self.guard = Guard(name)
+        self.lock = OwnedLock(name)
         self.is_raised = False
         """Whether a change is under way, or was cut short."""
         self.ended: PyreplogError | None = None
@@ -137,5 +137,5 @@ class ChangeFence:
 
     def forked(self, error: PyreplogError) -> None:
         """In the child of a fork: refuse everything with ``error``, under a new lock that no thread holds."""
-        self.guard = Guard(self.name)
+        self.lock = OwnedLock(self.name)
         self.ended = error

@@ -37,7 +37,7 @@ class ClientFace(Generic[M]):
         while True:
             place = self._place
             machine, seat = place
-            with seat.free():
+            with seat.lock.enter():
                 if place is self._place:
                     return act(machine)
 

@@ -48,7 +48,6 @@ from pyreplog.errors import (
     UnknownTopicError,
     copy_for_raise,
 )
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import make_folder, open_readers, read_properties, refuse_unfinished, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.runtime.admin import Admin
@@ -57,7 +56,6 @@ from pyreplog.runtime.at_exit import end_on_sigterm, forget, remember
 from pyreplog.runtime.cluster_node import ClusterNode, close_disk
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import DrivenMachine, Driver
-from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.locking import LockWait, cluster_wait
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.nodes import Nodes
@@ -70,7 +68,7 @@ from pyreplog.runtime.retry import Retry
 from pyreplog.runtime.spool_applier import SpoolApplier
 from pyreplog.runtime.views import ReaderView
 from pyreplog.spool import Spool
-from pyreplog.system import LocalNetwork, SystemClock, SystemDisk, anchored
+from pyreplog.system import LocalNetwork, OwnedLock, SystemClock, SystemDisk, anchored, is_interruption
 from pyreplog.values import RecoveryProgress, TopicPartition
 from pyreplog.wire import NO_LEADER
 
@@ -188,7 +186,7 @@ class Cluster:
         self._consumers: dict[Consumer, None] = {}
         self._client_numbers = itertools.count(1)
         self._closed = False
-        self._closing = Guard("the cluster")
+        self._closing = OwnedLock("the cluster")
         self._is_released = False
         self._is_controlled = True
         """Whether the controller runs: not where it was cut short, and its disk does not let it begin again yet."""
@@ -766,7 +764,7 @@ class Cluster:
         if self._is_released or self._closing.is_mine():  # a signal handler that closes what its thread is closing
             return
         self._driver.check_free("; for SIGTERM, Cluster(path, own_process=True) does")
-        with self._closing.lock:
+        with self._closing:
             if self._is_released:
                 return
             self._closed = True

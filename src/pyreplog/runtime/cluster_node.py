@@ -10,13 +10,13 @@ from typing import Literal, NoReturn, SupportsIndex
 from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.opening import check_name
 from pyreplog.runtime.recovery import Recovery, tell_torn
+from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
 __all__ = ["ClusterNode", "close_disk"]

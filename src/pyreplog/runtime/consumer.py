@@ -14,12 +14,12 @@ from pyreplog.client import Completion, Ends
 from pyreplog.client import Consumer as Machine
 from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ConfigError, InternalError, UnknownTopicError
-from pyreplog.interruptions import is_interruption
 from pyreplog.record import Record
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.client_face import ClientFace
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.subject import Subject, partitions_of, place_of
+from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -202,7 +202,7 @@ class Consumer(ClientFace[Machine]):
         while True:
             place = self._place
             machine, seat = place
-            with seat.free():
+            with seat.lock.enter():
                 if place is self._place:  # what another has left is read again by that one
                     taken = machine.take(count_max, ends)
                     (self._left if records is None else records).extend(taken)

@@ -28,12 +28,10 @@ from typing import Any, Final, Protocol, TypeVar
 from pyreplog.client import Completion
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, ForkedError, PyreplogError, copy_for_raise
-from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Clock
 from pyreplog.runtime.background import Background, release
-from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.loop_future import loop_future
-from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport
+from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport, OwnedLock, is_interruption
 
 __all__ = ["Driver", "Pollable", "DrivenMachine"]
 
@@ -50,7 +48,6 @@ who fills many batches between two waits is back by then. Each of its looks take
 just when that one comes back from the disk."""
 WAIT_MAX_S: Final = 3e9
 """As good as for ever, and still a number of nanoseconds that fits 64 bits."""
-_AT_ONCE: Final = (False,)
 
 _log = logging.getLogger("pyreplog")
 
@@ -75,7 +72,7 @@ class DrivenMachine:
     signal handler cut short (error None): the machine's state is then worth nothing. ``busy``: it is being polled,
     or was when that happened."""
 
-    __slots__ = ("_guard", "busy", "failed", "is_mine", "is_shared", "lock", "machine", "transport", "wake_ns")
+    __slots__ = ("busy", "failed", "is_shared", "lock", "machine", "transport", "wake_ns")
 
     def __init__(
         self,
@@ -89,22 +86,10 @@ class DrivenMachine:
         self.machine = machine
         self.transport = transport
         self.failed = failed
-        self.guard(name)
+        self.lock = OwnedLock(name)
         self.is_shared = shared
         self.wake_ns = INT64_MAX
         self.busy = False
-
-    def guard(self, name: str) -> None:
-        """Have a new lock, of the cluster that errors call so."""
-        guard = self._guard = Guard(name)
-        self.lock: threading.RLock = guard.lock
-        self.is_mine: Callable[[], bool] = guard.is_mine
-
-    def free(self) -> threading.RLock:
-        """See :meth:`Guard.free`: for who uses the machine, unlike who drives."""
-        if self.is_mine():
-            raise self._guard.refuse()
-        return self.lock
 
 
 class Driver:
@@ -118,7 +103,7 @@ class Driver:
         self._now_ns = clock.monotonic_ns
         self._seats: dict[LocalTransport, DrivenMachine] = {}
         self._name = f"the cluster {name!r}"
-        self._drive = Guard(self._name)
+        self._drive = OwnedLock(self._name)
         self._is_driven = False
         """Whether somebody has the drive: set just after it is taken, and undone just before it is given back."""
         self._wake = threading.Lock()  # a semaphore: free while there is something to wake up for
@@ -126,7 +111,7 @@ class Driver:
         self._parked = False
         self._waiting: deque[threading.Lock] = deque()
         self._exclusive_wanted = False
-        self._exclusive = Guard(self._name)
+        self._exclusive = OwnedLock(self._name)
         self._due_ns = INT64_MAX
         self._background = Background(f"pyreplog {name}", self._work)
         self._background_until_ns = INT64_MAX
@@ -190,12 +175,12 @@ class Driver:
         if isinstance(refusal, ForkedError):
             raise copy_for_raise(refusal)
         self.check_free()
-        with self._exclusive.lock:
+        with self._exclusive:
             self._exclusive_wanted = True
             try:
                 if self._parked:
                     self._wake_driver()
-                with self._drive.lock:
+                with self._drive:
                     self._is_driven = True
                     try:
                         self._exclusive_wanted = False
@@ -213,7 +198,7 @@ class Driver:
         """Raise ReentrantCallError, with ``advice``, where this thread is in the middle of something for which who
         waits may have to wait: it would wait for itself. Asked before anything is begun that ends with waiting."""
         seats = [*self._seats.copy().values(), *[seat for seat, _ in self._broken.copy()]]
-        if self._is_within() or any(seat.is_mine() for seat in seats):
+        if self._is_within() or any(seat.lock.is_mine() for seat in seats):
             raise self._drive.refuse(advice)
 
     def _is_within(self) -> bool:
@@ -263,9 +248,7 @@ class Driver:
         self._waited_count += 1  # lost by a race of two threads: no harm
         held: list[bool] = []
         try:
-            # One call into C: no signal handler comes between the lock and its note.
-            held.extend(map(self._drive.lock.acquire, _AT_ONCE))
-            if held[0]:
+            if self._drive.try_enter(held):
                 self._is_driven = True
                 if self._refusal is None:  # else since the caller looked: nobody would end this drive
                     self._run(pending, deadline_ns)
@@ -274,14 +257,14 @@ class Driver:
                 return True
             return False
         except BaseException:
-            if held and held[0]:
+            if held:
                 self._is_cut_short = True  # until all of it is done: a second signal may come in between
                 self._look_at_all()
             raise
         finally:
-            if held and held[0]:
+            if held:
                 self._is_driven = False
-                self._drive.lock.release()
+                self._drive.release()
                 self._hand_over()
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
@@ -457,7 +440,7 @@ class Driver:
         if seat.busy:
             self._fail(seat, None)
             return
-        if seat.is_shared and seat.is_mine():
+        if seat.is_shared and seat.lock.is_mine():
             raise self._drive.refuse()
         seat.busy = True
         machine = seat.machine
@@ -537,7 +520,7 @@ class Driver:
             # would cost a thread switch for each wait.
             self._background.linger(PATIENCE_S)
             return None
-        if self._exclusive_wanted or not self._drive.lock.acquire(blocking=False):
+        if self._exclusive_wanted or not self._drive.acquire(blocking=False):
             return IDLE_S
         try:
             self._is_driven = True
@@ -547,7 +530,7 @@ class Driver:
             due_ns = self._background_until_ns = self._due_ns
         finally:
             self._is_driven = False
-            self._drive.lock.release()
+            self._drive.release()
             self._hand_over()
         return IDLE_S if due_ns == INT64_MAX else max(due_ns - self._now_ns(), 0) / 1e9
 
@@ -574,9 +557,9 @@ class Driver:
         """In the child of a fork: nothing may be waited for here."""
         self._refusal = error
         for seat in self._seats.values():
-            seat.guard(self._name)
+            seat.lock = OwnedLock(self._name)
             seat.transport.is_ready = False  # so that whoever gives it something to do hears of it
         self._seats.clear()
-        self._drive = Guard(self._name)
+        self._drive = OwnedLock(self._name)
         self._is_driven = False
-        self._exclusive = Guard(self._name)
+        self._exclusive = OwnedLock(self._name)

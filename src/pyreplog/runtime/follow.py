@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError
-from pyreplog.mutex import new_mutex
 from pyreplog.ports import Disk, Watch
 from pyreplog.record import Record
 from pyreplog.runtime.background import release
+from pyreplog.system import OwnedLock
 
 __all__ = [
     "PAUSE_MAX_S",
@@ -126,7 +126,7 @@ class FileWatchSignal:
     def __init__(self, disk: Disk, paths: list[str]) -> None:
         """Have news of ``paths`` from now on."""
         self._wake = -1
-        self._guard = new_mutex()  # between `wake` and `close`: a number of a closed descriptor may be somebody else's
+        self._guard = OwnedLock()  # between `wake` and `close`: a number of a closed descriptor may be somebody else's
         self._watch: Watch | None = disk.watch(paths)
         if self._watch is not None:
             try:
@@ -183,7 +183,7 @@ class FileWatchSignal:
 
     def forked(self) -> None:
         """In the child of a fork: a guard that another thread of the parent held would never be free."""
-        self._guard = new_mutex()
+        self._guard = OwnedLock()
 
     def close(self) -> None:
         """Release the descriptors. REQUIRES that nobody waits."""

@@ -48,7 +48,7 @@ class GroupCommit:
         """After a sync ``pending`` is settled, or ``on_failure`` is called, before any waiting thread is released;
         both under the lock."""
         self._fence = fence
-        self._lock = fence.guard.lock
+        self._lock = fence.lock
         self._pending = pending
         self._on_failure = on_failure
         self._owner: int | None = None
@@ -86,7 +86,7 @@ class GroupCommit:
                 if self._owner is None:
                     self._owner = token
                 elif self._owner == token:
-                    raise fence.guard.refuse()  # it would wait for itself
+                    raise fence.lock.refuse()  # it would wait for itself
                 else:
                     turn = threading.Lock()
                     turn.acquire()

@@ -32,7 +32,6 @@ from pyreplog.errors import (
     again,
 )
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
-from pyreplog.mutex import new_mutex
 from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.backpressure import UnsyncedBudget
@@ -46,7 +45,7 @@ from pyreplog.runtime.maintenance import Maintenance
 from pyreplog.runtime.nowait_batch import NowaitBatch
 from pyreplog.runtime.pending_appends import PendingAppends
 from pyreplog.runtime.row_timestamps import RowStamps
-from pyreplog.system import SystemClock
+from pyreplog.system import OwnedLock, SystemClock
 from pyreplog.values import LogStats
 
 __all__ = ["BUFFER_MEMORY", "MAX_BLOCK_MS", "LogWriter"]
@@ -83,7 +82,7 @@ class LogWriter:
         """Whether the user was warned that the log is not closed."""
         self.abandoned: Callable[[], None] | None = None
         """Closes all that its opening made, once the user holds no ``Log`` of it any more."""
-        self._closing = new_mutex()
+        self._closing = OwnedLock()
         self._closer: int | None = None
         self._root = root
         self._now_ns = clock.monotonic_ns
@@ -120,9 +119,9 @@ class LogWriter:
         return self._root.path
 
     @property
-    def lock(self) -> threading.RLock:
+    def lock(self) -> OwnedLock:
         """The lock of the log and the open batch. :class:`ReentrantCallError` if this thread has it."""
-        return self._fence.guard.free()
+        return self._fence.lock.enter()
 
     @property
     def failure(self) -> Exception | None:
@@ -147,11 +146,11 @@ class LogWriter:
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
     ) -> int:
         """Append one record and return its offset once it counts."""
-        guard = self._fence.guard
-        if guard.is_mine():  # as in `lock`, but without its calls, which single records would notice
-            raise guard.refuse()
+        lock = self._fence.lock
+        if lock.is_mine():  # as in `lock`, but without its calls, which single records would notice
+            raise lock.refuse()
         pending = self._pending
-        with guard.lock:
+        with lock:
             self.nowait.prepare_change()
             offset = pending.write(self._encoder.one(value, key, headers, timestamp)).base_offset
         try:
@@ -491,7 +490,7 @@ class LogWriter:
             f"{self.name} belongs to the parent process, and this is a fork of it: open it again here, with mode='r'"
             " while that one writes it"
         )
-        self._closing, self._closer = new_mutex(), None
+        self._closing, self._closer = OwnedLock(), None
         self.closed = self.released = True
         self._fence.forked(error)
         self.nowait.forked(error)

@@ -86,7 +86,7 @@ class Maintenance:
         fence, pending = self._fence, self._pending
         end = -1
         try:
-            with fence.guard.free():
+            with fence.lock.enter():
                 if fence.failure is not None:
                     if fence.ended is None:  # retention found it out, and the waiting callers do not know yet
                         self._fail_all()
@@ -140,7 +140,7 @@ class Maintenance:
 
     def _do_due(self, now_ns: int) -> None:
         fence = self._fence
-        with fence.guard.free():
+        with fence.lock.enter():
             fence.repair()
             if fence.failure is None:
                 with fence:

@@ -83,17 +83,14 @@ class NowaitBatch:
         if ack is not None:
             return ack
         held: list[bool] = []
-        lock = self._fence.guard.free()
+        lock = self._fence.lock.enter()
         try:
-            held.extend(
-                map(lock.acquire, (False,))
-            )  # one call into C: no signal handler comes between the lock and its note
-            if not held[0] or self._fence.is_raised or self.result is not None or not self.has_room():
+            if not lock.try_enter(held) or self._fence.is_raised or self.result is not None or not self.has_room():
                 return None
             self._begin()
             return self._builder.gather(value, key, headers, timestamp, self._now_ms)
         finally:
-            if held and held[0]:
+            if held:
                 lock.release()
 
     def _gather(
@@ -102,7 +99,7 @@ class NowaitBatch:
         """Add a record that the open batch did not take without the lock."""
         while True:
             self.await_room()
-            with self._fence.guard.free():
+            with self._fence.lock.enter():
                 if not self.has_room():
                     continue  # other threads were faster
                 if self.result is None:
@@ -171,7 +168,7 @@ class NowaitBatch:
         that the lock is not held.
         """
         if not self.has_room():
-            self._fence.guard.free()  # a wait within this thread's own change would never end
+            self._fence.lock.enter()  # a wait within this thread's own change would never end
             self._budget.wait(self.has_room, self._unsynced_size, self._fence.check, self._pending.hurry, since)
 
     # ------------------------------------------------------------------------------------- writing

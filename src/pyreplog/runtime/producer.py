@@ -97,7 +97,7 @@ class Producer(ClientFace[Machine]):
                 continue
             machine, seat = place
             try:
-                with seat.free():
+                with seat.lock.enter():
                     ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
                 break
             except ClosedError:
@@ -120,20 +120,17 @@ class Producer(ClientFace[Machine]):
         """As :meth:`send`, where nothing has to be waited for, not even the machine. None: nothing was taken; take
         the long way."""
         machine, seat = self._place
-        if topic not in self._known or machine.buffered_size > machine.config.buffer_size_max or seat.is_mine():
+        if topic not in self._known or machine.buffered_size > machine.config.buffer_size_max:
             return None
         held: list[bool] = []
         try:
-            held.extend(
-                map(seat.lock.acquire, (False,))
-            )  # one call into C: no signal handler comes between the lock and its note
-            if not held[0]:
+            if not seat.lock.try_enter(held):
                 return None
             ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
         except ClosedError:  # replaced just now, or closed: the long way tells
             return None
         finally:
-            if held and held[0]:
+            if held:
                 seat.lock.release()
         self._driver.mark_ready(seat)
         return ack
@@ -165,7 +162,7 @@ class Producer(ClientFace[Machine]):
                 continue
             machine, seat = place
             try:
-                with seat.free():
+                with seat.lock.enter():
                     acks = machine.send_many(
                         topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps
                     )
@@ -230,7 +227,7 @@ class Producer(ClientFace[Machine]):
 
     def _unsettled(self) -> list[BatchResult]:
         machine, seat = self._place
-        with seat.free():
+        with seat.lock.enter():
             waiting = machine.unsettled()
         if waiting:
             self._driver.mark_ready(seat)  # who sent it may have been interrupted before that

@@ -13,15 +13,13 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 from pyreplog.arrow import timestamp_ms
 from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, PyreplogError, UnknownTopicError
-from pyreplog.mutex import new_mutex
 from pyreplog.ports import Disk
 from pyreplog.record import Record
 from pyreplog.runtime.catalog import Catalog
 from pyreplog.runtime.follow import FileWatchSignal
-from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.subject import Subject, partitions_of, place_of, topics_of
 from pyreplog.runtime.views import ReaderView, record_lists
-from pyreplog.system import current_process
+from pyreplog.system import OwnedLock, current_process
 from pyreplog.values import TopicPartition
 
 __all__ = ["MAX_POLL_RECORDS", "ReaderConsumer", "Reset"]
@@ -76,8 +74,8 @@ class ReaderConsumer:
         self._closed = False
         # Two locks: whoever holds `_reading` may wait for the disk; `_state` is held for a moment
         # only, also by an event loop.
-        self._reading = Guard("the consumer")
-        self._state = new_mutex()
+        self._reading = OwnedLock("the consumer")
+        self._state = OwnedLock()
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._turns: deque[TopicPartition] = deque()
         """The partitions in the order in which they are read next. Under ``_reading``."""
@@ -434,7 +432,7 @@ class ReaderConsumer:
             waiting = list(self._waiting)
         for news in waiting:
             news.wake()
-        with self._reading.free():
+        with self._reading.enter():
             for cursor in self._cursors.values():
                 cursor.view.close()
         self._on_close(self)
@@ -448,7 +446,7 @@ class ReaderConsumer:
     def _locked(self) -> Iterator[None]:
         """This thread reads, and no other."""
         self._check()
-        with self._reading.free():
+        with self._reading.enter():
             self._check()
             yield
 

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Final
 
 from pyreplog.log import Log, LogRoot
-from pyreplog.mutex import new_mutex
 from pyreplog.ports import Clock
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.system import OwnedLock
 from pyreplog.values import RecoveryProgress, TopicPartition
 
 __all__ = ["Recovery", "tell_torn"]
@@ -29,7 +29,7 @@ class Recovery:
         self._name = name
         self._clock = clock
         self._progress = progress
-        self._lock = new_mutex()
+        self._lock = OwnedLock()
         self._began_ns = -1
         self._told = False
         self._size = 0

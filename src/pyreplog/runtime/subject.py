@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from pyreplog.config import INT32_MAX, whole
 from pyreplog.errors import ConfigError, UnknownTopicError
-from pyreplog.interruptions import is_interruption
+from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
 __all__ = ["Subject", "is_pair", "partitions_of", "place_of", "topics_of"]

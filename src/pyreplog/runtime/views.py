@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,8 +17,8 @@ from pyreplog.log import READ_COMMITTED, CommittedSource, LogReader, SkippingSou
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, record_lists_of, split
 from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
-from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.log_writer import LogWriter
+from pyreplog.system import OwnedLock
 from pyreplog.values import LogStats
 
 __all__ = [
@@ -193,7 +192,7 @@ class ReaderView:
     def __init__(self, reader: LogReader, disk: Disk) -> None:
         self._reader = reader
         self._disk = disk
-        self._guard = Guard(f"the reader of {reader.directory!r}")
+        self._own_lock = OwnedLock(f"the reader of {reader.directory!r}")
         self._closed = False
         self._news: weakref.WeakSet[FileWatchSignal] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
@@ -201,8 +200,8 @@ class ReaderView:
         _readers.add(self)
 
     @property
-    def _lock(self) -> threading.RLock:
-        return self._guard.free()
+    def _lock(self) -> OwnedLock:
+        return self._own_lock.enter()
 
     @property
     def directory(self) -> str:
@@ -316,7 +315,7 @@ class ReaderView:
     def forked(self) -> None:
         """In the child of a fork: the files refuse it; a lock that another thread of the parent held would never be
         free."""
-        self._guard = Guard(f"the reader of {self._reader.directory!r}")
+        self._own_lock = OwnedLock(f"the reader of {self._reader.directory!r}")
         for news in list(self._news):
             news.forked()
 

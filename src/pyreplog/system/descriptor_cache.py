@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from pyreplog.interruptions import is_interruption
 from pyreplog.ports import NO_DESCRIPTORS_ERRNOS
+from pyreplog.system.signals import is_interruption
 
 __all__ = ["DESCRIPTORS_MAX", "DESCRIPTORS", "DescriptorCache", "with_free_descriptor", "opener"]
 

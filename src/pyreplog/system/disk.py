@@ -23,15 +23,16 @@ from typing import Final
 from pyreplog._core import _platform
 from pyreplog.config import Permissions
 from pyreplog.errors import StorageError
-from pyreplog.interruptions import is_interruption, is_no_thread, is_too_late
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.descriptor_cache import opener, with_free_descriptor
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
 from pyreplog.system.held import HeldSyncs
 from pyreplog.system.lock import SystemLock, hold_file, take_lock
+from pyreplog.system.locks import OwnedLock
 from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.system.permissions import Modes, modes_of
 from pyreplog.system.process import current
+from pyreplog.system.signals import is_interruption, is_no_thread, is_too_late
 from pyreplog.system.store import SystemStore
 from pyreplog.system.syncs import SyncPool
 from pyreplog.system.watch import open_watch
@@ -43,6 +44,7 @@ MAP_THREADS_MAX: Final = 16
 WAITS_OF_THREAD: Final = 4
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
+_reserve_lock: Final = OwnedLock()
 _sync_all = _platform.lib.rl_sync_all
 _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 
@@ -245,6 +247,15 @@ class SystemDisk:
     def poll(self) -> Sequence[SyncDone]:
         """Return the syncs that ended since the last call."""
         return self._syncs.take() if self._syncs.done else ()
+
+    def new_lock(self) -> OwnedLock:
+        """Return a lock for ``with`` that keeps out other threads."""
+        return OwnedLock()
+
+    @property
+    def reserve_lock(self) -> OwnedLock:
+        """The one lock of all disks of the process that is held while a folder's reserve is used."""
+        return _reserve_lock
 
     def watch(self, paths: Sequence[str]) -> Watch | None:
         """Watch ``paths`` by inotify; return None if the system has none, or no queue to spare."""

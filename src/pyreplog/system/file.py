@@ -16,10 +16,10 @@ from typing import Any, Final, NoReturn, SupportsIndex
 
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, Buffer
 from pyreplog.system.descriptor_cache import DESCRIPTORS, with_free_descriptor
 from pyreplog.system.process import Process, current
+from pyreplog.system.signals import is_interruption
 
 __all__ = ["Descriptor", "SystemFile", "sync_data", "sync_outcome"]
 

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from typing import Final
 
 from pyreplog.errors import LockedError, StorageError
-from pyreplog.interruptions import is_interruption
 from pyreplog.system.permissions import Modes, modes_of
 from pyreplog.system.process import current
+from pyreplog.system.signals import is_interruption
 
 __all__ = ["SystemLock", "hold_file", "take_lock"]
 

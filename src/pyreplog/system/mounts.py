@@ -6,9 +6,9 @@ import os
 import re
 from typing import Final
 
-from pyreplog.interruptions import is_interruption
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.system.descriptor_cache import opener
+from pyreplog.system.signals import is_interruption
 
 __all__ = ["is_shared", "kind_of"]
 

@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyreplog.errors import ClosedError, InternalError, NoThreadError, StorageError
-from pyreplog.interruptions import is_ending, is_no_thread
-from pyreplog.mutex import new_mutex
 from pyreplog.ports import File, SyncDone
 from pyreplog.system.descriptor_cache import hard_limit
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
+from pyreplog.system.locks import OwnedLock
+from pyreplog.system.signals import is_ending, is_no_thread
 
 if TYPE_CHECKING:
     from pyreplog.system.held import HeldSyncs, Loan
@@ -87,7 +87,7 @@ class SyncPool:
         self._held = held
         # Take the lock itself, not the condition: a condition's ``__enter__`` is Python code, in
         # which Ctrl-C could strike with the lock held.
-        self._lock = new_mutex()
+        self._lock = OwnedLock()
         self._changed = threading.Condition(self._lock)
         self._waiting: Waiting = {}
         self._running: dict[Descriptor, None] = {}
@@ -274,7 +274,7 @@ class SyncPool:
 
     def abandon(self) -> None:
         """Empty this pool in a forked child: its threads and waiting callers are all in the parent."""
-        self._lock = new_mutex()
+        self._lock = OwnedLock()
         self._changed = threading.Condition(self._lock)
         self._stopped = True
         self._threads.clear()

@@ -33,18 +33,21 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
 from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
 from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, Clock, File, Lock, R, Stat, Store, SyncDone, T
+from pyreplog.system import OwnedLock
 from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.file_tree import FileTree, storage_error
 from pyreplog.testing.storage import Folder, Inode, PendingWrite
 from pyreplog.testing.store import SimStore
 
 __all__ = ["SimDisk", "SimFile", "SimLock"]
+
+_reserve_lock: Final = OwnedLock()
 
 
 class SimFile:
@@ -351,6 +354,15 @@ class SimDisk:
     def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
         """One after another."""
         return [work(item) for item in items]
+
+    def new_lock(self) -> OwnedLock:
+        """Return a lock for ``with`` that keeps out other threads."""
+        return OwnedLock()
+
+    @property
+    def reserve_lock(self) -> OwnedLock:
+        """The one lock of all simulated disks that is held while a folder's reserve is used."""
+        return _reserve_lock
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
         """Begin a sync of the present content of the files; later writes are not covered."""

@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from pyreplog.interruptions import is_interruption
+from pyreplog.errors import is_interruption as hook
+from pyreplog.system.signals import is_interruption
 
 
 class Alarm(Exception):
@@ -49,9 +50,11 @@ def test_a_handler_is_found(handler: Callable[..., None]) -> None:
         with pytest.raises(Alarm) as caught:
             within()
         assert is_interruption(caught.value)
+        assert hook(caught.value), "the rooms below `system` ask this one"
         with pytest.raises(ZeroDivisionError) as other:
             1 // 0  # noqa: B018
         assert not is_interruption(other.value)
+        assert not hook(other.value)
         assert not is_interruption(Alarm())
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -1,6 +1,7 @@
-"""Recognise exceptions that a signal handler raised while our code ran.
+"""Recognise exceptions of signal handlers, and those of an interpreter that starts no thread.
 
-Such an exception interrupted an operation anywhere; the operation did not fail.
+An exception of a signal handler interrupted an operation anywhere; the operation did not fail. The
+rooms that cannot import this module ask :func:`pyreplog.errors.is_interruption`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType
+
+from pyreplog.errors import install_interruption_check
 
 __all__ = ["is_ending", "is_interruption", "is_no_thread", "is_too_late"]
 
@@ -68,3 +71,6 @@ def _handlers() -> Iterator[CodeType]:
                 code = getattr(found, "__code__", None)
                 if isinstance(code, CodeType):
                     yield code
+
+
+install_interruption_check(is_interruption)
