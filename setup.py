@@ -38,7 +38,10 @@ COMPILED = {
     ".": "transport_events",
     "wire": "frame schemas",
     "system": "local",
-    "replica": "context delayed events follower in_sync_set leader list_offsets progress readers replica role",
+    "replica": (
+        "context delayed effects events follower in_sync_set leader list_offsets parked_fetches progress readers"
+        " replica role"
+    ),
     "node": (
         "admin checkpoints deletion effects events fetch forwarding hosting lifecycle metadata node produce proposals"
         " replica_fetcher sessions"

@@ -702,6 +702,8 @@ def _copy_replica(replica: Replica) -> Replica:
             in_sync.pending = shallow_copy(in_sync.pending)
             if in_sync.pending.joins is not None:
                 in_sync.pending.joins = followers[in_sync.pending.joins.broker_id]
+        parked = role.parked_fetches = shallow_copy(role.parked_fetches)
+        parked.role, parked.in_sync_set = role, in_sync
         appends = role.delayed_appends = shallow_copy(role.delayed_appends)
         appends.context, appends.acks_all, appends.acks_one = new, list(appends.acks_all), list(appends.acks_one)
         deletes = role.delayed_deletes = shallow_copy(role.delayed_deletes)

@@ -1,6 +1,6 @@
 """Carry out the effects that the replicas return.
 
-The order of effects is the order of durability (:mod:`pyreplog.replica.events`): a replica emits an
+The order of effects is the order of durability (:mod:`pyreplog.replica.effects`): a replica emits an
 answer only when its statement is true and its mark is written. So this is a plain loop without
 rules of its own. Messages to one peer are collected until the end of the node's turn. Syncs are
 handed to the disk, and their completions carry a token.

@@ -6,44 +6,48 @@
 
 from __future__ import annotations
 
-from pyreplog.replica.events import (
+from pyreplog.replica.context import ReplicaContext
+from pyreplog.replica.effects import (
     AlterPartition,
-    AlterPartitionAnswered,
     BrokenRule,
+    Damaged,
+    Effect,
+    Fetch,
+    Lost,
+    Offline,
+    Reply,
+    Result,
+    Stalled,
+    StopFetching,
+    Sync,
+    Unexpected,
+    Wake,
+)
+from pyreplog.replica.events import (
+    AlterPartitionAnswered,
     BrokersApplied,
     BrokerStatus,
     CancelFetch,
     ConsumerFetch,
-    Damaged,
     DeleteRecords,
-    Effect,
     Event,
-    Fetch,
     FetchAnswered,
     FollowerFetch,
     ListOffsets,
-    Lost,
     MetadataApplied,
-    Offline,
     OffsetForLeaderEpoch,
     Produce,
     ProduceMany,
-    Reply,
-    Result,
     RootFailed,
-    Stalled,
     Stop,
-    StopFetching,
-    Sync,
     Synced,
     SyncFailed,
     Tick,
-    Unexpected,
-    Wake,
 )
 from pyreplog.replica.follower import Follower
 from pyreplog.replica.in_sync_set import InSyncSet
 from pyreplog.replica.leader import Leader
+from pyreplog.replica.parked_fetches import ParkedFetches
 from pyreplog.replica.progress import Progress
 from pyreplog.replica.replica import Replica
 
@@ -70,10 +74,12 @@ __all__ = [
     "MetadataApplied",
     "Offline",
     "OffsetForLeaderEpoch",
+    "ParkedFetches",
     "Produce",
     "ProduceMany",
     "Progress",
     "Replica",
+    "ReplicaContext",
     "Reply",
     "Result",
     "Stalled",

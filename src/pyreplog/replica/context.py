@@ -10,7 +10,16 @@ from pyreplog.errors import CorruptError
 from pyreplog.log import UnloadedLog
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.damage import RESIGN_AFTER_NS, DamagedRanges
-from pyreplog.replica.events import FAR_FUTURE_NS, BrokenRule, BrokerStatus, Damaged, Effect, Wake
+from pyreplog.replica.effects import (
+    BrokenRule,
+    Damaged,
+    Effect,
+    Wake,
+)
+from pyreplog.replica.events import (
+    FAR_FUTURE_NS,
+    BrokerStatus,
+)
 from pyreplog.wire import NO_LEADER, LeaderIdAndEpoch
 
 if TYPE_CHECKING:

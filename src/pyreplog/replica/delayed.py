@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.context import ReplicaContext
-from pyreplog.replica.events import FAR_FUTURE_NS, DeleteRecords, Produce, Reply
+from pyreplog.replica.effects import (
+    Reply,
+)
+from pyreplog.replica.events import (
+    FAR_FUTURE_NS,
+    DeleteRecords,
+    Produce,
+)
 from pyreplog.wire import DeleteRecordsPartitionResult, ErrorCode, PartitionProduceResponse
 
 if TYPE_CHECKING:

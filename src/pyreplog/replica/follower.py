@@ -15,15 +15,17 @@ from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.record import RecordBatch
 from pyreplog.replica.context import ReplicaContext
+from pyreplog.replica.effects import (
+    Fetch,
+    Lost,
+    Stalled,
+    StopFetching,
+)
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
     CancelFetch,
     ConsumerFetch,
-    Fetch,
     FetchAnswered,
-    Lost,
-    Stalled,
-    StopFetching,
     Synced,
     Tick,
 )

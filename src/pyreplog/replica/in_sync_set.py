@@ -12,7 +12,13 @@ from typing import Final
 
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.context import ReplicaContext
-from pyreplog.replica.events import FAR_FUTURE_NS, AlterPartition, AlterPartitionAnswered
+from pyreplog.replica.effects import (
+    AlterPartition,
+)
+from pyreplog.replica.events import (
+    FAR_FUTURE_NS,
+    AlterPartitionAnswered,
+)
 from pyreplog.replica.progress import Progress, Proposal
 from pyreplog.wire import AlterPartitionData, BrokerState, ErrorCode
 

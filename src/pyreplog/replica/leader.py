@@ -4,7 +4,8 @@ The rules have their names from ``docs/internals/replication.md``. The parts of 
 
 * which replicas are in sync, and which records are committed: :mod:`pyreplog.replica.in_sync_set`
 * which requests wait, and when they are answered: :mod:`pyreplog.replica.delayed`
-* consumers' fetches: :mod:`pyreplog.replica.readers`
+* fetches that wait: of followers :mod:`pyreplog.replica.parked_fetches`, of consumers
+  :mod:`pyreplog.replica.readers`
 
 A known-bad variant overrides a method of the leader or of its in-sync set.
 """
@@ -28,6 +29,9 @@ from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.replica.context import ReplicaContext
 from pyreplog.replica.delayed import DelayedAppend, DelayedAppends, DelayedDeletes
+from pyreplog.replica.effects import (
+    Unexpected,
+)
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
     AlterPartitionAnswered,
@@ -41,13 +45,12 @@ from pyreplog.replica.events import (
     OffsetForLeaderEpoch,
     Produce,
     ProduceMany,
-    Reply,
     Synced,
     Tick,
-    Unexpected,
 )
 from pyreplog.replica.in_sync_set import InSyncSet
 from pyreplog.replica.list_offsets import look_up_offset
+from pyreplog.replica.parked_fetches import ParkedFetches
 from pyreplog.replica.readers import Readers
 from pyreplog.replica.role import ReplicaRole
 from pyreplog.wire import (
@@ -63,10 +66,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Leader"]
 
-HIGH_WATERMARK_PUSH_NS: Final = 1_000_000
-"""How long a new high watermark waits for records to carry it, before it is pushed to idle
-followers.
-"""
 EPOCH_RETRY_NS: Final = 500_000_000
 
 _PASSING: Final = NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS
@@ -85,7 +84,7 @@ class Leader(ReplicaRole):
         "delayed_appends",
         "delayed_deletes",
         "in_sync_set",
-        "push_at",
+        "parked_fetches",
         "readers",
         "record_at",
     )
@@ -101,11 +100,10 @@ class Leader(ReplicaRole):
         self.in_sync_set: InSyncSet = self.in_sync_set_class(context, isr)
         self.delayed_appends = DelayedAppends(context)
         self.delayed_deletes = DelayedDeletes(context)
+        self.parked_fetches: ParkedFetches = ParkedFetches(self, self.in_sync_set)
         self.readers = Readers(self)
-        # Times of the next push of the high watermark, and of the retry of recording the epoch or
-        # of waking the log.
-        self.push_at = FAR_FUTURE_NS
         self.record_at = FAR_FUTURE_NS
+        """The time to retry to record the leader epoch, or to load the log."""
 
     # ------------------------------------------------------------------------------------ the reign
 
@@ -137,8 +135,7 @@ class Leader(ReplicaRole):
     def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
         """Apply newer metadata of this epoch. A replay does not change the ISR (P3)."""
         for follower in self.in_sync_set.set_replicas():
-            if follower.parked is not None:
-                self.refuse_fetch(follower.parked, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            self.parked_fetches.refuse(follower, ErrorCode.UNKNOWN_LEADER_EPOCH)
         self.in_sync_set.registered(event.isr, now_ns, newer=newer)
         self.acknowledge_deletes()
         self.advance(now_ns)
@@ -154,10 +151,7 @@ class Leader(ReplicaRole):
         self.delayed_appends.exit()
         self.readers.exit(code)
         self.delayed_deletes.exit(code)
-        for follower in self.in_sync_set.remotes:
-            if follower.parked is not None:
-                self.refuse_fetch(follower.parked, code)
-                follower.parked = None
+        self.parked_fetches.exit(code)
 
     def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
         """Handle the controller's answer to a proposed ISR."""
@@ -182,7 +176,7 @@ class Leader(ReplicaRole):
         if appended.duplicate:
             self._on_duplicate(event, self._delay(event, appended, now_ns))
             return
-        self._serve_parked(now_ns)
+        self.parked_fetches.serve(now_ns)
         if event.acks:
             self._await(event, appended, now_ns)
         if in_sync.is_sole_isr_member:
@@ -231,7 +225,7 @@ class Leader(ReplicaRole):
         if self.log.end_offset == end:
             return
         in_sync = self.in_sync_set
-        self._serve_parked(now_ns)
+        self.parked_fetches.serve(now_ns)
         if in_sync.is_sole_isr_member:
             self.advance(now_ns)
         elif in_sync.shrink_at == FAR_FUTURE_NS:
@@ -357,9 +351,7 @@ class Leader(ReplicaRole):
             self.acknowledge_appends()
         if self.readers.waiting:
             self.readers.serve()
-        if self.push_at == FAR_FUTURE_NS and self.in_sync_set.remotes:
-            self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
-            self.context.wake_by(self.push_at)
+        self.parked_fetches.push_later(now_ns)
 
     # ------------------------------------------------------------------------------------ followers
 
@@ -402,53 +394,8 @@ class Leader(ReplicaRole):
             self.advance(now_ns)
         if records is not None and records.size:
             self.reply(event, self.data(records))
-            return
-        follower.parked = event
-        follower.parked_ns = now_ns
-        if (
-            request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset
-        ) and self.push_at == FAR_FUTURE_NS:
-            self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
-            context.wake_by(self.push_at)
-
-    def _serve_parked(self, now_ns: int) -> None:
-        """Answer the parked fetches with the new records. Their followers had all records until
-        now. Fetches from the same offset share one read."""
-        log, data, at = self.log, None, None
-        for follower in self.in_sync_set.remotes:
-            parked = follower.parked
-            if parked is None:
-                continue
-            follower.caught_up_ns = now_ns
-            request = parked.request
-            here = (request.fetch_offset, max(request.partition_max_bytes, 1))
-            if data is None or here != at:
-                try:
-                    data, at = self.data(log.read(*here, log.end_offset, checked=True)), here
-                except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                    self.refuse_read(parked, error)
-                    follower.parked = None
-                    continue
-            follower.parked = None
-            self.context.out.append(Reply(parked.source, parked.correlation_id, data))
-
-    def _push_high_watermark(self, now_ns: int) -> None:
-        """Answer fetches that were parked for a while and have an old high watermark or log start
-        offset. Followers that fetched just now are likely to get records soon, so they wait."""
-        self.push_at = FAR_FUTURE_NS
-        high_watermark, start = self.log.high_watermark, self.log.start_offset
-        for follower in self.in_sync_set.remotes:
-            parked = follower.parked
-            if parked is None or (
-                parked.request.high_watermark >= high_watermark and parked.request.log_start_offset >= start
-            ):
-                continue
-            due = follower.parked_ns + HIGH_WATERMARK_PUSH_NS
-            if due <= now_ns:
-                follower.parked = None
-                self.reply(parked, self.data(None))
-            else:
-                self.push_at = min(self.push_at, due)
+        else:
+            self.parked_fetches.park(follower, event, now_ns)
 
     # -------------------------------------------------------------------------------------- readers
 
@@ -517,10 +464,7 @@ class Leader(ReplicaRole):
                     raise
                 self.reply(event, DeleteRecordsPartitionResult(context.partition, -1, ErrorCode.KAFKA_STORAGE_ERROR))
                 return
-            for follower in self.in_sync_set.remotes:
-                if follower.parked is not None:
-                    parked, follower.parked = follower.parked, None
-                    self.reply(parked, self.data(None))
+            self.parked_fetches.push_now()
         self.delayed_deletes.wait(event, offset, now_ns)
         self.acknowledge_deletes()
 
@@ -544,7 +488,8 @@ class Leader(ReplicaRole):
 
     def tick(self, event: Tick, now_ns: int) -> None:
         """Do all work that is due, then ask for the next tick."""
-        in_sync, appends, deletes, readers = self.in_sync_set, self.delayed_appends, self.delayed_deletes, self.readers
+        in_sync, parked, readers = self.in_sync_set, self.parked_fetches, self.readers
+        appends, deletes = self.delayed_appends, self.delayed_deletes
         if now_ns >= appends.expiry_ns or now_ns >= deletes.expiry_ns:
             # The write of the mark may have been left to the next high-watermark move.
             self.log.write_mark()
@@ -552,8 +497,8 @@ class Leader(ReplicaRole):
             deletes.expire(now_ns)
         if now_ns >= readers.expiry_ns:
             readers.expire(now_ns)
-        if now_ns >= self.push_at:
-            self._push_high_watermark(now_ns)
+        if now_ns >= parked.push_at:
+            parked.push(now_ns)
         if now_ns >= in_sync.shrink_at:
             in_sync.propose_shrink(now_ns)
             self.advance(now_ns)
@@ -561,7 +506,8 @@ class Leader(ReplicaRole):
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
             self.advance(now_ns)
-        soonest = min(appends.expiry_ns, deletes.expiry_ns, readers.expiry_ns, self.push_at, in_sync_at, self.record_at)
+        waiting_at = min(appends.expiry_ns, deletes.expiry_ns, readers.expiry_ns, parked.push_at)
+        soonest = min(waiting_at, in_sync_at, self.record_at)
         if soonest < FAR_FUTURE_NS:
             self.context.wake_by(soonest)
 

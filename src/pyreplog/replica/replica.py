@@ -31,6 +31,11 @@ from pyreplog.log import UnloadedLog
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.replica.context import ReplicaContext
+from pyreplog.replica.effects import (
+    Effect,
+    Offline,
+    Sync,
+)
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
     AlterPartitionAnswered,
@@ -38,19 +43,16 @@ from pyreplog.replica.events import (
     CancelFetch,
     ConsumerFetch,
     DeleteRecords,
-    Effect,
     Event,
     FetchAnswered,
     FollowerFetch,
     ListOffsets,
     MetadataApplied,
-    Offline,
     OffsetForLeaderEpoch,
     Produce,
     ProduceMany,
     RootFailed,
     Stop,
-    Sync,
     Synced,
     SyncFailed,
     Tick,

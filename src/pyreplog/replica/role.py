@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyreplog.errors import CorruptError, CorruptLogError, OffsetOutOfRangeError
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.context import ReplicaContext
+from pyreplog.replica.effects import (
+    Reply,
+)
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokersApplied,
@@ -19,7 +22,6 @@ from pyreplog.replica.events import (
     OffsetForLeaderEpoch,
     Produce,
     ProduceMany,
-    Reply,
     Synced,
     Tick,
 )

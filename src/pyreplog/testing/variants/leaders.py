@@ -13,10 +13,12 @@ from pyreplog.replica import (
     InSyncSet,
     Leader,
     ListOffsets,
+    ParkedFetches,
     Produce,
     ProduceMany,
     Progress,
     Replica,
+    ReplicaContext,
     Synced,
     SyncFailed,
 )
@@ -486,10 +488,16 @@ class ReadsToTheEnd(Replica):
     leader_class = _OpenHandedLeader
 
 
-class _TaciturnLeader(Leader):
-    def _push_high_watermark(self, now_ns: int) -> None:
-        """Nobody is told: the next records will carry it."""
+class _TaciturnFetches(ParkedFetches):
+    def push(self, now_ns: int) -> None:
+        """Push nothing: the next records carry the high watermark."""
         self.push_at = now_ns + (1 << 62)
+
+
+class _TaciturnLeader(Leader):
+    def __init__(self, context: ReplicaContext, isr: Sequence[int]) -> None:
+        super().__init__(context, isr)
+        self.parked_fetches = _TaciturnFetches(self, self.in_sync_set)
 
 
 class PushesNothing(Replica):
