@@ -29,7 +29,7 @@ from pyreplog.wire import (
 MS = 1_000_000
 
 
-class Desk:
+class ControllerHarness:
     """An authority on a simulated disk."""
 
     def __init__(self, disk: SimDisk | None = None) -> None:

@@ -30,7 +30,7 @@ MS = 1_000_000
 CLUSTER = "cluster-of-the-tests--"
 
 
-class House:
+class ControllerSetup:
     """``controller`` and a clock moved by hand. The topic, where one is asked for, is ``t`` with one partition on
     brokers 1, 2, 3."""
 

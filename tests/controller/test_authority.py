@@ -30,7 +30,7 @@ from pyreplog.wire import (
     FetchTopic,
     Request,
 )
-from tests.controller.controller_harness import MS, Desk
+from tests.controller.controller_harness import MS, ControllerHarness
 
 
 def same(one: MetadataImage, other: MetadataImage) -> bool:
@@ -42,13 +42,13 @@ def test_state_comes_back() -> None:
     """What was answered is there after a power loss; brokers are fenced and partitions leaderless, with higher
     epochs."""
     for seed in range(30):
-        desk = Desk()
-        desk.join(1, 2, 3)
-        assert desk.create("a") == 0
-        before = desk.authority.image
-        again = Desk(desk.disk.crash(Random(seed)))
+        harness = ControllerHarness()
+        harness.join(1, 2, 3)
+        assert harness.create("a") == 0
+        before = harness.authority.image
+        again = ControllerHarness(harness.disk.crash(Random(seed)))
         after = again.authority.image
-        assert again.authority.cluster_id == desk.authority.cluster_id
+        assert again.authority.cluster_id == harness.authority.cluster_id
         assert list(after.topic_ids) == ["a"]
         for number, partition in after.topics[after.topic_ids["a"]].partitions.items():
             old = before.topics[before.topic_ids["a"]].partitions[number]
@@ -60,10 +60,10 @@ def test_state_comes_back() -> None:
 def test_a_proposal_is_newer_though_its_sender_numbers_from_0_again() -> None:
     """Nodes number requests in 31 bits, and one that runs for long comes to the last: what follows is decided, what
     was doubled is not."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    assert desk.create("a") == 0
-    authority = desk.authority
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    assert harness.create("a") == 0
+    authority = harness.authority
     topic_id = authority.image.topic_ids["a"]
     key = (topic_id, 0)
 
@@ -76,7 +76,7 @@ def test_a_proposal_is_newer_though_its_sender_numbers_from_0_again() -> None:
         body = AlterPartitionRequest(
             sender, authority.image.brokers[sender].epoch, [AlterPartitionTopic(topic_id, [data])]
         )
-        authority.step([Request(f"node-{sender}", number, body)], desk.clock.monotonic_ns())
+        authority.step([Request(f"node-{sender}", number, body)], harness.clock.monotonic_ns())
         partition = authority.image.partition(key)
         assert partition is not None
         return sorted(partition.isr) == sorted(members)
@@ -94,11 +94,11 @@ def test_a_proposal_is_newer_though_its_sender_numbers_from_0_again() -> None:
 def test_every_crash_point_leaves_a_whole_state() -> None:
     """Power lost after any number of operations on the disk leaves the state before or after, never none and never
     a mixture."""
-    desk = Desk()
-    desk.join(1, 2, 3)
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
     for count in range(200):
-        disk = desk.disk.snapshot()
-        trial = Desk(disk)
+        disk = harness.disk.snapshot()
+        trial = ControllerHarness(disk)
         trial.join(1, 2, 3)
         disk.fail(nth=count + 1, times=None)
         try:
@@ -117,15 +117,15 @@ def test_every_crash_point_leaves_a_whole_state() -> None:
 
 def test_nothing_is_answered_before_it_is_durable() -> None:
     """A failed sync or rename ends the authority instead of answering."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    desk.disk.fail("sync")
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    harness.disk.fail("sync")
     with pytest.raises(StorageError):
-        desk.create("a")
-    desk.disk.clear_faults()
+        harness.create("a")
+    harness.disk.clear_faults()
     with pytest.raises(ClosedError):
-        desk.create("a")
-    again = Desk(desk.disk.crash(Random(1)))
+        harness.create("a")
+    again = ControllerHarness(harness.disk.crash(Random(1)))
     assert not again.authority.image.topic_ids
 
 
@@ -160,55 +160,55 @@ def test_a_folder_whose_name_could_not_be_made_durable_is_not_there() -> None:
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_a_sync_that_fails_for_lack_of_room_is_no_refusal(error: int) -> None:
     """The state is in its place by then: a kill would bring about what was refused."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    desk.disk.fail("sync_directory", "data", error=error)
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    harness.disk.fail("sync_directory", "data", error=error)
     with pytest.raises(StorageError):
-        desk.create("a")
+        harness.create("a")
     with pytest.raises(ClosedError):
-        desk.create("b")
-    assert Desk(desk.disk.snapshot()).authority.image.topic_ids.keys() == {"a"}
+        harness.create("b")
+    assert ControllerHarness(harness.disk.snapshot()).authority.image.topic_ids.keys() == {"a"}
 
 
 def test_an_election_that_cannot_be_written_down_did_not_happen() -> None:
     """Whoever asked for it is told, and it can be asked for again."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    desk.create("a")
-    topic = desk.authority.image.topics[desk.authority.image.topic_ids["a"]]
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    harness.create("a")
+    topic = harness.authority.image.topics[harness.authority.image.topic_ids["a"]]
     for broker in topic.partitions[0].replicas:
-        desk.authority.fence(broker, desk.clock.monotonic_ns())
-    desk.join(topic.partitions[0].replicas[1])
-    desk.disk.fail("write", times=None, error=errno.ENOSPC)
-    before = desk.authority.image.offset
+        harness.authority.fence(broker, harness.clock.monotonic_ns())
+    harness.join(topic.partitions[0].replicas[1])
+    harness.disk.fail("write", times=None, error=errno.ENOSPC)
+    before = harness.authority.image.offset
     with pytest.raises(StorageError, match="No space"):
-        desk.authority.elect_uncleanly("a", 0, desk.clock.monotonic_ns())
-    desk.disk.clear_faults()
-    assert desk.authority.image.offset == before
-    done, _ = desk.authority.elect_uncleanly("a", 0, desk.clock.monotonic_ns())
+        harness.authority.elect_uncleanly("a", 0, harness.clock.monotonic_ns())
+    harness.disk.clear_faults()
+    assert harness.authority.image.offset == before
+    done, _ = harness.authority.elect_uncleanly("a", 0, harness.clock.monotonic_ns())
     assert done is not None
 
 
 def test_a_full_disk_refuses_and_changes_nothing() -> None:
     """ENOSPC refuses what was asked; when there is room again everything works."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    before = desk.authority.image.offset
-    desk.disk.fail("write", times=None, error=errno.ENOSPC)
-    assert desk.create("a") == ErrorCode.KAFKA_STORAGE_ERROR
-    assert (desk.authority.image.offset, dict(desk.authority.image.topic_ids)) == (before, {})
-    desk.disk.clear_faults()
-    assert desk.create("a") == 0
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    before = harness.authority.image.offset
+    harness.disk.fail("write", times=None, error=errno.ENOSPC)
+    assert harness.create("a") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (harness.authority.image.offset, dict(harness.authority.image.topic_ids)) == (before, {})
+    harness.disk.clear_faults()
+    assert harness.create("a") == 0
 
 
 def test_state_file_cut_or_flipped_anywhere_is_reported() -> None:
     """The state file cut at every byte, with a tail, and with every bit flipped is a CorruptError that names it:
     never an empty state."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    desk.create("a")
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    harness.create("a")
     path = f"data/{STATE_FILE}"
-    file = desk.disk.open(path)
+    file = harness.disk.open(path)
     data = bytes(file.read_at(0, file.size()))
     whole = decode(data, path)
     assert encode(whole) == data
@@ -226,33 +226,33 @@ def test_state_file_cut_or_flipped_anywhere_is_reported() -> None:
     for line in (b"[" * 100_000, b"[]", b"1", b'{"offset":1}', b"\xff"):
         with pytest.raises(CorruptError, match=path):
             decode(b"pyreplog-controller 1 %08x\n%s\n" % (crc32c(line), line), path)
-    desk.disk.flip(path, len(data) // 2)
+    harness.disk.flip(path, len(data) // 2)
     with pytest.raises(CorruptError, match=path):
-        Desk(desk.disk)
+        ControllerHarness(harness.disk)
 
 
 def test_records_and_images() -> None:
     """A node gets the records it lacks, waits where it lacks none, and gets the whole image when it is too far
     behind; either way its image equals the authority's."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    desk.create("a")
-    authority = desk.authority
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    harness.create("a")
+    authority = harness.authority
     follower = MetadataImage()
-    data = desk.news(0)
+    data = harness.news(0)
     assert data is not None
     assert data.snapshot_id is None
     assert isinstance(data.records, list)
     for offset, record in data.records:
         follower.apply(offset, record)
     assert same(follower, authority.image)
-    assert desk.news(follower.offset + 1) is None
+    assert harness.news(follower.offset + 1) is None
     replies = authority.step(
-        [Request("client", 999, CreateTopicsRequest([CreatableTopic("b")]))], desk.clock.monotonic_ns()
+        [Request("client", 999, CreateTopicsRequest([CreatableTopic("b")]))], harness.clock.monotonic_ns()
     )
     assert [reply.peer for reply in replies] == ["client", "node-1"]
 
-    again = Desk(desk.disk)
+    again = ControllerHarness(harness.disk)
     for offset in (0, 10_000):
         data = again.news(offset)
         assert data is not None
@@ -268,72 +268,72 @@ def test_records_and_images() -> None:
 
 def test_a_parked_fetch_ends_after_its_wait() -> None:
     """With nothing new the answer is empty, and comes when the wait is over."""
-    desk = Desk()
-    end = desk.authority.image.offset + 1
-    assert desk.news(end, wait_ms=300) is None
-    due = desk.authority.next_wake_ns
-    assert due == desk.clock.monotonic_ns() + 300 * MS
-    desk.clock.advance(300 * MS)
-    (reply,) = desk.authority.step([], desk.clock.monotonic_ns())
+    harness = ControllerHarness()
+    end = harness.authority.image.offset + 1
+    assert harness.news(end, wait_ms=300) is None
+    due = harness.authority.next_wake_ns
+    assert due == harness.clock.monotonic_ns() + 300 * MS
+    harness.clock.advance(300 * MS)
+    (reply,) = harness.authority.step([], harness.clock.monotonic_ns())
     assert isinstance(reply.body, FetchResponse)
     assert reply.body.responses[0].partitions[0].records == []
 
 
 def test_a_stall_fences_nobody() -> None:
     """Where the process stood still for a minute, nobody was silent."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    desk.create("a")
-    desk.clock.advance(60_000 * MS)
-    desk.authority.step([], desk.clock.monotonic_ns())
-    answer = desk.ask(DescribeClusterRequest())
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    harness.create("a")
+    harness.clock.advance(60_000 * MS)
+    harness.authority.step([], harness.clock.monotonic_ns())
+    answer = harness.ask(DescribeClusterRequest())
     assert isinstance(answer, DescribeClusterResponse)
     assert [broker.is_fenced for broker in answer.brokers] == [False, False, False]
-    desk.clock.advance(3_001 * MS)
+    harness.clock.advance(3_001 * MS)
     for _ in range(40):
-        desk.clock.advance(100 * MS)
-        desk.authority.step([], desk.clock.monotonic_ns())
-    answer = desk.ask(DescribeClusterRequest())
+        harness.clock.advance(100 * MS)
+        harness.authority.step([], harness.clock.monotonic_ns())
+    answer = harness.ask(DescribeClusterRequest())
     assert isinstance(answer, DescribeClusterResponse)
     assert [broker.is_fenced for broker in answer.brokers] == [True, True, True]
 
 
 def test_foreign_requests_get_no_answer() -> None:
     """A fetch of anything but the metadata is not for the controller."""
-    desk = Desk()
-    assert desk.ask(FetchRequest(0, 1, [FetchTopic("other", [FetchPartition(0, -1, 0)])])) is None
+    harness = ControllerHarness()
+    assert harness.ask(FetchRequest(0, 1, [FetchTopic("other", [FetchPartition(0, -1, 0)])])) is None
 
 
 def test_a_proposal_that_arrives_twice_is_decided_once() -> None:
     """A leader whose proposal was refused goes on without the member it proposed: the same request, arriving again
     when that member could be accepted, must not put it into the in-sync set behind the leader's back."""
-    desk = Desk()
-    desk.join(1, 2, 3)
-    desk.create("t")
-    image = desk.authority.image
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    harness.create("t")
+    image = harness.authority.image
     key = (image.topic_ids["t"], 0)
     partition = image.partition(key)
     assert partition is not None
     leader = partition.leader
     (late, *_) = [one for one in partition.replicas if one != leader]
     epochs = {one.broker_id: one.epoch for one in image.brokers.values()}
-    desk.ask(BrokerHeartbeatRequest(late, epochs[late], image.offset, want_fence=True))
+    harness.ask(BrokerHeartbeatRequest(late, epochs[late], image.offset, want_fence=True))
     partition = image.partition(key)
     assert partition is not None
     assert late not in partition.isr
     members = [BrokerState(one, epochs[one]) for one in partition.replicas]
     proposal = AlterPartitionData(0, partition.leader_epoch, members, partition.partition_epoch)
     body = AlterPartitionRequest(leader, epochs[leader], [AlterPartitionTopic(key[0], [proposal])])
-    answer = desk.ask(body, "leader")
+    answer = harness.ask(body, "leader")
     assert isinstance(answer, AlterPartitionResponse)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INELIGIBLE_REPLICA
-    twice = Request("leader", desk.number, body)
-    desk.ask(BrokerHeartbeatRequest(late, epochs[late], image.offset))
-    desk.authority.step([twice], desk.clock.monotonic_ns())
+    twice = Request("leader", harness.number, body)
+    harness.ask(BrokerHeartbeatRequest(late, epochs[late], image.offset))
+    harness.authority.step([twice], harness.clock.monotonic_ns())
     partition = image.partition(key)
     assert partition is not None
     assert late not in partition.isr
-    desk.ask(body, "leader")
+    harness.ask(body, "leader")
     partition = image.partition(key)
     assert partition is not None
     assert late in partition.isr, "asked anew it is accepted"

@@ -80,7 +80,7 @@ class FakeEvents:
         self.fetch_unwanted: Callable[[HostedPartition], None]
 
 
-class Desk:
+class NodeHarness:
     """Effects over fakes, and a clock moved by hand."""
 
     def __init__(self) -> None:

@@ -15,10 +15,10 @@ from pyreplog.wire import (
     Request,
     Response,
 )
-from tests.node.fakes import MS, Desk
+from tests.node.fakes import MS, NodeHarness
 
 
-class Proposing(Desk):
+class Proposing(NodeHarness):
     """Broker 1, whose leaders propose to the controller."""
 
     def __init__(self) -> None:

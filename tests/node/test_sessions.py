@@ -17,10 +17,10 @@ from pyreplog.wire import (
     ReplicaState,
     Request,
 )
-from tests.node.fakes import Desk
+from tests.node.fakes import NodeHarness
 
 
-class Leader(Desk):
+class Leader(NodeHarness):
     """A node that node 2 follows, with partitions 0 and 1; they keep every question until told to answer."""
 
     def __init__(self) -> None:
@@ -83,11 +83,11 @@ def about(body: FetchResponse) -> list[int]:
     return [one.partition_index for topic in body.responses for one in topic.partitions]
 
 
-def open_session(desk: Leader) -> int:
+def open_session(harness: Leader) -> int:
     """Open one with both partitions, answered once; its id."""
-    first = desk.fetch((0, 0), (1, 0))
-    desk.says(0)
-    ((number, body),) = desk.flushed()
+    first = harness.fetch((0, 0), (1, 0))
+    harness.says(0)
+    ((number, body),) = harness.flushed()
     assert (number, about(body)) == (first, [0])
     assert body.session_id > 0
     return body.session_id
@@ -95,127 +95,127 @@ def open_session(desk: Leader) -> int:
 
 def test_an_answer_comes_as_soon_as_one_partition_has_something() -> None:
     """The open request is answered with everything said in the turn, and only that."""
-    desk = Leader()
-    first = desk.fetch((0, 0), (1, 0))
-    assert desk.flushed() == []
-    desk.says(0)
-    desk.says(1)
-    ((number, body),) = desk.flushed()
+    harness = Leader()
+    first = harness.fetch((0, 0), (1, 0))
+    assert harness.flushed() == []
+    harness.says(0)
+    harness.says(1)
+    ((number, body),) = harness.flushed()
     assert (number, about(body)) == (first, [0, 1])
 
 
 def test_what_is_said_between_requests_waits_for_the_next_one() -> None:
     """A partition that has something to say while no request is open is heard with the next."""
-    desk = Leader()
-    session = open_session(desk)
-    desk.says(1)
-    assert desk.flushed() == []
-    second = desk.fetch((0, 9), session=(session, 1))
-    ((number, body),) = desk.flushed()
+    harness = Leader()
+    session = open_session(harness)
+    harness.says(1)
+    assert harness.flushed() == []
+    second = harness.fetch((0, 9), session=(session, 1))
+    ((number, body),) = harness.flushed()
     assert (number, about(body)) == (second, [1])
 
 
 def test_a_new_question_voids_what_was_said_to_the_old_one() -> None:
     """An answer that has not left yet is dropped when the follower asks anew."""
-    desk = Leader()
-    session = open_session(desk)
-    desk.says(1)
-    desk.fetch((1, 4), session=(session, 1))
-    assert desk.flushed() == []
+    harness = Leader()
+    session = open_session(harness)
+    harness.says(1)
+    harness.fetch((1, 4), session=(session, 1))
+    assert harness.flushed() == []
 
 
 def test_a_second_request_answers_the_first_empty() -> None:
     """Each request gets exactly one answer."""
-    desk = Leader()
-    session = open_session(desk)
-    second = desk.fetch((0, 9), session=(session, 1))
-    third = desk.fetch(session=(session, 2))
-    ((number, body),) = desk.flushed()
+    harness = Leader()
+    session = open_session(harness)
+    second = harness.fetch((0, 9), session=(session, 1))
+    third = harness.fetch(session=(session, 2))
+    ((number, body),) = harness.flushed()
     assert (number, about(body)) == (second, [])
-    desk.says(0)
-    ((number, body),) = desk.flushed()
+    harness.says(0)
+    ((number, body),) = harness.flushed()
     assert (number, about(body)) == (third, [0])
 
 
 def test_an_open_request_is_answered_empty_after_its_wait() -> None:
     """No follower waits longer than it said; a later request has its own time."""
-    desk = Leader()
-    session = open_session(desk)
-    desk.wait(300)
-    second = desk.fetch((0, 9), session=(session, 1))
-    desk.wait(499)
-    assert desk.flushed() == []
-    desk.wait(1)
-    ((number, body),) = desk.flushed()
+    harness = Leader()
+    session = open_session(harness)
+    harness.wait(300)
+    second = harness.fetch((0, 9), session=(session, 1))
+    harness.wait(499)
+    assert harness.flushed() == []
+    harness.wait(1)
+    ((number, body),) = harness.flushed()
     assert (number, about(body), body.error_code) == (second, [], 0)
 
 
 def test_wrong_sessions() -> None:
     """An unknown session, or a wrong epoch of a known one, is refused; the session lives on."""
-    desk = Leader()
-    session = open_session(desk)
-    desk.fetch(session=(session + 2, 1))
-    desk.fetch(session=(session, 5))
-    desk.fetch(session=(session, 1), replica=3)
-    codes = [body.error_code for _, body in desk.flushed()]
+    harness = Leader()
+    session = open_session(harness)
+    harness.fetch(session=(session + 2, 1))
+    harness.fetch(session=(session, 5))
+    harness.fetch(session=(session, 1), replica=3)
+    codes = [body.error_code for _, body in harness.flushed()]
     assert codes == [
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ]
-    desk.fetch((0, 9), session=(session, 1))
-    desk.says(0)
-    ((_, body),) = desk.flushed()
+    harness.fetch((0, 9), session=(session, 1))
+    harness.says(0)
+    ((_, body),) = harness.flushed()
     assert about(body) == [0]
 
 
 def test_a_new_session_of_the_same_follower_replaces_the_old_one() -> None:
     """What the replicas still say to the old session reaches nobody."""
-    desk = Leader()
-    session = open_session(desk)
-    old = desk.question(1)
-    new = desk.fetch((0, 7))
-    desk.replicas[1].answer = lambda event: [Reply(old.source, old.correlation_id, PartitionData(1))]
-    desk.effects.run(desk.hosted["id", 1], old)
-    assert desk.flushed() == []
-    desk.says(0)
-    ((number, body),) = desk.flushed()
+    harness = Leader()
+    session = open_session(harness)
+    old = harness.question(1)
+    new = harness.fetch((0, 7))
+    harness.replicas[1].answer = lambda event: [Reply(old.source, old.correlation_id, PartitionData(1))]
+    harness.effects.run(harness.hosted["id", 1], old)
+    assert harness.flushed() == []
+    harness.says(0)
+    ((number, body),) = harness.flushed()
     assert (number, body.session_id == session) == (new, False)
 
 
 def test_what_is_idle_costs_nothing() -> None:
     """A request that names no partition puts no question to any replica, however long they have waited."""
-    desk = Leader()
-    session = open_session(desk)
+    harness = Leader()
+    session = open_session(harness)
     for number in range(2):
-        desk.replicas[number].take()
+        harness.replicas[number].take()
     for epoch in range(1, 5):
-        desk.wait(500)
-        desk.fetch(session=(session, epoch))
-    assert desk.replicas[0].take() == []
-    assert desk.replicas[1].take() == []
+        harness.wait(500)
+        harness.fetch(session=(session, epoch))
+    assert harness.replicas[0].take() == []
+    assert harness.replicas[1].take() == []
 
 
 def test_unknown_and_forgotten_partitions() -> None:
     """A partition that is not here is said to be unknown; one that was forgotten is not answered any more."""
-    desk = Leader()
-    desk.fetch((0, 0), (1, 0), (9, 0))
-    ((_, body),) = desk.flushed()
+    harness = Leader()
+    harness.fetch((0, 0), (1, 0), (9, 0))
+    ((_, body),) = harness.flushed()
     assert [(one.partition_index, one.error_code) for one in body.responses[0].partitions] == [
         (9, ErrorCode.UNKNOWN_TOPIC_ID)
     ]
-    question = desk.question(1)
-    desk.fetch(session=(body.session_id, 1), forget=(1,))
-    desk.replicas[1].answer = lambda event: [Reply(question.source, question.correlation_id, PartitionData(1))]
-    desk.effects.run(desk.hosted["id", 1], question)
-    assert desk.flushed() == []
+    question = harness.question(1)
+    harness.fetch(session=(body.session_id, 1), forget=(1,))
+    harness.replicas[1].answer = lambda event: [Reply(question.source, question.correlation_id, PartitionData(1))]
+    harness.effects.run(harness.hosted["id", 1], question)
+    assert harness.flushed() == []
 
 
 def test_a_follower_that_is_gone() -> None:
     """Its session ends; its replicas' answers reach nobody."""
-    desk = Leader()
-    session = open_session(desk)
-    desk.sessions.disconnected("node-2")
-    desk.fetch(session=(session, 1))
-    ((_, body),) = desk.flushed()
+    harness = Leader()
+    session = open_session(harness)
+    harness.sessions.disconnected("node-2")
+    harness.fetch(session=(session, 1))
+    ((_, body),) = harness.flushed()
     assert body.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -21,7 +21,7 @@ from pyreplog.runtime.follow import PAUSE_MAX_S, PAUSE_MIN_S, FileWatchSignal, W
 from pyreplog.system import SystemDisk
 from pyreplog.system.descriptor_cache import DESCRIPTORS
 from pyreplog.testing import SimDisk
-from tests.runtime.unread_results import Unread
+from tests.runtime.unread_results import UnreadResults
 
 FOREVER = 60.0
 
@@ -404,7 +404,7 @@ def test_offsets_without_records_are_passed() -> None:
     """What a leader's marks, or compaction, leave behind is nothing new; and the news are given back."""
     forgotten: list[WriterSignal] = []
     news = WriterSignal(forgotten.append)
-    assert list(follow(Unread(news), 0, 0.0)) == []
+    assert list(follow(UnreadResults(news), 0, 0.0)) == []
     assert forgotten == [news]
 
 
@@ -414,7 +414,7 @@ def test_who_is_not_told_looks_less_and_less_often() -> None:
     pauses = [news.pause() for _ in range(10)]
     assert pauses[:3] == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S]
     assert pauses[-1] == PAUSE_MAX_S
-    assert _wait(Unread(news), news, 0, 0.0)
+    assert _wait(UnreadResults(news), news, 0, 0.0)
     assert news.pause() == PAUSE_MIN_S
 
 

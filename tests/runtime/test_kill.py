@@ -18,7 +18,7 @@ VICTIM = Path(__file__).with_name("child_process.py")
 Acknowledged = dict[tuple[int, int], bytes]
 
 
-class Victim:
+class ChildProcess:
     """The process that forks processes to be killed."""
 
     def __init__(self) -> None:
@@ -51,15 +51,15 @@ class Victim:
 
 
 @pytest.fixture(scope="module")
-def victim() -> Iterator[Victim]:
+def victim() -> Iterator[ChildProcess]:
     """One server for all tests."""
-    victim = Victim()
+    victim = ChildProcess()
     yield victim
     victim.close()
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
-def test_a_killed_log_has_what_it_acknowledged(victim: Victim, tmp_path: Path, durability: str) -> None:
+def test_a_killed_log_has_what_it_acknowledged(victim: ChildProcess, tmp_path: Path, durability: str) -> None:
     """After each of 20 kills every acknowledged record is at its offset with its value, and appending goes on
     behind it."""
     random = Random(7)
@@ -79,7 +79,7 @@ def test_a_killed_log_has_what_it_acknowledged(victim: Victim, tmp_path: Path, d
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
-def test_a_killed_cluster_has_what_it_acknowledged(victim: Victim, tmp_path: Path, durability: str) -> None:
+def test_a_killed_cluster_has_what_it_acknowledged(victim: ChildProcess, tmp_path: Path, durability: str) -> None:
     """After each of 7 kills of all nodes at once the cluster comes back by itself, with every acknowledged record
     at its offset."""
     random = Random(8)

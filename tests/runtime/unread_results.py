@@ -8,7 +8,7 @@ import pyreplog
 from pyreplog.runtime import ChangeSignal
 
 
-class Unread:
+class UnreadResults:
     """Its high watermark is 5, and it holds no record. Who looks for ever is stopped."""
 
     start_offset = 0

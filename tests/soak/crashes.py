@@ -13,7 +13,7 @@ import time
 from typing import Final, NamedTuple
 
 from tests.crash.all_crash_points import REFUSALS, WORKLOADS, count_calls, count_points, crash, refuse, refuse_recovery
-from tests.soak.share_of_run import Deck
+from tests.soak.share_of_run import ShareOfRun
 
 CALLS: Final = {"crash": 8, "refuse": 6, "recover": 3}
 """Of a piece, about: a second's work, and running the workload up to them is little beside it."""
@@ -30,11 +30,11 @@ class Piece(NamedTuple):
 
 def pieces(names: list[str]) -> dict[str, tuple[list[Piece], float]]:
     """All there are of these workloads, by what is done with them."""
-    suits = {}
-    for suit, calls in CALLS.items():
+    groups = {}
+    for group, calls in CALLS.items():
         cut = [(name, max(count_calls(name) // calls, 1)) for name in names]
-        suits[suit] = ([Piece(name, part, parts) for name, parts in cut for part in range(parts)], SHARES[suit])
-    return suits
+        groups[group] = ([Piece(name, part, parts) for name, parts in cut for part in range(parts)], SHARES[group])
+    return groups
 
 
 def whole(names: list[str]) -> dict[str, int]:
@@ -62,20 +62,20 @@ def run(names: list[str], seconds: float, seed: int) -> dict[str, int]:
         ),
         0,
     )
-    known: dict[tuple[str, str], set[bytes]] = {(suit, name): set() for suit in CALLS for name in names}
-    deck = Deck(pieces(names), seed)
-    for suit, (name, part, parts) in deck.deal(until):
-        if suit == "crash":
-            report = crash(name, deck.seed, part, parts, known=known[suit, name])
+    known: dict[tuple[str, str], set[bytes]] = {(group, name): set() for group in CALLS for name in names}
+    share = ShareOfRun(pieces(names), seed)
+    for group, (name, part, parts) in share.pieces_until(until):
+        if group == "crash":
+            report = crash(name, share.seed, part, parts, known=known[group, name])
             counts["crash_points"] += report.calls
             counts["crash_states"] += report.states
             counts["compound_states"] += report.compound
-        elif suit == "refuse":
-            report = refuse(name, deck.seed, part, parts)
+        elif group == "refuse":
+            report = refuse(name, share.seed, part, parts)
             counts["refusals"] += report.calls
             counts["refused_calls"] += report.errors
         else:
-            found = refuse_recovery(name, deck.seed, part, parts, known=known[suit, name])
+            found = refuse_recovery(name, share.seed, part, parts, known=known[group, name])
             counts["recoveries"] += found.recoveries
             counts["recovery_refusals"] += found.refusals
     return counts

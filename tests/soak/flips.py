@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.flips.flipping import Account, cut_all, extent, flip_all
 from tests.flips.golden import KAFKA, OWN, golden
-from tests.soak.share_of_run import Deck
+from tests.soak.share_of_run import ShareOfRun
 
 NAMES: Final = (*OWN, *KAFKA)
 PARTS: Final = 64
@@ -34,8 +34,8 @@ def pieces(names: tuple[str, ...]) -> list[tuple[str, int]]:
 def main(seconds: float, seed: int) -> int:
     """A wrong record is raised with what made it."""
     account = Account()
-    deck = Deck({"flips": (pieces(NAMES), 1.0)}, seed)
-    for _, (name, part) in deck.deal(time.monotonic() + seconds):
+    share = ShareOfRun({"flips": (pieces(NAMES), 1.0)}, seed)
+    for _, (name, part) in share.pieces_until(time.monotonic() + seconds):
         for work in (flip_all, cut_all):
             for _ in work(golden(name), account, part=(part, PARTS)):
                 pass

@@ -21,7 +21,7 @@ from tests.soak.crashes import pieces, whole
 from tests.soak.flips import NAMES, PARTS
 from tests.soak.flips import pieces as flip_pieces
 from tests.soak.flips import whole as flips_whole
-from tests.soak.share_of_run import Deck
+from tests.soak.share_of_run import ShareOfRun
 
 
 class Ticks:
@@ -35,11 +35,11 @@ class Ticks:
         return self.now
 
 
-def play(deck: Deck[int], clock: Ticks, until: float, takes: float = 1.0) -> list[tuple[str, int]]:
+def play(share: ShareOfRun[int], clock: Ticks, until: float, takes: float = 1.0) -> list[tuple[str, int]]:
     """What is dealt where each piece takes as long."""
     found = []
-    for suit, piece in deck.deal(until):
-        found.append((suit, piece))
+    for group, piece in share.pieces_until(until):
+        found.append((group, piece))
         clock.now += takes
     return found
 
@@ -47,15 +47,15 @@ def play(deck: Deck[int], clock: Ticks, until: float, takes: float = 1.0) -> lis
 def test_every_piece_is_dealt_once_before_any_is_dealt_again() -> None:
     """Two rounds of it are each of them twice, the second with the next seed."""
     clock = Ticks()
-    deck = Deck({"a": (range(7), 0.5), "b": (range(3), 0.5)}, 5, clock)
-    found = play(deck, clock, until=20)
+    share = ShareOfRun({"a": (range(7), 0.5), "b": (range(3), 0.5)}, 5, clock)
+    found = play(share, clock, until=20)
     assert (
         Counter(found[:10])
         == Counter(found[10:])
         == Counter([("a", number) for number in range(7)] + [("b", number) for number in range(3)])
     )
     assert found[:10] != found[10:]
-    assert (deck.rounds, deck.seed) == (2, 6)
+    assert (share.rounds, share.seed) == (2, 6)
 
 
 def test_a_short_run_is_another_share_with_each_seed() -> None:
@@ -63,18 +63,18 @@ def test_a_short_run_is_another_share_with_each_seed() -> None:
     firsts = []
     for seed in (1, 2, 3, 1):
         clock = Ticks()
-        firsts.append(tuple(play(Deck({"a": (range(1000), 1.0)}, seed, clock), clock, until=20)))
+        firsts.append(tuple(play(ShareOfRun({"a": (range(1000), 1.0)}, seed, clock), clock, until=20)))
     assert firsts[0] == firsts[3]
     assert len(set(firsts)) == 3
     assert max(piece for _, piece in firsts[0]) > 500
 
 
-def test_each_suit_has_its_share_of_the_time() -> None:
+def test_each_group_has_its_share_of_the_time() -> None:
     """Three to one; and one piece is dealt even where there is no time."""
     clock = Ticks()
-    found = play(Deck({"a": (range(1000), 0.75), "b": (range(1000), 0.25)}, 1, clock), clock, until=100)
-    assert Counter(suit for suit, _ in found) == {"a": 75, "b": 25}
-    assert len(play(Deck({"a": (range(9), 1.0)}, 1, clock), clock, until=0)) == 1
+    found = play(ShareOfRun({"a": (range(1000), 0.75), "b": (range(1000), 0.25)}, 1, clock), clock, until=100)
+    assert Counter(group for group, _ in found) == {"a": 75, "b": 25}
+    assert len(play(ShareOfRun({"a": (range(9), 1.0)}, 1, clock), clock, until=0)) == 1
 
 
 def test_the_pieces_of_a_workload_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,11 +84,11 @@ def test_the_pieces_of_a_workload_are_all_of_it(monkeypatch: pytest.MonkeyPatch)
     )
     monkeypatch.setitem(WORKLOADS, "replaced", unchecked)
     counts: Counter[str] = Counter()
-    for suit, (parts, _) in pieces(["replaced"]).items():
+    for group, (parts, _) in pieces(["replaced"]).items():
         for name, part, of in parts:
-            if suit == "crash":
+            if group == "crash":
                 counts["crash_points"] += crash(name, 1, part, of, damages=0).calls
-            elif suit == "refuse":
+            elif group == "refuse":
                 counts["refusals"] += refuse(name, 1, part, of).calls
             else:
                 counts["recoveries"] += refuse_recovery(name, 1, part, of).recoveries
