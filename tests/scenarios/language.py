@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyreplog.wire import ErrorCode
-from tests.scenarios.stage import MOMENT_MS, Stage
+from tests.scenarios.cluster import MOMENT_MS, ScenarioCluster
 
 INDENT = "    "
 SETTINGS = {"min": "min.insync.replicas"}
@@ -53,7 +53,7 @@ class Play:
     """One script being played."""
 
     def __init__(self) -> None:
-        self.stage = Stage()
+        self.cluster = ScenarioCluster()
         self.verbs: dict[str, Callable[[list[str]], list[str]]] = {
             name[1:]: getattr(self, name) for name in dir(self) if name.startswith("_") and not name.startswith("__")
         }
@@ -63,25 +63,23 @@ class Play:
         verb, *words = line.split()
         said = self.verbs[verb](words)
         if verb not in ("show", "look", "read", "latest"):
-            self.stage.pass_time(MOMENT_MS)
-        return said + self.stage.outcomes() + self.stage.news()
+            self.cluster.pass_time(MOMENT_MS)
+        return said + self.cluster.outcomes() + self.cluster.news()
 
     def _cluster(self, words: list[str]) -> list[str]:
-        self.stage = Stage()
-        config = {"durability": "os"}
+        config, lag_time_max_ms = {"durability": "os"}, 10_000
         for word in words[1:]:
             key, _, value = word.partition("=")
             if key == "lag":
-                self.stage.config = type(self.stage.config)(
-                    replica_lag_time_max_ms=int(value), session_timeout_ms=9_000, heartbeat_interval_ms=500
-                )
+                lag_time_max_ms = int(value)
             else:
                 config[SETTINGS.get(key, key)] = value
-        self.stage.begin(words[0], config)
+        self.cluster = ScenarioCluster(lag_time_max_ms)
+        self.cluster.begin(words[0], config)
         return []
 
     def _send(self, words: list[str]) -> list[str]:
-        to, acks, timeout_ms, numbers = self.stage.leader, -1, 30_000, None
+        to, acks, timeout_ms, numbers = self.cluster.leader, -1, 30_000, None
         names: list[str] = []
         rest = iter(words)
         for word in rest:
@@ -100,44 +98,44 @@ class Play:
             else:
                 names.append(word)
         for name in names:
-            self.stage.send(name, to, acks, timeout_ms, numbers)
+            self.cluster.send(name, to, acks, timeout_ms, numbers)
         return []
 
     def _show(self, words: list[str]) -> list[str]:
         return [
-            self.stage.about_controller(),
-            *(self.stage.about_broker(broker) for broker in self.stage.brokers.values()),
+            self.cluster.about_controller(),
+            *(self.cluster.about_broker(broker) for broker in self.cluster.brokers.values()),
         ]
 
     def _look(self, words: list[str]) -> list[str]:
-        return [self.stage.look(words[0])]
+        return [self.cluster.look(words[0])]
 
     def _from(self, words: list[str]) -> str:
-        return words[words.index("from") + 1] if "from" in words else self.stage.leader
+        return words[words.index("from") + 1] if "from" in words else self.cluster.leader
 
     def _read(self, words: list[str]) -> list[str]:
         options = dict(word.split("=") for word in words if "=" in word)
         epoch, last = int(options.get("epoch", -1)), int(options.get("last", -1))
         return [
-            self.stage.read(
+            self.cluster.read(
                 int(words[0]), self._from(words), anywhere="anywhere" in words, epoch=epoch, last_epoch=last
             )
         ]
 
     def _latest(self, words: list[str]) -> list[str]:
-        return [self.stage.latest(self._from(words))]
+        return [self.cluster.latest(self._from(words))]
 
     def _end(self, words: list[str]) -> list[str]:
-        return [self.stage.end_of_epoch(int(words[2]), self._from(words))]
+        return [self.cluster.end_of_epoch(int(words[2]), self._from(words))]
 
     def _delete(self, words: list[str]) -> list[str]:
-        return [self.stage.delete(int(words[0]), self._from(words))]
+        return [self.cluster.delete(int(words[0]), self._from(words))]
 
     def _hold(self, words: list[str]) -> list[str]:
         if words[0] == "syncs":
-            self.stage.brokers[words[1]].syncs_held = True
+            self.cluster.hold_syncs(words[1], held=True)
         else:
-            self.stage.network.hold(self.stage.rule(words[0], words[1]))
+            self.cluster.network.hold(self.cluster.rule(words[0], words[1]))
         return []
 
     def _release(self, words: list[str]) -> list[str]:
@@ -148,35 +146,35 @@ class Play:
 
     def _let(self, words: list[str], *, lost: bool) -> list[str]:
         if words[0] == "syncs":
-            self.stage.brokers[words[1]].syncs_held = False
+            self.cluster.hold_syncs(words[1], held=False)
             return []
         one = words[0] == "one"
-        count = self.stage.network.release(self.stage.rule(*words[one : one + 2]), lost=lost, one=one)
+        count = self.cluster.network.release(self.cluster.rule(*words[one : one + 2]), lost=lost, one=one)
         assert count, f"nothing was held: {' '.join(words)}"
         return []
 
     def _cut(self, words: list[str]) -> list[str]:
-        self.stage.cut(words[0], words[1], heal=False)
+        self.cluster.cut(words[0], words[1], heal=False)
         return []
 
     def _heal(self, words: list[str]) -> list[str]:
-        self.stage.cut(words[0], words[1], heal=True)
+        self.cluster.cut(words[0], words[1], heal=True)
         return []
 
     def _take(self, words: list[str]) -> list[str]:
-        self.stage.take(int(words[0]), words[1])
+        self.cluster.take(int(words[0]), words[1])
         return []
 
     def _move(self, words: list[str]) -> list[str]:
-        self.stage.move(words[0])
+        self.cluster.move(words[0])
         return []
 
     def _out(self, words: list[str]) -> list[str]:
-        self.stage.leave_set(words[0])
+        self.cluster.leave_set(words[0])
         return []
 
     def _elect(self, words: list[str]) -> list[str]:
-        return [self.stage.elect(unclean=words[0] == "unclean")]
+        return [self.cluster.elect(unclean=words[0] == "unclean")]
 
     def _kill(self, words: list[str]) -> list[str]:
         return self._die(words, power=False)
@@ -188,81 +186,80 @@ class Play:
         silent = words[-1] == "silently"
         letters = words[:-1] if silent else words
         for letter in letters:
-            self.stage.brokers[letter].end(power=power, silent=silent)
+            self.cluster.die(letter, power=power, silent=silent)
         for letter in letters:
             if not silent:
-                self.stage.gone(letter)
+                self.cluster.fence(letter)
         return []
 
     def _start(self, words: list[str]) -> list[str]:
         for letter in words:
-            self.stage.brokers[letter].start()
-        self.stage.pass_time(5 * MOMENT_MS)
+            self.cluster.start(self.cluster.brokers[letter].node_id)
+        self.cluster.pass_time(5 * MOMENT_MS)
         return []
 
     def _stop(self, words: list[str]) -> list[str]:
-        self.stage.stop(words[0])
+        self.cluster.shut_down(words[0])
         return []
 
     def _flush(self, words: list[str]) -> list[str]:
         for letter in words:
-            self.stage.flush(letter)
+            self.cluster.flush(letter)
         return []
 
     def _remove(self, words: list[str]) -> list[str]:
-        broker = self.stage.brokers[words[1]]
+        broker = self.cluster.brokers[words[1]]
         broker.disk.remove(f"{broker.address}/t-0/{words[0]}")
         return []
 
     def _wipe(self, words: list[str]) -> list[str]:
-        broker = self.stage.brokers[words[0]]
-        broker.disk = type(broker.disk)(broker.disk.random, clock=self.stage.clock, manual=True)
+        self.cluster.wipe_disk(words[0])
         return []
 
     def _fail(self, words: list[str]) -> list[str]:
-        self.stage.brokers[words[1]].disk.fail(words[0], "*.log", times=None)
+        self.cluster.brokers[words[1]].disk.fail(words[0], "*.log", times=None)
         return []
 
     def _mend(self, words: list[str]) -> list[str]:
-        self.stage.brokers[words[0]].disk.clear_faults()
+        self.cluster.brokers[words[0]].disk.clear_faults()
         return []
 
     def _fence(self, words: list[str]) -> list[str]:
-        self.stage.gone(words[0])
+        self.cluster.fence(words[0])
         return []
 
     def _assign(self, words: list[str]) -> list[str]:
-        self.stage.assign(words[0], there=True)
+        self.cluster.assign(words[0], there=True)
         return []
 
     def _unassign(self, words: list[str]) -> list[str]:
-        self.stage.assign(words[0], there=False)
+        self.cluster.assign(words[0], there=False)
         return []
 
     def _refuse(self, words: list[str]) -> list[str]:
-        self.stage.refuse(words[0], ErrorCode[words[1]])
+        self.cluster.refuse(words[0], ErrorCode[words[1]])
         return []
 
     def _controller(self, words: list[str]) -> list[str]:
         if words[0] == "stops":
-            self.stage.stop_controller()
+            self.cluster.stop_controller(power_loss=False)
         else:
-            self.stage.start_controller()
+            self.cluster.start_controller()
         return []
 
     def _wait(self, words: list[str]) -> list[str]:
-        self.stage.pass_time(int(words[0]))
+        self.cluster.pass_time(int(words[0]))
         return []
 
 
 def play(text: str) -> str:
     """The script with what its commands say now."""
-    stage = Play()
+    script = Play()
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith(INDENT):
             continue
         lines.append(line)
         if line and not line.startswith("#"):
-            lines += [INDENT + one for one in stage.run(line)]
+            lines += [INDENT + one for one in script.run(line)]
     return "\n".join(lines) + "\n"

@@ -3,12 +3,12 @@ never."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from random import Random
 from typing import Any, NamedTuple
 
 from pyreplog.controller import CONTROLLER_ADDRESS
-from pyreplog.ports import Address, Connected, Disconnected, Received, TransportEvent
+from pyreplog.ports import Address, Disconnected
+from pyreplog.testing import NetworkOptions, SimClock, SimNetwork
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
     AlterPartitionRequest,
@@ -60,44 +60,33 @@ class Held(NamedTuple):
     message: Any
 
 
-class HandNetwork:
-    """All endpoints; ``rules`` say what is held, ``cuts`` which ways are cut (what is sent there is lost, and
-    nobody is told)."""
+class HoldingNetwork(SimNetwork):
+    """A network without delays. ``rules`` say which messages are held until a script releases or loses them."""
 
-    def __init__(self) -> None:
-        self.endpoints: dict[Address, HandTransport] = {}
+    def __init__(self, clock: SimClock, random: Random) -> None:
+        super().__init__(clock, random, NetworkOptions(delay_min_ns=0, delay_max_ns=0))
         self.rules: list[Rule] = []
         self.held: list[Held] = []
-        self.cuts: dict[tuple[Address, Address], None] = {}
 
-    def send(self, source: Address, target: Address, message: Any) -> bool:
-        """Take a message."""
-        one = Held(kind_of(source, message), source, target, message.materialised())
-        if (source, target) in self.cuts:
-            return True
-        if any(rule.fits(one) for rule in self.rules):
-            self.held.append(one)
-            return True
-        return self.deliver(one)
-
-    def deliver(self, one: Held) -> bool:
-        """Let it arrive; False where nobody listens."""
-        endpoint = self.endpoints.get(one.target)
-        if endpoint is None:
-            back = self.endpoints.get(one.source)
-            if back is not None:
-                back.inbox.append(Disconnected(one.target))
-            return False
-        endpoint.inbox.append(Received(one.source, one.message))
-        return True
+    def message(self, source: Address, target: Address, message: Any) -> bool:
+        """Take a message: hold it, or let it arrive at once."""
+        if not self.link(source, target).cut:
+            one = Held(kind_of(source, message), source, target, message)
+            if any(rule.fits(one) for rule in self.rules):
+                self.held.append(one._replace(message=message.materialised()))
+                return True
+            if not self.listens(target):
+                self.notice(target, source, Disconnected(target))
+                return False
+        return super().message(source, target, message)
 
     def hold(self, rule: Rule) -> None:
-        """From now on."""
+        """Hold the messages that fit ``rule`` from now on."""
         self.rules.append(rule)
 
     def release(self, rule: Rule, *, lost: bool, one: bool) -> int:
-        """Let what ``rule`` is about arrive (or be ``lost``): the first ``one``, or all, and hold it no more; how
-        many there were."""
+        """Let the held messages that fit ``rule`` arrive (or be ``lost``), and hold no more of them; with ``one``
+        only the first, and hold the others. Return how many they were."""
         fitting = [held for held in self.held if rule.fits(held)]
         if one:
             fitting = fitting[:1]
@@ -105,60 +94,8 @@ class HandNetwork:
             self.rules = [other for other in self.rules if other != rule]
         for held in fitting:
             self.held.remove(held)
-            if not lost:
-                self.deliver(held)
+            if not lost and self.listens(held.target):
+                super().message(held.source, held.target, held.message)
+            elif not lost:
+                self.notice(held.target, held.source, Disconnected(held.target))
         return len(fitting)
-
-    def leave(self, address: Address, *, silent: bool) -> None:
-        """An endpoint is gone; unless ``silent`` everybody hears of it."""
-        if self.endpoints.pop(address, None) is not None and not silent:
-            for endpoint in self.endpoints.values():
-                endpoint.inbox.append(Disconnected(address))
-
-
-class HandTransport:
-    """One endpoint."""
-
-    def __init__(self, network: HandNetwork) -> None:
-        self.network = network
-        self.address: Address = ""
-        self.inbox: deque[TransportEvent] = deque()
-        self.woken = False
-        self.silent = False
-
-    def listen(self, address: Address) -> Address:
-        """Receive at ``address``."""
-        self.network.endpoints[address] = self
-        self.address = address
-        return address
-
-    def connect(self, peer: Address) -> None:
-        """At once."""
-        self.inbox.append(Connected(peer))
-
-    def send(self, peer: Address, message: object) -> bool:
-        """Into the network."""
-        return self.network.send(self.address, peer, message)
-
-    def poll(self, timeout_ns: int) -> Iterable[TransportEvent]:
-        """What arrived."""
-        self.woken = False
-        inbox, self.inbox = self.inbox, deque()
-        return inbox
-
-    def pause(self, peer: Address) -> None:
-        """Not in scripts."""
-
-    def resume(self, peer: Address) -> None:
-        """Not in scripts."""
-
-    def disconnect(self, peer: Address) -> None:
-        """Not in scripts."""
-
-    def wake(self) -> None:
-        """A sync ended."""
-        self.woken = True
-
-    def close(self) -> None:
-        """Gone."""
-        self.network.leave(self.address, silent=self.silent)

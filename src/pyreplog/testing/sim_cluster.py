@@ -61,17 +61,17 @@ class SimCluster(ABC):
         seed: int,
         options: WorldOptions,
         *,
-        replica_class: type[Replica],
-        log_class: type[Log],
-        controller_class: type[Controller],
-        metadata_class: type[MetadataListener],
-        consumer_class: type[Consumer],
+        replica_class: type[Replica] = Replica,
+        log_class: type[Log] = Log,
+        controller_class: type[Controller] = Controller,
+        metadata_class: type[MetadataListener] = MetadataListener,
+        consumer_class: type[Consumer] = Consumer,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.options = options
         self.clock = SimClock()
-        self.network = SimNetwork(self.clock, Random(self.random.getrandbits(64)), options.network)
+        self.network = self.make_network(Random(self.random.getrandbits(64)))
         self.steps = 0
         """Moments at which anything happened."""
         self.turns = 0
@@ -127,6 +127,10 @@ class SimCluster(ABC):
         """Called in the middle of a turn, before a disk call that may fail."""
 
     # ------------------------------------------------------------------------- building the cluster
+
+    def make_network(self, random: Random) -> SimNetwork:
+        """Return the network that connects everything."""
+        return SimNetwork(self.clock, random, self.options.network)
 
     def new_disk(self, clock: Clock | None = None, *, manual: bool = True) -> SimDisk:
         """Return an empty disk with its own source of randomness."""
@@ -283,25 +287,31 @@ class SimCluster(ABC):
         self._sequence += 1
         heapq.heappush(self._plans, (at_ns, self._sequence, call))
 
+    @property
+    def next_event_ns(self) -> int:
+        """When the next event happens; :data:`FAR_NS` if none is planned."""
+        moment = min(self._wakes.values(), default=FAR_NS)
+        arrival = self.network.next_arrival_ns
+        if arrival is not None and arrival < moment:
+            moment = arrival
+        if self._plans and self._plans[0][0] < moment:
+            moment = self._plans[0][0]
+        return moment
+
     def step(self) -> None:
         """Advance the clock to the next event, and handle all events of that moment."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             self.broken("liveness", f"no end after {STEPS_MAX} steps")
-        network, plans, wakes = self.network, self._plans, self._wakes
-        moment = min(wakes.values(), default=FAR_NS)
+        network, plans = self.network, self._plans
         arrival = network.next_arrival_ns
-        if arrival is not None and arrival < moment:
-            moment = arrival
-        if plans and plans[0][0] < moment:
-            moment = plans[0][0]
-        self.clock.advance_to(moment)
+        self.clock.advance_to(self.next_event_ns)
         moment = self.clock.monotonic_ns()
         due = dict.fromkeys(network.deliver_due()) if arrival is not None and arrival <= moment else {}
         while plans and plans[0][0] <= moment:
             self.turns += 1
             heapq.heappop(plans)[2]()
-        for address, wake in wakes.items():
+        for address, wake in self._wakes.items():
             if wake <= moment:
                 due[address] = None
         for address in due:

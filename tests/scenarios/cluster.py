@@ -1,31 +1,32 @@
-"""The cluster that a scenario script plays on: real nodes, controller and logs; clock, network and disks in the
-script's hand.
+"""The cluster that a scenario script plays on: a simulated cluster in which the script decides which messages and
+syncs are held.
 
-After every command a moment passes (20 ms), in which everything that is not held arrives and whatever is due
-happens.
+After every command a moment passes (20 ms), in which everything arrives that is not held, and everything happens
+that is due.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import (
     CONTROLLER_ADDRESS,
-    ControllerServer,
-    LocalController,
     PartitionDecision,
     PartitionImage,
     PartitionKey,
 )
-from pyreplog.log import Log, LogRoot
-from pyreplog.node import HostedPartition, Node
+from pyreplog.log import Log
+from pyreplog.node import HostedPartition
+from pyreplog.ports import Address
 from pyreplog.record import BatchBuilder, split
 from pyreplog.replica import Fetch, Leader
-from pyreplog.testing import SimClock, SimDisk
+from pyreplog.testing import Machine, Member, SimTransport, WorldOptions
+from pyreplog.testing.sim_cluster import SimCluster
 from pyreplog.wire import (
     ELECT_PREFERRED,
     ELECT_UNCLEAN,
@@ -61,7 +62,7 @@ from pyreplog.wire import (
     Response,
     TopicProduceData,
 )
-from tests.scenarios.network import HandNetwork, HandTransport, Rule
+from tests.scenarios.network import HoldingNetwork, Rule
 
 MS = 1_000_000
 MOMENT_MS = 20
@@ -77,171 +78,147 @@ class Everything(Random):
         return 0
 
 
-class Broker:
-    """One machine: a disk, and while it is up a node on it."""
+class Broker(Machine):
+    """A machine that scripts call by a letter."""
 
-    def __init__(self, stage: Stage, letter: str) -> None:
-        self.stage = stage
+    def __init__(self, cluster: ScenarioCluster, letter: str) -> None:
+        super().__init__(cluster, ord(letter) - ord("A") + 1)
         self.letter = letter
-        self.node_id = ord(letter) - ord("A") + 1
-        self.address = f"node-{self.node_id}"
-        self.disk = SimDisk(Random(self.node_id), clock=stage.clock, manual=True)
-        self.root: LogRoot | None = None
-        self.node: Node | None = None
-        self.transport: HandTransport | None = None
+        self.key = ("", 0)
         self.syncs_held = False
-        self.polled_ns = -1
         self.losses_told = self.rules_told = 0
-        self.starts = 0
 
     def start(self) -> None:
-        """Open the root and begin."""
-        stage = self.stage
-        self.starts += 1
-        random = Random(self.node_id * 1000 + self.starts)
-        self.root = LogRoot.open(
-            self.disk, self.address, clock=stage.clock, random=random, node_id=self.node_id, cluster_id=stage.cluster_id
-        )
-        self.transport = HandTransport(stage.network)
-        self.node = Node(self.root, self.disk, self.transport, stage.clock, stage.config, CONTROLLER_ADDRESS, random)
+        """Start the node, which has reported nothing yet."""
+        super().start()
         self.losses_told = self.rules_told = 0
-
-    def end(self, *, power: bool, silent: bool) -> None:
-        """The process, or the whole machine, dies."""
-        assert self.transport is not None
-        self.stage.network.leave(self.address, silent=silent)
-        self.disk.kill()
-        if power:
-            self.disk = self.disk.crash(Everything())
-            self.disk.manual = True
-        self.node = self.root = self.transport = None
 
     @property
     def hosted(self) -> HostedPartition | None:
-        """The partition, while it is hosted."""
-        return None if self.node is None else self.node.hosted.get(self.stage.key)
+        """The partition, while the node hosts it."""
+        return None if self.node is None else self.node.hosted.get(self.key)
 
     @property
     def log(self) -> Log | None:
-        """Its log, while the node is up."""
+        """The partition's log, while the node is up."""
         hosted = self.hosted
         if hosted is not None:
             return hosted.log
         return None if self.root is None else next(iter(self.root.logs.values()), None)
 
-    def poll(self) -> bool:
-        """A turn, where there is anything to do; whether there was."""
-        if self.node is None or self.transport is None:
-            return False
-        if not self.syncs_held:
-            for token in self.disk.pending_syncs:
-                self.disk.complete(token)
-        now = self.stage.clock.monotonic_ns()
-        wake = self.node.next_wake_ns
-        due = wake is not None and wake <= now and self.polled_ns != now
-        if not (self.transport.inbox or self.transport.woken or due):
-            return False
-        self.polled_ns = now
-        self.node.poll()
-        return True
+
+class ScriptClient:
+    """The client of a script: it collects the answers to its requests."""
+
+    next_wake_ns = None
+
+    def __init__(self, transport: SimTransport) -> None:
+        self.transport = transport
+        self.answers: dict[int, Any] = {}
+
+    def poll(self) -> None:
+        """Take the answers that arrived."""
+        for event in self.transport.poll():
+            message = getattr(event, "message", None)
+            if isinstance(message, Response):
+                self.answers[message.correlation_id] = message.body
 
 
-class Stage:
+class ScenarioCluster(SimCluster):
     """See the module's text. :mod:`tests.scenarios.language` turns a script's lines into calls of these methods."""
 
-    def __init__(self) -> None:
-        self.clock = SimClock()
-        self.network = HandNetwork()
-        self.config = NodeConfig(replica_lag_time_max_ms=10_000, session_timeout_ms=9_000, heartbeat_interval_ms=500)
-        self.brokers: dict[str, Broker] = {}
-        self.controller_disk = SimDisk(Random(0), clock=self.clock)
-        self.endpoint: ControllerServer | None = None
-        self.cluster_id = ""
+    network: HoldingNetwork
+
+    def __init__(self, lag_time_max_ms: int = 10_000) -> None:
+        config = NodeConfig(
+            replica_lag_time_max_ms=lag_time_max_ms, session_timeout_ms=9_000, heartbeat_interval_ms=500
+        )
+        super().__init__(7, WorldOptions(nodes=0, topics=(), producers=0, consumers=0, config=config))
         self.key: PartitionKey = ("", 0)
-        self.client = HandTransport(self.network)
-        self.client.listen(CLIENT)
+        self.brokers: dict[str, Broker] = {}
+        self.client = ScriptClient(self.network.endpoint(CLIENT))
+        self.answers = self.client.answers
         self.number = 0
         self.waiting: dict[int, tuple[str, int]] = {}
         """Appends without an outcome: request -> (name, acks)."""
-        self.answers: dict[int, Any] = {}
-        self.controller_polled_ns = -1
+        self.join(self.client, CLIENT)
+        self._members[CONTROLLER_ADDRESS] = self
+
+    def make_network(self, random: Random) -> HoldingNetwork:
+        """Return a network whose messages a script can hold."""
+        return HoldingNetwork(self.clock, random)
+
+    def broken(self, rule: str, about: str) -> None:
+        """Fail the test."""
+        raise AssertionError(f"{rule}: {about}")
+
+    def turn_ended(self, address: Address, member: Member) -> None:
+        """Do nothing: a script looks itself."""
+
+    def node_started(self, machine: Machine) -> None:
+        """Do nothing."""
+
+    def node_stopping(self, machine: Machine, how: str) -> None:
+        """Do nothing."""
+
+    def disk_called(self, machine: Machine) -> None:
+        """Do nothing."""
 
     # -- time
 
-    def quiet(self) -> None:
-        """Let everything arrive and happen that can, without time passing."""
-        for _ in range(10_000):
-            moved = self._poll_controller()
-            for broker in self.brokers.values():
-                moved |= broker.poll()
-            for event in self.client.poll(0):
-                message = getattr(event, "message", None)
-                if isinstance(message, Response):
-                    self.answers[message.correlation_id] = message.body
-            if not moved:
-                return
-        raise AssertionError("no end at one moment")
-
-    def _poll_controller(self) -> bool:
-        endpoint = self.endpoint
-        if endpoint is None:
-            return False
-        now = self.clock.monotonic_ns()
-        wake = endpoint.next_wake_ns
-        due = wake is not None and wake <= now and self.controller_polled_ns != now
-        transport = self.network.endpoints.get(CONTROLLER_ADDRESS)
-        if not due and (transport is None or not transport.inbox):
-            return False
-        self.controller_polled_ns = now
-        endpoint.poll()
-        return True
-
     def pass_time(self, ms: float) -> None:
-        """So long, step by step."""
+        """Let time pass, and everything happen that is due and not held."""
         end = self.clock.monotonic_ns() + int(ms * MS)
-        while True:
-            self.quiet()
-            now = self.clock.monotonic_ns()
-            wakes = [broker.node.next_wake_ns for broker in self.brokers.values() if broker.node is not None]
-            if self.endpoint is not None:
-                wakes.append(self.endpoint.next_wake_ns)
-            following = min((max(wake, now + 1) for wake in wakes if wake is not None), default=end)
-            if following >= end:
-                self.clock.advance_to(end)
-                self.quiet()
-                return
-            self.clock.advance_to(following)
+        while self.next_event_ns <= end:
+            self.step()
+        self.clock.advance_to(end)
+
+    def _plan_syncs(self, machine: Machine) -> None:
+        """End the syncs of a machine at once, unless the script holds them."""
+        assert isinstance(machine, Broker)
+        if not machine.syncs_held:
+            for token in machine.disk.pending_syncs:
+                self._plan_at(self.clock.monotonic_ns(), partial(self._synced, machine, machine.disk, token))
+
+    def hold_syncs(self, letter: str, *, held: bool) -> None:
+        """Hold the syncs of a broker's disk, or let them end."""
+        self.brokers[letter].syncs_held = held
+        self._plan_syncs(self.brokers[letter])
 
     # -- the cluster
 
     def begin(self, letters: str, config: dict[str, str]) -> None:
-        """A controller, brokers, and the topic with one partition on all of them, led by the first."""
+        """Start a controller and brokers; create the topic with one partition on all of them, led by the first."""
         self.start_controller()
         for letter in letters:
-            self.brokers[letter] = Broker(self, letter)
-            self.brokers[letter].start()
+            broker = self.brokers[letter] = Broker(self, letter)
+            self.machines[broker.node_id] = broker
+            self._members[broker.address] = broker
+            self.start(broker.node_id)
         self.pass_time(200)
-        assert self.endpoint is not None
         replicas = [self.brokers[letter].node_id for letter in letters]
         configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
         topic = CreatableTopic(TOPIC, assignments=[CreatableReplicaAssignment(0, replicas)], configs=configs)
         answer = self.call(CONTROLLER_ADDRESS, CreateTopicsRequest([topic]))
         assert answer.topics[0].error_code == 0, answer
         self.key = (answer.topics[0].topic_id, 0)
+        for broker in self.brokers.values():
+            broker.key = self.key
         self.pass_time(MOMENT_MS)
 
-    def start_controller(self) -> None:
-        """From its file."""
-        authority = LocalController.open(
-            self.controller_disk, "controller", self.config, Random(7), now_ns=self.clock.monotonic_ns()
-        )
-        self.cluster_id = authority.cluster_id
-        self.endpoint = ControllerServer(authority, HandTransport(self.network), self.clock)
+    def die(self, letter: str, *, power: bool, silent: bool) -> None:
+        """Kill a broker's process, or cut the power of its machine. Unless ``silent`` its peers notice."""
+        broker = self.brokers[letter]
+        broker.kill(silent=silent)
+        if power:
+            broker.disk = broker.disk.crash(Everything())
+            broker.disk.manual = True
+        self.gone(broker.node_id, tell=False)
 
-    def stop_controller(self) -> None:
-        """It dies; its file stays."""
-        self.network.leave(CONTROLLER_ADDRESS, silent=False)
-        self.endpoint = None
+    def wipe_disk(self, letter: str) -> None:
+        """Give a broker that is down an empty disk."""
+        broker = self.brokers[letter]
+        broker.disk = self.new_disk(broker.clock)
 
     @property
     def controller(self) -> Any:
@@ -261,6 +238,7 @@ class Stage:
         """Send what was decided by hand."""
         assert self.endpoint is not None
         self.endpoint.send(self.endpoint.authority._finish((), [], self.clock.monotonic_ns()))
+        self._after(CONTROLLER_ADDRESS)
 
     def move(self, letter: str) -> None:
         """The controller makes a member of the set the leader, in a new epoch."""
@@ -302,25 +280,27 @@ class Stage:
             for topic in held.message.body.topics
         ]
         answer = Response(CONTROLLER_ADDRESS, held.message.correlation_id, AlterPartitionResponse(topics))
-        self.network.send(CONTROLLER_ADDRESS, held.source, answer)
+        self.network.message(CONTROLLER_ADDRESS, held.source, answer)
 
-    def gone(self, letter: str) -> None:
-        """The controller hears that a broker died."""
+    def fence(self, letter: str) -> None:
+        """Tell the controller that a broker died."""
         assert self.endpoint is not None
         self.endpoint.fence(self.brokers[letter].node_id)
+        self._after(CONTROLLER_ADDRESS)
 
-    def stop(self, letter: str) -> None:
-        """A controlled shutdown."""
+    def shut_down(self, letter: str) -> None:
+        """Shut a broker down after its leadership has moved."""
         broker = self.brokers[letter]
         node = broker.node
         assert node is not None
         node.begin_shutdown()
+        self._after(broker.address)
         for _ in range(100):
             self.pass_time(MOMENT_MS)
             if node.may_stop:
                 break
-        node.close()
-        broker.node = broker.root = broker.transport = None
+        broker.stop()
+        self.gone(broker.node_id, tell=False)
 
     def take(self, count: int, letter: str) -> None:
         """A follower fetches so many of its leader's (equally large) records at a time from now on."""
@@ -336,6 +316,7 @@ class Stage:
             role.asked = replace(role.asked, partition_max_bytes=role.max_bytes)
             broker.node._following.want(hosted, Fetch(role.leader_id, role.asked))
             broker.node._following.flush()
+            self._after(broker.address)
 
     def flush(self, letter: str) -> None:
         """Its log reaches the disk."""
@@ -353,7 +334,7 @@ class Stage:
     def ask(self, target: str, body: RequestBody) -> int:
         """Send a request; its number."""
         self.number += 1
-        self.network.send(CLIENT, target, Request(CLIENT, self.number, body))
+        self.client.transport.send(target, Request(CLIENT, self.number, body))
         return self.number
 
     def call(self, target: str, body: RequestBody) -> Any:
@@ -575,10 +556,7 @@ class Stage:
     def cut(self, one: str, other: str, *, heal: bool) -> None:
         """Nothing passes between two, either way."""
         for way in ((self.place(one), self.place(other)), (self.place(other), self.place(one))):
-            if heal:
-                self.network.cuts.pop(way, None)
-            else:
-                self.network.cuts[way] = None
+            self.network.link(*way).cut = not heal
 
 
 def runs(names: list[str]) -> list[str]:
