@@ -134,9 +134,10 @@ NO_SOURCE.topic = ""
 @cython.no_gc
 @cython.freelist(4096)
 cdef class Record:
-    """Record(value=None, *, key=None, headers=(), topic='', partition=0, offset=0, timestamp=-1, timestamp_type=TimestampType.CREATE_TIME, \
-    leader_epoch=-1)\n--\n One record: a lazy view over its batch. Immutable: a copy is the record itself. Pickled,
-    it takes a batch of its own along.
+    """Record(value=None, *, key=None, headers=(), topic='', partition=0, offset=0, timestamp=-1, \
+    timestamp_type=TimestampType.CREATE_TIME, leader_epoch=-1)\n--\n
+    One record: a lazy view over its batch. Immutable: a copy is the record itself. A pickled record takes a batch of
+    its own along.
     """
 
     cdef _Source source        # keeps alive what `fields` points into
@@ -145,7 +146,8 @@ cdef class Record:
     def __cinit__(self):
         self.source = NO_SOURCE
 
-    @cython.embedsignature(False)  # it would name `key` before the star; the first lines above are what inspect.signature reads
+    # it would name `key` before the star; the first lines above are what inspect.signature reads
+    @cython.embedsignature(False)
     def __init__(
         self,
         value=None,
@@ -163,7 +165,8 @@ cdef class Record:
         cdef Record made
         if self.source is not NO_SOURCE:
             raise TypeError("a Record never changes: make another one")
-        made = _read_alone(topic, partition, _new_batch(value, key, headers, offset, timestamp, TimestampType(timestamp_type), leader_epoch))
+        made = _read_alone(topic, partition,
+                _new_batch(value, key, headers, offset, timestamp, TimestampType(timestamp_type), leader_epoch))
         self.source = made.source
         self.fields = made.fields
 
@@ -230,7 +233,8 @@ cdef class Record:
         while c.p < c.end:
             check(header_read(&c, &header), c.p - self.source.p)
             key = PyUnicode_DecodeUTF8(<char *>header.key, header.key_size, "replace")
-            value = None if header.value == NULL else PyBytes_FromStringAndSize(<const char *>header.value, header.value_size)
+            value = None if header.value == NULL else PyBytes_FromStringAndSize(<const char *>header.value,
+                                                                                header.value_size)
             pairs.append((key, value))
         return tuple(pairs)
 
@@ -281,7 +285,8 @@ cdef class Record:
         count = self.fields.header_count
         headers = "()" if count == 0 else f"<{count} pair{'' if count == 1 else 's'}>"  # may be many
         return (
-            f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, timestamp={self.timestamp}, "
+            f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp}, "
             f"key={_excerpt(self.key)}, value={_excerpt(self.value)}, headers={headers})"
         )
 
@@ -330,7 +335,8 @@ cdef bytes _new_batch(value, key, headers, int64_t offset, timestamp, timestamp_
         )
     )
     if timestamp_type is NO_TIME:
-        check(batch_read(<const uint8_t *>PyBytes_AS_STRING(data), <const uint8_t *>PyBytes_AS_STRING(data) + len(data), &header), 0)
+        check(batch_read(<const uint8_t *>PyBytes_AS_STRING(data),
+              <const uint8_t *>PyBytes_AS_STRING(data) + len(data), &header), 0)
         header.attributes = <int16_t>(header.attributes | ATTRIBUTE_TIMELESS)
         batch_header_write(<uint8_t *>PyBytes_AS_STRING(data), &header)  # nobody else has seen it yet
     return data
@@ -348,7 +354,9 @@ cdef bytes _own_batch(Record record):
     cdef uint8_t *p
     cdef uint8_t *end
     if size > INT32_MAX:
-        raise ValueError(f"the record at offset {record.offset} is too large to be pickled: with its frame it has {size} bytes")
+        raise ValueError(
+            f"the record at offset {record.offset} is too large to be pickled: with its frame it has {size} bytes"
+        )
     header.base_offset = record.offset
     header.base_timestamp = record.timestamp
     header.max_timestamp = record.timestamp
@@ -377,7 +385,10 @@ cdef Record _read_alone(str topic, int32_t partition, bytes data):
     cdef RecordBatch batch = RecordBatch(data)
     cdef list records
     if batch.header.size != len(data) or batch.header.record_count != 1:
-        raise CorruptError(f"this is no batch of one record: {len(data)} bytes with {batch.header.record_count} records in {batch.header.size}")
+        raise CorruptError(
+            f"expected a batch of one record: {len(data)} bytes with {batch.header.record_count} records in"
+            f" {batch.header.size}"
+        )
     batch.check_crc()
     records = batch.records(topic=topic, partition=partition)
     return <Record>records[0]
@@ -634,12 +645,14 @@ cdef class RecordBatch:
         cdef int64_t position = 0
         cdef int status
         with nogil:
-            status = batch_find_timestamp(&source.header, source.p, source.end, timestamp, start_offset, &offset, &found, &position)
+            status = batch_find_timestamp(&source.header, source.p, source.end, timestamp, start_offset, &offset,
+                                          &found, &position)
         return (offset, found) if check(status, position) else None
 
     def __repr__(self):
         return (
-            f"RecordBatch(base_offset={self.base_offset}, last_offset={self.last_offset}, record_count={self.record_count}, "
+            f"RecordBatch(base_offset={self.base_offset}, last_offset={self.last_offset}, "
+            f"record_count={self.record_count}, "
             f"size={self.size}, leader_epoch={self.leader_epoch})"
         )
 

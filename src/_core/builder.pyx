@@ -181,7 +181,10 @@ cdef tuple _pairs_of(object headers):
         raise TypeError(f"headers are (key, value) pairs, not a {type(headers).__name__}: give headers.items()")
     pairs = _each(headers, "headers are (key, value) pairs")
     if pairs is headers:
-        raise TypeError(f"headers are (key, value) pairs in something that can be read again, such as a list, not a {type(headers).__name__}")
+        raise TypeError(
+            "headers are (key, value) pairs in something that can be read again, such as a list, not a"
+            f" {type(headers).__name__}"
+        )
     return tuple(pairs)
 
 
@@ -204,7 +207,8 @@ cdef int64_t _headers_size(tuple headers) except -1:
             PyUnicode_AsUTF8AndSize((<tuple>pair)[0], &key_size)
         except UnicodeEncodeError as error:
             raise ConfigError(
-                f"a header key is text that UTF-8 can hold, and {(<tuple>pair)[0]!a} has half of a surrogate pair at {error.start}: "
+                f"a header key is text that UTF-8 can hold, and {(<tuple>pair)[0]!a} has half of a surrogate pair at"
+                f" {error.start}: "
                 "take it out, or write it otherwise"
             ) from None
         value = (<tuple>pair)[1]
@@ -222,7 +226,8 @@ cdef uint8_t *_write_headers(uint8_t *p, const uint8_t *end, tuple headers) exce
         if value is None:
             p = header_write(p, end, <const uint8_t *>key, key_size, NULL, -1)
         else:
-            p = header_write(p, end, <const uint8_t *>key, key_size, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+            p = header_write(p, end, <const uint8_t *>key, key_size, <const uint8_t *>PyBytes_AS_STRING(value),
+                             PyBytes_GET_SIZE(value))
         if p == NULL:
             raise MemoryError("headers grew while they were written")
     return p
@@ -233,7 +238,8 @@ cdef object _whole(object given):
         return record_ms(given)
     except TypeError:
         raise TypeError(
-            f"a timestamp is a datetime with a time zone, or an int, in ms since 1970, not {type(given).__name__}: int(1000 * time.time())"
+            "a timestamp is a datetime with a time zone, or an int, in ms since 1970, not"
+            f" {type(given).__name__}: int(1000 * time.time())"
         ) from None
 
 
@@ -382,7 +388,9 @@ cdef class BatchBuilder:
     cdef list timestamps             # theirs
     cdef Py_ssize_t size_limit       # bytes at which `gather` calls the batch full
     cdef wall_clock wall
-    cdef int64_t stamp_ms            # the clock's last answer to `gather`, and the same as an object: many records share a millisecond
+    # the clock's last answer to `gather`, and the same as an object: many records share a
+    # millisecond
+    cdef int64_t stamp_ms
     cdef object stamp
     cdef int64_t timestamp_max       # a record's own timestamp may be so late
 
@@ -483,7 +491,8 @@ cdef class BatchBuilder:
         if outcome is None or self.record_count == 0 or self.busy:
             return None
         behind = record_write_value(
-            p + self.used, p + min(min(self.memory.capacity, self.size_target), self.size_limit), subtract_wrapping(now, self.base_timestamp),
+            p + self.used, p + min(min(self.memory.capacity, self.size_target),
+                                   self.size_limit), subtract_wrapping(now, self.base_timestamp),
             self.record_count, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
         )
         if behind == NULL:
@@ -526,7 +535,9 @@ cdef class BatchBuilder:
         record_count = self.record_count
         base_timestamp = self.base_timestamp
         max_timestamp = self.max_timestamp
-        self.busy = True  # headers and buffers may run Python code: it must not begin another batch, nor find this one half-way
+        # headers and buffers may run Python code: it must not begin another batch, nor find this
+        # one half-way
+        self.busy = True
         try:
             if key_list is None and header_list is None and timestamp_list is None:
                 i = start
@@ -649,7 +660,9 @@ cdef class BatchBuilder:
         self.finished = False
 
     cdef object _refuse_inside(self):
-        return RuntimeError("a BatchBuilder is inside another call: what it was given, such as headers, must not call it")
+        return RuntimeError(
+            "a BatchBuilder is inside another call: an argument of that call, such as headers, must not call it"
+        )
 
     cdef inline int _check_open(self) except -1:
         if self.busy:
@@ -716,7 +729,8 @@ cdef class BatchBuilder:
             if not PyBytes_Check(<object>value):
                 break
             behind = record_write_framed(
-                &frame, p, end, record_count, <const uint8_t *>PyBytes_AS_STRING(<object>value), PyBytes_GET_SIZE(<object>value)
+                &frame, p, end, record_count,
+                <const uint8_t *>PyBytes_AS_STRING(<object>value), PyBytes_GET_SIZE(<object>value)
             )
             if behind == NULL:
                 break
@@ -801,7 +815,8 @@ cdef class Gathering:
         """The Ack of one record: :meth:`BatchBuilder.gather` now, else
         ``otherwise(value, key, headers, timestamp)``."""
         cdef object ack = None
-        if type(value) is bytes and key is None and type(headers) is tuple and len(<tuple>headers) == 0 and timestamp is None and self.now_ms is None:
+        if (type(value) is bytes and key is None and type(headers) is tuple and len(<tuple>headers) == 0
+                and timestamp is None and self.now_ms is None):
             ack = self.builder._gather_value(<bytes>value)
         if ack is None:
             ack = self.builder._gather(value, key, headers, timestamp, self.now_ms)

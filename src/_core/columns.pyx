@@ -3,7 +3,7 @@
 
 Memory: a builder's blocks move to an ArrowBatch, which counts the arrays exported from it. Releasing an array needs
 no GIL: importers release from their own threads, while another thread may hold the GIL and wait for them. Large
-blocks that come back are kept for the next ones of their size, up to SPARE_SIZE_MAX bytes in a process.
+blocks that come back are kept for the next ones of their size (spare_blocks.h).
 """
 
 cimport cython
@@ -20,11 +20,17 @@ from kernels cimport (
     ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY, COLUMN_VALUE,
     LARGE_PAGE_SIZE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema, batch_header, batch_read,
     binary_column, check, columns, columns_append, columns_extend, columns_move, columns_progress, columns_repeat,
-    columns_rows_size, columns_selection, columns_size, pages_spare, prefer_large_pages, shared_add, shared_begin, shared_count,
-    shared_drop, shared_slot, shared_take, slot_put, slot_take,
+    columns_rows_size, columns_selection, columns_size, shared_begin, shared_count, shared_drop, shared_take,
 )
 
 from pyreplog.errors import ClosedError
+
+
+cdef extern from "spare_blocks.h" nogil:
+    enum: BLOCK_LARGE
+    void *block_take(int64_t size)
+    void block_give(void *block, int64_t size)
+
 
 COLUMNS = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
 LOG_COLUMN = "log"
@@ -33,10 +39,6 @@ cdef tuple names_of_columns = (*COLUMNS, LOG_COLUMN)  # by number
 cdef enum:
     NUMBER_LOG = 8
     COLUMN_COUNT = 9
-    BLOCK_LARGE = 262144        # bytes from which a block is kept when it comes back
-    SPARE_COUNT = 128           # blocks kept
-    SPARE_SIZE_MAX = 100663296  # bytes of them
-    SPARE_HOT_COUNT = 8         # of them that stay; of the others the system may take the largest when it is short of memory
     ROWS_FIRST = 1024
     BYTES_FIRST = 16384
     SMALL = 5120  # bytes of work below which keeping the GIL is cheaper than giving it up
@@ -178,110 +180,25 @@ cdef class ArrowSchema:
         return schema_capsule(self.order)
 
 
-# -- blocks --
-
-# First touching a page costs more than filling it. So large blocks are kept when they come back, by
-# any thread, and found again by their size, lowest slot first: whoever streams gets the same few
-# again, which are in the processor's cache.
-
-cdef struct Spare:
-    void *block
-    int64_t size
-
-cdef shared_slot spares[SPARE_COUNT]
-cdef shared_count spare_size  # bytes in them, give or take what is on its way
-cdef shared_count spare_turn  # which one has to go next
-
-
-cdef extern from "stdlib.h" nogil:
-    int posix_memalign(void **out, size_t alignment, size_t size)
-
-
-cdef void *take_block(int64_t size) noexcept nogil:
-    """Memory of ``size`` bytes with anything in it; NULL where there is none."""
-    cdef Spare *spare
-    cdef void *block = NULL
-    cdef int i
-    if size >= BLOCK_LARGE:
-        for i in range(SPARE_COUNT):
-            spare = <Spare *>slot_take(&spares[i])
-            if spare == NULL:
-                continue
-            if spare.size == size:
-                shared_add(&spare_size, -size)
-                block = spare.block
-                free(spare)
-                return block
-            if not slot_put(&spares[i], spare):
-                drop_spare(spare)  # another thread was quicker
-    if size < LARGE_PAGE_SIZE:
-        return malloc(<size_t>size)
-    if posix_memalign(&block, LARGE_PAGE_SIZE, <size_t>size) != 0:
-        return NULL
-    prefer_large_pages(block, <size_t>(size // LARGE_PAGE_SIZE * LARGE_PAGE_SIZE))
-    return block
-
-
-cdef void drop_spare(Spare *spare) noexcept nogil:
-    shared_add(&spare_size, -spare.size)
-    free(spare.block)
-    free(spare)
-
-
-cdef void drop_one() noexcept nogil:
-    """One after the other, whoever asks: so what nobody asks for again does not stay for ever."""
-    cdef Spare *spare = <Spare *>slot_take(&spares[shared_add(&spare_turn, 1) % SPARE_COUNT])
-    if spare != NULL:
-        drop_spare(spare)
-
-
-cdef void give_block(void *block, int64_t size) noexcept nogil:
-    """Give back what take_block gave. Where too much is kept, others have to go that were not asked for since."""
-    cdef Spare *spare = NULL
-    cdef int64_t total
-    cdef int tries = 0
-    cdef int i
-    if block != NULL and BLOCK_LARGE <= size <= SPARE_SIZE_MAX // 8:
-        spare = <Spare *>malloc(sizeof(Spare))
-    if spare == NULL:
-        free(block)
-        return
-    spare.block = block
-    spare.size = size
-    total = shared_add(&spare_size, size)
-    while total > SPARE_SIZE_MAX and tries < SPARE_COUNT:
-        drop_one()
-        total = shared_add(&spare_size, 0)
-        tries += 1
-    for i in range(SPARE_COUNT):
-        if i == SPARE_HOT_COUNT and size >= LARGE_PAGE_SIZE:
-            # Cheap for large pages alone: of small ones each is visited, which costs as much as a
-            # seventh of filling them.
-            pages_spare(block, <size_t>size)
-        if slot_put(&spares[i], spare):
-            return
-    drop_one()
-    drop_spare(spare)
-
-
 # -- shared memory of exported arrays --
 
 cdef struct Memory:
     shared_count count
     columns c    # the blocks, and how large they are
     void *rows   # the block of all that has one entry for each row
-    void *log    # the column "log": row_count + 1 offsets (int32), and behind them the same text for each row; NULL without it
+    # The column "log": row_count + 1 offsets (int32), and behind them the same text for each row; NULL without it.
+    void *log
 
 
 cdef void free_binary(binary_column *column, bint of_rows) noexcept nogil:
-    give_block(column.data, column.capacity)
+    block_give(column.data, column.capacity)
     if not of_rows:
         free(column.offsets)
         free(column.validity)
 
 
 cdef void free_blocks(columns *c, void *rows) noexcept nogil:
-    give_block(rows, columns_rows_size(c, c.row_capacity))
+    block_give(rows, columns_rows_size(c, c.row_capacity))
     free_binary(&c.key, True)
     free_binary(&c.value, True)
     free_binary(&c.header_key, False)
@@ -342,14 +259,17 @@ cdef int begin_array(arrow_array *out, Memory *memory, int64_t length, int64_t o
 
 cdef int add_array(arrow_array *parent, Memory *memory, int64_t length, int64_t offset, int64_t null_count,
                    int64_t buffer_count, const void *first, const void *second, const void *third) except -1:
-    begin_array(parent.children[parent.n_children], memory, length, offset, null_count, buffer_count, first, second, third)
+    begin_array(parent.children[parent.n_children], memory, length, offset, null_count, buffer_count, first, second,
+                third)
     parent.n_children += 1
     return 0
 
 
-cdef int add_binary(arrow_array *parent, Memory *memory, binary_column *column, int64_t length, int64_t offset, bint whole) except -1:
+cdef int add_binary(arrow_array *parent, Memory *memory, binary_column *column, int64_t length, int64_t offset,
+                    bint whole) except -1:
     cdef int64_t nulls = column.null_count if whole or column.null_count == 0 else -1
-    add_array(parent, memory, length, offset, nulls, 3, column.validity if column.null_count else NULL, column.offsets, column.data)
+    add_array(parent, memory, length, offset, nulls, 3, column.validity if column.null_count else NULL,
+              column.offsets, column.data)
     return 0
 
 
@@ -363,7 +283,8 @@ cdef int add_column(arrow_array *root, Memory *memory, columns *c, int number, i
         add_array(root, memory, length, start, 0, 2, NULL, c.offset, NULL)
     elif number == 2:
         nulls = c.timestamp_null_count if whole or c.timestamp_null_count == 0 else -1
-        add_array(root, memory, length, start, nulls, 2, c.timestamp_validity if c.timestamp_null_count else NULL, c.timestamp, NULL)
+        add_array(root, memory, length, start, nulls, 2, c.timestamp_validity if c.timestamp_null_count else NULL,
+                  c.timestamp, NULL)
     elif number == 3:
         add_array(root, memory, length, start, 0, 2, NULL, c.timestamp_type, NULL)
     elif number == 4:
@@ -481,7 +402,8 @@ cdef void *repeated(bytes text, int64_t count) except NULL:
     cdef void *block = malloc(<size_t>((count + 1) * <int64_t>sizeof(int32_t) + size * count))
     if block == NULL:
         raise MemoryError()
-    columns_repeat(<const uint8_t *><const char *>text, size, count, <int32_t *>block, <uint8_t *>(<int32_t *>block + count + 1))
+    columns_repeat(<const uint8_t *><const char *>text, size, count, <int32_t *>block,
+                   <uint8_t *>(<int32_t *>block + count + 1))
     return block
 
 
@@ -586,8 +508,9 @@ cdef class ColumnsBuilder:
         self.reached = header.base_offset + header.last_offset_delta + 1
         return added
 
-    def extend(self, data, int64_t position=0, *, int32_t partition=-1, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
-               start_timestamp=None, end_timestamp=None, bint check_crc=True, int64_t row_limit=32768, int64_t size_limit=2097152):
+    def extend(self, data, int64_t position=0, *, int32_t partition=-1, int64_t start_offset=0,
+               int64_t end_offset=INT64_MAX, start_timestamp=None, end_timestamp=None, bint check_crc=True,
+               int64_t row_limit=32768, int64_t size_limit=2097152):
         cdef columns_selection selection
         cdef columns_progress progress
         cdef Py_buffer view
@@ -607,9 +530,11 @@ cdef class ColumnsBuilder:
                 while True:
                     if view.len - position > SMALL:
                         with nogil:
-                            status = columns_extend(&self.c, &selection, p + position, end, check_crc, row_limit, size_limit, &progress)
+                            status = columns_extend(&self.c, &selection, p + position, end, check_crc, row_limit,
+                                                    size_limit, &progress)
                     else:
-                        status = columns_extend(&self.c, &selection, p + position, end, check_crc, row_limit, size_limit, &progress)
+                        status = columns_extend(&self.c, &selection, p + position, end, check_crc, row_limit,
+                                                size_limit, &progress)
                     position += progress.position
                     self.reached = progress.next_offset
                     if status != STATUS_SPACE:
@@ -655,7 +580,8 @@ cdef class ColumnsBuilder:
         self.busy = True
         return 0
 
-    cdef int64_t append_records(self, columns_selection *selection, batch_header *header, const uint8_t *p, const uint8_t *end,
+    cdef int64_t append_records(self, columns_selection *selection, batch_header *header, const uint8_t *p,
+                                const uint8_t *end,
                                 columns_progress *progress) except -1:
         cdef int64_t added
         self.begin()
@@ -712,11 +638,11 @@ cdef class ColumnsBuilder:
 
     cdef int move_rows(self, int64_t capacity) except -1:
         cdef columns before = self.c
-        cdef void *rows = take_block(columns_rows_size(&before, capacity))
+        cdef void *rows = block_take(columns_rows_size(&before, capacity))
         if rows == NULL:
             raise MemoryError()
         columns_move(&self.c, <uint8_t *>rows, capacity)
-        give_block(self.rows, columns_rows_size(&before, before.row_capacity))
+        block_give(self.rows, columns_rows_size(&before, before.row_capacity))
         self.rows = rows
         return 0
 
@@ -742,18 +668,20 @@ cdef int reserve_bytes(binary_column *column, int64_t more, int64_t least) excep
         raise OverflowError(f"{needed} bytes in one column of an Arrow batch: finish() it before it is that large")
     bytes = min(larger(needed, column.capacity, least), <int64_t>INT32_MAX)
     if needed <= LARGE_PAGE_SIZE < bytes:
-        bytes = LARGE_PAGE_SIZE  # what a batch of a scan holds at most: twice as much of each would leave room to keep half as many
+        # what a batch of a scan holds at most: twice as much of each would leave room to keep half
+        # as many
+        bytes = LARGE_PAGE_SIZE
     if bytes < BLOCK_LARGE:
         grow(<void **>&column.data, bytes)
     else:
         if bytes >= LARGE_PAGE_SIZE:
             bytes = min((bytes + LARGE_PAGE_SIZE - 1) // LARGE_PAGE_SIZE * LARGE_PAGE_SIZE, <int64_t>INT32_MAX)
-        data = take_block(bytes)
+        data = block_take(bytes)
         if data == NULL:
             raise MemoryError()
         if column.size:
             memcpy(data, column.data, <size_t>column.size)
-        give_block(column.data, column.capacity)
+        block_give(column.data, column.capacity)
         column.data = <uint8_t *>data
     column.capacity = bytes
     return 0

@@ -57,7 +57,8 @@ int rl_file_let_go(rl_file *file)
     }
     int code = file->fd < 0 || close(file->fd) == 0 ? 0 : errno;
     if (atomic_fetch_sub(&file->health->users, 1) == 1) {
-        /* The mutex is not destroyed, which frees nothing: in the child of a fork a thread that stayed behind may have had it. */
+        /* The mutex is not destroyed, which frees nothing: in the child of a fork a thread that
+         * stayed behind may have had it. */
         free(file->health);
     }
     free(file);

@@ -50,7 +50,8 @@ cdef inline int check_schema(arrow_schema *schema) except -1:
     return 0
 
 
-cdef inline int check_array(arrow_array *array, arrow_schema *schema, arrow_array *parent, int64_t buffer_count) except -1:
+cdef inline int check_array(arrow_array *array, arrow_schema *schema, arrow_array *parent,
+                            int64_t buffer_count) except -1:
     """It is one of ``schema``, with ``buffer_count`` buffers, and has the rows that ``parent`` shows of it (NULL:
     it has no parent, or one whose offsets say which)."""
     cdef int64_t given = array.n_buffers
@@ -69,7 +70,8 @@ cdef inline int check_array(arrow_array *array, arrow_schema *schema, arrow_arra
     if buffer_count == BUFFERS_ANY:
         return 0
     if given != buffer_count if buffer_count >= 0 else given < 3:
-        raise malformed(schema, f"it has {given} buffers; its type has {buffer_count if buffer_count >= 0 else '3 or more'}")
+        raise malformed(schema,
+                        f"it has {given} buffers; its type has {buffer_count if buffer_count >= 0 else '3 or more'}")
     if array.buffers == NULL:
         raise malformed(schema, "its buffers are nowhere")
     if array.null_count > 0 and array.buffers[0] == NULL:

@@ -101,28 +101,37 @@ cdef extern from "batch.h" nogil:
     int batch_check_crc(const uint8_t *p, size_t size)
     int record_read(cursor *c, batch_record *out)
     int header_read(cursor *c, record_header *out)
-    int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp)
+    int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position,
+                            int64_t *max_timestamp)
     ctypedef struct batch_part:
         int64_t size
         int32_t count
         int32_t left
         int32_t previous
-    int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bint last, batch_part *part, int64_t *position)
-    int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
+    int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bint last, batch_part *part,
+                         int64_t *position)
+    int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp,
+                             int64_t start_offset,
                              int64_t *offset, int64_t *found, int64_t *position)
-    int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size, int32_t header_count,
+    int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size,
+                        int32_t header_count,
                         int64_t headers_size)
-    uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *key,
-                          int64_t key_size, const uint8_t *value, int64_t value_size, int32_t header_count, int64_t headers_size)
-    uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *value,
+    uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta,
+                          const uint8_t *key,
+                          int64_t key_size, const uint8_t *value, int64_t value_size, int32_t header_count,
+                           int64_t headers_size)
+    uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta,
+                                const uint8_t *value,
                                 int64_t value_size)
     ctypedef struct record_frame:
         pass
     record_frame record_frame_of(int64_t timestamp_delta)
-    uint8_t *record_write_framed(record_frame *f, uint8_t *p, const uint8_t *end, int32_t offset_delta, const uint8_t *value,
+    uint8_t *record_write_framed(record_frame *f, uint8_t *p, const uint8_t *end, int32_t offset_delta,
+                                 const uint8_t *value,
                                  int64_t value_size)
     int64_t header_size(int64_t key_size, int64_t value_size)
-    uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size)
+    uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value,
+                          int64_t value_size)
     void batch_header_write(uint8_t *p, batch_header *h)
     void batch_stamp(uint8_t *p, int64_t base_offset, int32_t leader_epoch)
 
@@ -163,7 +172,8 @@ cdef extern from "segment.h" nogil:
         bint epoch_rises
         bint has_entry
         bint has_time
-    void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t position, int64_t next_offset, int64_t index_interval,
+    void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t position, int64_t next_offset,
+                            int64_t index_interval,
                             bint check_crc)
     int segment_scan_step(segment_scan *scan, const uint8_t *p, const uint8_t *end, segment_step *step)
     int64_t segment_find_offset(const uint8_t *p, const uint8_t *end, int64_t offset, int64_t *size)
@@ -244,9 +254,11 @@ cdef extern from "columns.h" nogil:
         int64_t bytes_needed
     int64_t columns_rows_size(const columns *c, int64_t capacity)
     void columns_move(columns *c, uint8_t *rows, int64_t capacity)
-    int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p, const uint8_t *end,
+    int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p,
+                           const uint8_t *end,
                            columns_progress *progress)
-    int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, bint check_crc,
+    int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end,
+                       bint check_crc,
                        int64_t row_limit, int64_t size_limit, columns_progress *progress)
     int64_t columns_size(const columns *c)
     void columns_repeat(const uint8_t *text, int64_t size, int64_t count, int32_t *offsets, uint8_t *data)
@@ -286,7 +298,8 @@ cdef extern from "rows.h" nogil:
     uint32_t murmur2(const uint8_t *p, size_t size)
     int64_t rows_place(const rows *r, int64_t count, int32_t partition_count, int32_t keyless, int32_t *out)
     void rows_group(const int32_t *partitions, int64_t count, int32_t partition_count, int64_t *starts, int32_t *order)
-    int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed)
+    int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp,
+                        rows_batch *b, int64_t *needed)
 
 
 cdef extern from "xxh64.h" nogil:
@@ -327,16 +340,9 @@ cdef extern from "arrow_abi.h" nogil:
         pass
     void shared_begin(shared_count *count)
     void shared_take(shared_count *count)
-    long shared_add(shared_count *count, long more)
     bint shared_drop(shared_count *count)
-    ctypedef struct shared_slot:
-        pass
-    bint slot_put(shared_slot *slot, void *pointer)
-    void *slot_take(shared_slot *slot)
     enum:
         LARGE_PAGE_SIZE
-    void prefer_large_pages(void *p, size_t size)
-    void pages_spare(void *p, size_t size)
 
 
 cdef extern from "foreign.h" nogil:

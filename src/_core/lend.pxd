@@ -26,11 +26,15 @@ cdef inline bint has_pointers(const char *format) noexcept:
 cdef inline int check_lent(object data, str what, const char *format, int ndim) except -1:
     """Refuse pointers, and a single number or structure: it lends its memory, and 3 is refused, too."""
     if has_pointers(format):
-        raise TypeError(f"a {what} is bytes, and a {type(data).__name__} of objects or pointers lends only their addresses: encode what it holds")
+        raise TypeError(
+            f"a {what} is bytes, and a {type(data).__name__} of objects or pointers lends only their addresses:"
+            " encode its content"
+        )
     if ndim == 0:
         name = what.rpartition(" ")[2]
         raise TypeError(
-            f"a {what} is bytes, not one {type(data).__name__}: encode it, for example str({name}).encode(); bytes({name}) is its memory, as "
+            f"a {what} is bytes, not one {type(data).__name__}: encode it, for example str({name}).encode();"
+            f" bytes({name}) is its memory, as "
             "only this kind of machine reads it"
         )
     return 0
@@ -44,7 +48,9 @@ cdef inline bint is_null_scalar(object data):
 cdef inline object refused(object data, str what, object error):
     """What is said of something that lends no bytes."""
     name = what.rpartition(" ")[2]
-    return ValueError(f"a {what} that is a {type(data).__name__} lends no bytes ({error}): copy it, for example bytes({name})")
+    return ValueError(
+        f"a {what} that is a {type(data).__name__} lends no bytes ({error}): copy it, for example bytes({name})"
+    )
 
 
 cdef inline int borrow(object data, str what, Py_buffer *view) except -1:

@@ -14,8 +14,8 @@
 
 #if defined(__APPLE__)
 
-/* fsync() on macOS stops at the drive's volatile cache; F_FULLFSYNC goes through it. Some file systems refuse it, and then
- * fsync() is all there is (leveldb/util/env_posix.cc does the same). */
+/* fsync() on macOS stops at the drive's volatile cache; F_FULLFSYNC goes through it. Some file
+ * systems refuse it, and then fsync() is all there is (leveldb/util/env_posix.cc does the same). */
 static int sync_content(int fd)
 {
     if (fcntl(fd, F_FULLFSYNC) == 0) {
@@ -34,7 +34,8 @@ int rl_sync_all(int fd)
 
 int rl_preallocate(int fd, int64_t size)
 {
-    fstore_t store = {.fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_offset = 0, .fst_length = (off_t)size};
+    fstore_t store = {
+        .fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_offset = 0, .fst_length = (off_t)size};
     return fcntl(fd, F_PREALLOCATE, &store) != -1 ? 0 : errno;
 }
 

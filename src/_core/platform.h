@@ -1,9 +1,10 @@
-/* What the operating system has and Python's os module lacks, one function each. No loops, no policy.
+/* What the operating system has and Python's os module lacks, one function each. No loops, no
+ * policy.
  *
- * Every function returns 0, or the positive errno of its one system call (never -1, so that no thread-local errno has to
- * survive the way back into Python). ENOSYS means: this system has no such call. None of them retries anything: an error
- * of a sync may be reported once and then forgotten by the kernel, so the caller must see it.
- */
+ * Every function returns 0, or the positive errno of its one system call (never -1, so that no
+ * thread-local errno has to survive the way back into Python). ENOSYS means: this system has no
+ * such call. None of them retries anything: an error of a sync may be reported once and then
+ * forgotten by the kernel, so the caller must see it. */
 #ifndef REPLOG_PLATFORM_H
 #define REPLOG_PLATFORM_H
 
@@ -12,7 +13,8 @@
 /* Content (and what is needed to read it back) to stable storage, through the drive's own cache. */
 int rl_sync_data(int fd);
 
-/* What rl_sync_data calls: the system, unless a test has put a disk of its own in its place. Set it while nobody syncs. */
+/* What rl_sync_data calls: the system, unless a test has put a disk of its own in its place. Set it
+ * while nobody syncs. */
 extern int (*rl_sync_call)(int fd);
 
 /* The same with all metadata: for directories. */

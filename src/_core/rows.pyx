@@ -174,7 +174,10 @@ cdef class RowEncoder:
         if partition_count < 1:
             raise ValueError(f"partition_count {partition_count} is below 1")
         if not BATCH_HEADER_SIZE < size_target <= size_max <= INT32_MAX:
-            raise ValueError(f"size_target {size_target} and size_max {size_max} are not within {BATCH_HEADER_SIZE + 1} and {INT32_MAX}")
+            raise ValueError(
+                f"size_target {size_target} and size_max {size_max} are not within {BATCH_HEADER_SIZE + 1} and"
+                f" {INT32_MAX}"
+            )
         self.partition_count = partition_count
         self.size_target = size_target
         self.size_max = size_max
@@ -214,7 +217,8 @@ cdef class RowEncoder:
                 moved.release(&moved)
         return full
 
-    cdef int _add_all(self, arrow_schema *schema, arrow_array *array, int64_t timestamp, int32_t keyless, list full) except -1:
+    cdef int _add_all(self, arrow_schema *schema, arrow_array *array, int64_t timestamp, int32_t keyless,
+                      list full) except -1:
         cdef rows columns
         cdef int64_t count, bad
         cdef int32_t *partitions = NULL
@@ -238,8 +242,12 @@ cdef class RowEncoder:
                 if bad == count:
                     rows_group(partitions, count, self.partition_count, starts, order)
             if bad < count:
-                memcpy(&asked, <const char *>columns.partition.values + (columns.partition.first + bad) * sizeof(int32_t), sizeof(asked))
-                raise InvalidRequestError(f"row {bad} asks for partition {asked}; the topic has partitions 0 to {self.partition_count - 1}")
+                memcpy(&asked,
+                        <const char *>columns.partition.values + (columns.partition.first + bad) * sizeof(int32_t),
+                        sizeof(asked))
+                raise InvalidRequestError(
+                    f"row {bad} asks for partition {asked}; the topic has partitions 0 to {self.partition_count - 1}"
+                )
             for i in range(self.partition_count):
                 if starts[i] < starts[i + 1]:
                     self._add(i, &columns, order, starts[i], starts[i + 1], timestamp, full)
@@ -270,13 +278,16 @@ cdef class RowEncoder:
                 break
             if i < 0:
                 raise self._refusal(
-                    <int>i, needed, i64_at(columns.timestamp.values, columns.timestamp.first + needed) if i == STATUS_RANGE else 0
+                    <int>i, needed, i64_at(columns.timestamp.values,
+                                           columns.timestamp.first + needed) if i == STATUS_RANGE else 0
                 )
             if b.record_count > 0 and needed > self.size_target:
                 full.append((number, self._finish(b)))
                 before = BATCH_HEADER_SIZE
             elif needed > self.size_max:
-                raise MessageTooLargeError(f"row {order[i]} takes a batch of {needed} bytes; at most {self.size_max} are allowed")
+                raise MessageTooLargeError(
+                    f"row {order[i]} takes a batch of {needed} bytes; at most {self.size_max} are allowed"
+                )
             else:
                 self._reserve(b, min(max(needed, 2 * b.capacity), max(needed, self.size_target)))
         return 0

@@ -162,7 +162,8 @@ static void *serve(void *unused)
     return NULL;
 }
 
-/* REQUIRES the lock. A thread for each file in the queue, as far as there are any to be had; 0 where there is one at least. */
+/* REQUIRES the lock. A thread for each file in the queue, as far as there are any to be had; 0
+ * where there is one at least. */
 static int employ(void)
 {
     int code = 0;
@@ -250,8 +251,9 @@ int rl_syncs_begin(rl_syncs *group, rl_file *const *files, int count)
     return 0;
 }
 
-/* A processor that goes to sleep is slow to come back: a fifth of the time that three syncs of a fast disk take goes into waking who waits,
- * and the threads. So while disks are that fast, who waits stays awake for as long as it usually takes and half as long again, and leaves the
+/* A processor that goes to sleep is slow to come back: a fifth of the time that three syncs of a
+ * fast disk take goes into waking who waits, and the threads. So while disks are that fast, who
+ * waits stays awake for as long as it usually takes and half as long again, and leaves the
  * processor to whoever wants it meanwhile. */
 static void stay_awake(rl_syncs *group, int64_t timeout_ns)
 {

@@ -54,12 +54,15 @@ from pyreplog.timestamps import beyond_last
 
 # What people call the types of the C data interface, by their codes, or how these begin.
 _TYPES = {
-    "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32", "I": "uint32", "l": "int64", "L": "uint64",
-    "e": "float16", "f": "float32", "g": "float64", "z": "binary", "Z": "large_binary", "vz": "binary_view", "u": "string",
-    "U": "large_string", "vu": "string_view", "+l": "list", "+L": "large_list", "+vl": "list_view", "+vL": "large_list_view", "+s": "struct", "+m": "map",
+    "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32", "I": "uint32",
+    "l": "int64", "L": "uint64", "e": "float16", "f": "float32", "g": "float64",
+    "z": "binary", "Z": "large_binary", "vz": "binary_view", "u": "string", "U": "large_string", "vu": "string_view",
+    "+l": "list", "+L": "large_list", "+vl": "list_view", "+vL": "large_list_view",
+    "+s": "struct", "+m": "map",
 }
 _FAMILIES = {
-    "d": "decimal", "w": "fixed-size binary", "td": "date", "tt": "time", "ts": "timestamp", "tD": "duration", "ti": "interval",
+    "d": "decimal", "w": "fixed-size binary", "td": "date", "tt": "time", "ts": "timestamp", "tD": "duration",
+    "ti": "interval",
     "+w": "fixed-size list", "+u": "union", "+r": "run-end encoded",
 }
 
@@ -77,10 +80,13 @@ cdef str _type_named(const char *format):
 
 
 cdef object _wrong(arrow_schema *schema, str wanted, str what="column"):
-    return TypeError(f"{what} {name_of(schema).decode('utf-8', 'replace')} is of type {_type_of(schema)}; it must be {wanted}")
+    return TypeError(
+        f"{what} {name_of(schema).decode('utf-8', 'replace')} is of type {_type_of(schema)}; it must be {wanted}"
+    )
 
 
-cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, arrow_array *parent, str what="column") except -1:
+cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, arrow_array *parent,
+                     str what="column") except -1:
     """A column (or ``what``) of bytes or text. Borrowed from ``array``."""
     cdef const char *format = schema.format
     cdef char *behind
@@ -107,7 +113,8 @@ cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array,
         out.width = <int32_t>width
     else:
         raise _wrong(schema, "binary or string", what)
-    check_array(array, schema, parent, BUFFERS_VIEW if out.layout == TABLE_VIEW else 2 if out.layout == TABLE_FIXED else 3)
+    check_array(array, schema, parent,
+                BUFFERS_VIEW if out.layout == TABLE_VIEW else 2 if out.layout == TABLE_FIXED else 3)
     out.validity = <const uint8_t *>array.buffers[0]
     out.first = parent.offset + array.offset
     if out.layout != TABLE_FIXED or out.width > 0:
@@ -146,7 +153,8 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, a
     if strncmp(format, b"ts", 2) == 0 and strlen(format) == 4:
         raise ConfigError(
             "column timestamp has no time zone, and which moments it means is not said: give it one, for example "
-            'pc.assume_timezone(column, "UTC") in pyarrow, .dt.tz_localize("UTC") in pandas, .dt.replace_time_zone("UTC") in Polars'
+            'pc.assume_timezone(column, "UTC") in pyarrow, .dt.tz_localize("UTC") in pandas,'
+            ' .dt.replace_time_zone("UTC") in Polars'
         )
     if strncmp(format, b"tss:", 4) == 0:
         out.multiplier = 1000
@@ -311,7 +319,8 @@ cdef class ArrowRows:
             self._take_array(schema_capsule, array_capsule)
         else:
             raise TypeError(
-                f"{type(source).__name__} is no Arrow data: it takes a table, record batch or stream, of pyarrow, Polars, DuckDB or pandas"
+                f"{type(source).__name__} is no Arrow data: it takes a table, record batch or stream, of pyarrow,"
+                " Polars, DuckDB or pandas"
             )
 
     cdef int _begin(self, arrow_schema *schema) except -1:
@@ -379,7 +388,9 @@ cdef class ArrowRows:
         cdef const char *text = NULL
         if stream.get_last_error != NULL:
             text = stream.get_last_error(stream)
-        return ValueError(f"the Arrow stream failed: {'error %d' % status if text == NULL else text.decode('utf-8', 'replace')}")
+        return ValueError(
+            f"the Arrow stream failed: {'error %d' % status if text == NULL else text.decode('utf-8', 'replace')}"
+        )
 
     cdef int _take_array(self, schema_capsule, array_capsule) except -1:
         cdef arrow_schema *given = <arrow_schema *>PyCapsule_GetPointer(schema_capsule, b"arrow_schema")
@@ -413,7 +424,8 @@ cdef class ArrowRows:
                 raise _time_error(&chunk.rows.timestamp, row, chunk.start + row)
             if found == STATUS_LENGTH:
                 raise ConfigError(
-                    f"row {chunk.start + row}: the Arrow array's offsets go backwards, or lead beyond what it has. Report it to its maker"
+                    f"row {chunk.start + row}: the Arrow array's offsets go backwards, or lead beyond its data."
+                    " Report it to its maker"
                 )
             if found < 0:
                 raise ConfigError(f"row {chunk.start + row}: a header's key is not UTF-8")

@@ -1,12 +1,15 @@
 /* The wall clock in ms, for who asks more often than it changes.
  *
- * Asking the system takes as long as encoding a record. An x86 processor's counter of ticks says in a fraction of that whether so little
- * time has passed since the last asking that the millisecond cannot be over: no such counter runs slower than WALL_TICKS_PER_NS_MIN, so
- * that many ticks are at most that much time, whatever its speed is. Only counters that never stop nor change their speed are believed
- * ("invariant"; where a virtual machine hides that they are, the system is asked). So the answer is the one that the system would have given,
- * except that a clock that is set is seen up to WALL_TRUST_TICKS later, and that processors whose counters differ are taken for one.
+ * Asking the system takes as long as encoding a record. An x86 processor's counter of ticks says in
+ * a fraction of that whether so little time has passed since the last asking that the millisecond
+ * cannot be over: no such counter runs slower than WALL_TICKS_PER_NS_MIN, so that many ticks are at
+ * most that much time, whatever its speed is. Only counters that never stop nor change their speed
+ * are believed ("invariant"; where a virtual machine hides that they are, the system is asked). So
+ * the answer is the one that the system would have given, except that a clock that is set is seen
+ * up to WALL_TRUST_TICKS later, and that processors whose counters differ are taken for one.
  *
- * Whoever includes this asks for POSIX (`clock_gettime`) before the first system header, as Python.h does. */
+ * Whoever includes this asks for POSIX (`clock_gettime`) before the first system header, as
+ * Python.h does. */
 #ifndef REPLOG_WALL_H
 #define REPLOG_WALL_H
 

@@ -1,6 +1,6 @@
-/* The Arrow C data and stream interfaces, as their specification prints them (a stable ABI: never change), and what their memory
- * needs: shares that are counted, so that exported arrays are released from any thread without the GIL, and large pages.
- */
+/* The Arrow C data and stream interfaces, as their specification prints them (a stable ABI: never
+ * change), and what their memory needs: shares that are counted, so that exported arrays are
+ * released from any thread without the GIL, and large pages. */
 #ifndef REPLOG_ARROW_ABI_H
 #define REPLOG_ARROW_ABI_H
 
@@ -51,9 +51,13 @@ typedef atomic_long shared_count;
 static inline void shared_begin(shared_count *count) { atomic_init(count, 1); }
 static inline void shared_take(shared_count *count) { atomic_fetch_add_explicit(count, 1, memory_order_relaxed); }
 /* Used as a sum: what it is then. */
-static inline long shared_add(shared_count *count, long more) { return atomic_fetch_add_explicit(count, more, memory_order_relaxed) + more; }
+static inline long shared_add(shared_count *count, long more) {
+    return atomic_fetch_add_explicit(count, more, memory_order_relaxed) + more;
+}
 /* Whether that was the last. What other holders did to the memory has then happened. */
-static inline int shared_drop(shared_count *count) { return atomic_fetch_sub_explicit(count, 1, memory_order_acq_rel) == 1; }
+static inline int shared_drop(shared_count *count) {
+    return atomic_fetch_sub_explicit(count, 1, memory_order_acq_rel) == 1;
+}
 
 /* A place for one pointer, which any thread may fill when it is empty, and any may empty. */
 typedef _Atomic(void *) shared_slot;
@@ -66,8 +70,8 @@ static inline void *slot_take(shared_slot *slot) { return atomic_exchange_explic
 
 enum { LARGE_PAGE_SIZE = 2 << 20 };
 
-/* Ask for large pages behind [p, p + size), both multiples of one: touching 2 MiB for the first time then costs one fault and not 512.
- * A hint: nothing happens where the system has none. */
+/* Ask for large pages behind [p, p + size), both multiples of one: touching 2 MiB for the first
+ * time then costs one fault and not 512. A hint: nothing happens where the system has none. */
 static inline void prefer_large_pages(void *p, size_t size) {
 #ifdef MADV_HUGEPAGE
     (void)madvise(p, size, MADV_HUGEPAGE);
@@ -77,9 +81,10 @@ static inline void prefer_large_pages(void *p, size_t size) {
 #endif
 }
 
-/* The bytes of [p, p + size) are not needed any more: as long as nobody writes there again, the system may take the pages away, and does
- * when it is short of memory. A hint, and of no pages but those that are wholly inside, however large the system's are (4, 16 or 64 KiB):
- * of a part of one it would take all. */
+/* The bytes of [p, p + size) are not needed any more: as long as nobody writes there again, the
+ * system may take the pages away, and does when it is short of memory. A hint, and of no pages but
+ * those that are wholly inside, however large the system's are (4, 16 or 64 KiB): of a part of one
+ * it would take all. */
 static inline void pages_spare(void *p, size_t size) {
 #ifdef MADV_FREE
     const uintptr_t page = 65536;

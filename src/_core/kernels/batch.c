@@ -48,7 +48,8 @@ int batch_header_read(const uint8_t *p, const uint8_t *end, batch_header *out) {
         return STATUS_ABSURD;
     }
     /* So that the last offset and the one behind it are int64s everywhere else. */
-    if (out->base_offset < 0 || out->last_offset_delta < 0 || out->base_offset > INT64_MAX - 1 - out->last_offset_delta) {
+    if (out->base_offset < 0 || out->last_offset_delta < 0 ||
+        out->base_offset > INT64_MAX - 1 - out->last_offset_delta) {
         return STATUS_ORDER;
     }
     return STATUS_OK;
@@ -152,7 +153,8 @@ int record_read(cursor *c, batch_record *out) {
     if (cursor_take(&body, 1) == NULL) { /* attributes: unused */
         return STATUS_CUT;
     }
-    if ((status = varlong_read(&body, &out->timestamp_delta)) < 0 || (status = varint_read(&body, &out->offset_delta)) < 0 ||
+    if ((status = varlong_read(&body, &out->timestamp_delta)) < 0 ||
+        (status = varint_read(&body, &out->offset_delta)) < 0 ||
         (status = read_nullable(&body, &out->key, &out->key_size)) < 0 ||
         (status = read_nullable(&body, &out->value, &out->value_size)) < 0 || (status = read_headers(&body, out)) < 0) {
         return status;
@@ -164,7 +166,8 @@ int record_read(cursor *c, batch_record *out) {
     return STATUS_OK;
 }
 
-int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp) {
+int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position,
+                        int64_t *max_timestamp) {
     cursor c = {p, end};
     batch_record record;
     int64_t greatest = -1;
@@ -202,7 +205,8 @@ static bool record_is_cut(cursor c) {
     return status == STATUS_CUT || (status == STATUS_OK && length >= 0 && (size_t)length > cursor_left(&c));
 }
 
-int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bool last, batch_part *part, int64_t *position) {
+int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bool last, batch_part *part,
+                     int64_t *position) {
     cursor c = {p, end};
     batch_record record;
     part->count = 0;
@@ -227,8 +231,8 @@ int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end
     return part->left == 0 && c.p != c.end ? STATUS_TRAILING : STATUS_OK;
 }
 
-int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
-                         int64_t *offset, int64_t *found, int64_t *position) {
+int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp,
+                         int64_t start_offset, int64_t *offset, int64_t *found, int64_t *position) {
     cursor c = {p, end};
     batch_record record;
     for (int32_t i = 0; i < h->record_count; i++) {
@@ -284,20 +288,21 @@ static inline uint8_t *write_nullable(uint8_t *p, const uint8_t *data, int64_t s
     return p;
 }
 
-static inline int64_t body_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size, int32_t header_count,
-                                int64_t headers_size) {
+static inline int64_t body_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size,
+                                int32_t header_count, int64_t headers_size) {
     return 1 + (int64_t)varlong_size(timestamp_delta) + (int64_t)varint_size(offset_delta) + nullable_size(key_size) +
            nullable_size(value_size) + (int64_t)varint_size(header_count) + headers_size;
 }
 
-int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size, int32_t header_count,
-                    int64_t headers_size) {
+int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size,
+                    int32_t header_count, int64_t headers_size) {
     const int64_t body = body_size(timestamp_delta, offset_delta, key_size, value_size, header_count, headers_size);
     return body + (int64_t)uvarint_size((uint64_t)body << 1);
 }
 
-uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *key, int64_t key_size,
-                      const uint8_t *value, int64_t value_size, int32_t header_count, int64_t headers_size) {
+uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *key,
+                      int64_t key_size, const uint8_t *value, int64_t value_size, int32_t header_count,
+                      int64_t headers_size) {
     if (key_size > INT32_MAX || value_size > INT32_MAX || headers_size > INT32_MAX) {
         return NULL;
     }
@@ -318,7 +323,8 @@ int64_t header_size(int64_t key_size, int64_t value_size) {
     return nullable_size(key_size) + nullable_size(value_size);
 }
 
-uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size) {
+uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value,
+                      int64_t value_size) {
     if (key_size < 0 || key_size > INT32_MAX || value_size > INT32_MAX || header_size(key_size, value_size) > end - p) {
         return NULL;
     }

@@ -1,7 +1,8 @@
-/* Record batches, format v2 (docs/internals/format/record_batch.md): header, records, headers; read and write.
+/* Record batches, format v2 (docs/internals/format/record_batch.md): header, records, headers; read
+ * and write.
  *
- * Readers take foreign bytes and never look outside [p, end). What they hand out points into those bytes.
- */
+ * Readers take foreign bytes and never look outside [p, end). What they hand out points into those
+ * bytes. */
 #ifndef REPLOG_BATCH_H
 #define REPLOG_BATCH_H
 
@@ -61,7 +62,8 @@ typedef struct {
     int32_t headers_size;
 } batch_record;
 
-/* One header of a record. The key is never NULL and not checked to be UTF-8; value as in batch_record. */
+/* One header of a record. The key is never NULL and not checked to be UTF-8; value as in
+ * batch_record. */
 typedef struct {
     const uint8_t *key;
     const uint8_t *value;
@@ -78,36 +80,42 @@ static inline bool batch_is_timeless(const batch_header *h) {
 
 /* Timestamp of a record as readers see it. */
 static inline int64_t batch_record_timestamp(const batch_header *h, int64_t timestamp_delta) {
-    return (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? h->max_timestamp : add_wrapping(h->base_timestamp, timestamp_delta);
+    return (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? h->max_timestamp
+                                                       : add_wrapping(h->base_timestamp, timestamp_delta);
 }
 
 /* -- reading -- */
 
-/* Parse the header at p. The body may be cut: [p, end) needs 61 bytes only.
- * STATUS_CUT (fewer), STATUS_MAGIC, STATUS_LENGTH, STATUS_ABSURD (negative count), STATUS_ORDER (offsets negative or past int64). */
+/* Parse the header at p. The body may be cut: [p, end) needs 61 bytes only. STATUS_CUT (fewer),
+ * STATUS_MAGIC, STATUS_LENGTH, STATUS_ABSURD (negative count), STATUS_ORDER (offsets negative or
+ * past int64). */
 int batch_header_read(const uint8_t *p, const uint8_t *end, batch_header *out);
 
 /* As batch_header_read, and the whole batch must lie in [p, end): STATUS_CUT otherwise. */
 int batch_read(const uint8_t *p, const uint8_t *end, batch_header *out);
 
-/* Bytes of the batch at p by its length field (of any format), or 0 where that is not there yet; STATUS_LENGTH when it is absurd. */
+/* Bytes of the batch at p by its length field (of any format), or 0 where that is not there yet;
+ * STATUS_LENGTH when it is absurd. */
 int64_t batch_size_at(const uint8_t *p, const uint8_t *end);
 
 /* CRC-32C of a whole batch of `size` >= 61 bytes at p; STATUS_CRC unless it is the stored one. */
 int batch_check_crc(const uint8_t *p, size_t size);
 
-/* Read the record at the cursor, and validate the whole of it, headers too. Kafka does not check that header keys are UTF-8.
- * On an error the cursor stays at the record's first byte. */
+/* Read the record at the cursor, and validate the whole of it, headers too. Kafka does not check
+ * that header keys are UTF-8. On an error the cursor stays at the record's first byte. */
 int record_read(cursor *c, batch_record *out);
 
-/* Read one header. REQUIRES the bytes of a record's headers for it never to fail; safe on any bytes. */
+/* Read one header. REQUIRES the bytes of a record's headers for it never to fail; safe on any
+ * bytes. */
 int header_read(cursor *c, record_header *out);
 
-/* Walk the uncompressed records [p, end) of a batch: exactly record_count, well formed, offset deltas rising within
- * [0, last_offset_delta], nothing behind. `*position` is where the bad record starts, in bytes from p.
- * Returns 1 when the deltas are 0, 1, 2, ... and the last one is last_offset_delta, 0 when they have gaps, or a status. Where it
- * is none, `*max_timestamp` is the greatest of their timestamps as readers see them, -1 where none has one. */
-int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp);
+/* Walk the uncompressed records [p, end) of a batch: exactly record_count, well formed, offset
+ * deltas rising within [0, last_offset_delta], nothing behind. `*position` is where the bad record
+ * starts, in bytes from p. Returns 1 when the deltas are 0, 1, 2, ... and the last one is
+ * last_offset_delta, 0 when they have gaps, or a status. Where it is none, `*max_timestamp` is the
+ * greatest of their timestamps as readers see them, -1 where none has one. */
+int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position,
+                        int64_t *max_timestamp);
 
 /* Where a walk over the records of a batch is whose bytes come in parts. */
 typedef struct {
@@ -117,30 +125,33 @@ typedef struct {
     int32_t previous;  /* offset delta of the last record so far; -1 before the first */
 } batch_part;
 
-/* Walk the records that lie whole in [p, end), checked as batch_check_records does; `left` and `previous` say where the walk is, and move.
- * `last`: nothing comes behind `end`. Returns STATUS_OK, or a status with the bad record's `*position`. */
-int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bool last, batch_part *part, int64_t *position);
+/* Walk the records that lie whole in [p, end), checked as batch_check_records does; `left` and
+ * `previous` say where the walk is, and move. `last`: nothing comes behind `end`. Returns
+ * STATUS_OK, or a status with the bad record's `*position`. */
+int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bool last, batch_part *part,
+                     int64_t *position);
 
-/* Find the first record at or after start_offset with a timestamp of at least `timestamp`.
- * Returns 1 with its offset and timestamp, 0 when there is none, or a status with the bad record's `*position`. Of the records that are
- * older only lengths and timestamps are looked at. */
-int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
-                         int64_t *offset, int64_t *found, int64_t *position);
+/* Find the first record at or after start_offset with a timestamp of at least `timestamp`. Returns
+ * 1 with its offset and timestamp, 0 when there is none, or a status with the bad record's
+ * `*position`. Of the records that are older only lengths and timestamps are looked at. */
+int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp,
+                         int64_t start_offset, int64_t *offset, int64_t *found, int64_t *position);
 
 /* -- writing -- */
 
-/* Bytes that a record takes: its length varint and its body. `headers_size` counts the encoded headers without their count.
- * Sizes of -1 are null. Sums stay far below 2^63 for any int32 sizes. */
-int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size, int32_t header_count,
-                    int64_t headers_size);
+/* Bytes that a record takes: its length varint and its body. `headers_size` counts the encoded
+ * headers without their count. Sizes of -1 are null. Sums stay far below 2^63 for any int32 sizes. */
+int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size,
+                    int32_t header_count, int64_t headers_size);
 
-/* Write a record up to its headers, which the caller then appends with header_write. Returns the byte behind, or NULL, with
- * nothing written, when the whole record would not fit in [p, end). */
-uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *key, int64_t key_size,
-                      const uint8_t *value, int64_t value_size, int32_t header_count, int64_t headers_size);
+/* Write a record up to its headers, which the caller then appends with header_write. Returns the
+ * byte behind, or NULL, with nothing written, when the whole record would not fit in [p, end). */
+uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *key,
+                      int64_t key_size, const uint8_t *value, int64_t value_size, int32_t header_count,
+                      int64_t headers_size);
 
-/* The same for what is sent most, a value alone; inline, because a builder does it for every record of a list.
- * REQUIRES 0 <= value_size <= INT32_MAX. */
+/* The same for what is sent most, a value alone; inline, because a builder does it for every record
+ * of a list. REQUIRES 0 <= value_size <= INT32_MAX. */
 static inline uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta,
                                           const uint8_t *value, int64_t value_size) {
     const int64_t left = end - p;
@@ -148,7 +159,8 @@ static inline uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_
         return NULL;
     }
     /* attributes, a null key and no headers take one byte each */
-    const size_t body = 3 + varlong_size(timestamp_delta) + varint_size(offset_delta) + varint_size((int32_t)value_size) + (size_t)value_size;
+    const size_t body = 3 + varlong_size(timestamp_delta) + varint_size(offset_delta) +
+                        varint_size((int32_t)value_size) + (size_t)value_size;
     if (body + uvarint_size((uint64_t)body << 1) > (size_t)left || body > INT32_MAX) {
         return NULL;
     }
@@ -166,11 +178,14 @@ static inline uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_
     return p;
 }
 
-/* What the records of values of one size, added at one time, have around their values: written once, then copied. */
+/* What the records of values of one size, added at one time, have around their values: written
+ * once, then copied. */
 typedef struct {
     int64_t timestamp_delta;
     int64_t value_size;      /* of the last value */
-    int64_t room;            /* a record of this frame takes less, whatever is copied too much; INT64_MAX: the frame is not made yet */
+    /* a record of this frame takes less, whatever is copied too much; INT64_MAX: the frame is
+     * not made yet */
+    int64_t room;
     int32_t offset_end;      /* offset deltas below have varints as long as the last one */
     uint8_t before_size;     /* length, attributes, timestamp delta: at most 5 + 1 + 10 bytes */
     uint8_t after_size;      /* the null key, and the value's length: at most 1 + 5 */
@@ -182,16 +197,17 @@ static inline record_frame record_frame_of(int64_t timestamp_delta) {
     return (record_frame){.timestamp_delta = timestamp_delta, .value_size = -1, .room = INT64_MAX};
 }
 
-/* record_write_value into memory up to `end`, all of which may be written to. `offset_delta` never falls from call to call.
- * REQUIRES 0 <= value_size <= INT32_MAX. */
-static inline uint8_t *record_write_framed(record_frame *f, uint8_t *p, const uint8_t *end, int32_t offset_delta, const uint8_t *value,
-                                           int64_t value_size) {
+/* record_write_value into memory up to `end`, all of which may be written to. `offset_delta` never
+ * falls from call to call. REQUIRES 0 <= value_size <= INT32_MAX. */
+static inline uint8_t *record_write_framed(record_frame *f, uint8_t *p, const uint8_t *end, int32_t offset_delta,
+                                           const uint8_t *value, int64_t value_size) {
     if (value_size != f->value_size || offset_delta >= f->offset_end || end - p < f->room) {
         uint8_t *const behind = record_write_value(p, end, f->timestamp_delta, offset_delta, value, value_size);
         f->room = INT64_MAX;
         if (behind != NULL && value_size == f->value_size) { /* the second one alike: there will be more */
             const size_t offset_size = varint_size(offset_delta);
-            const size_t body = 3 + varlong_size(f->timestamp_delta) + offset_size + varint_size((int32_t)value_size) + (size_t)value_size;
+            const size_t body = 3 + varlong_size(f->timestamp_delta) + offset_size + varint_size((int32_t)value_size) +
+                                (size_t)value_size;
             uint8_t *q = varint_write(f->before, (int32_t)body);
             *q++ = 0x00; /* attributes */
             f->before_size = (uint8_t)(varlong_write(q, f->timestamp_delta) - f->before);
@@ -218,9 +234,11 @@ static inline uint8_t *record_write_framed(record_frame *f, uint8_t *p, const ui
 int64_t header_size(int64_t key_size, int64_t value_size);
 
 /* Write a header; the byte behind, or NULL when it does not fit. */
-uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size);
+uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value,
+                      int64_t value_size);
 
-/* Write the header of the whole batch of h->size bytes at p, whose records are there already, and its CRC (which is put into h). */
+/* Write the header of the whole batch of h->size bytes at p, whose records are there already, and
+ * its CRC (which is put into h). */
 void batch_header_write(uint8_t *p, batch_header *h);
 
 /* Set what the CRC does not cover. REQUIRES 61 bytes. */

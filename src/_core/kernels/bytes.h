@@ -1,7 +1,7 @@
 /* Big-endian integers, and a cursor that cannot be moved past its end.
  *
- * load_* and store_* do not check: callers have. Everything that walks foreign bytes goes through a cursor.
- */
+ * load_* and store_* do not check: callers have. Everything that walks foreign bytes goes through a
+ * cursor. */
 #ifndef REPLOG_BYTES_H
 #define REPLOG_BYTES_H
 

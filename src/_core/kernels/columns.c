@@ -9,14 +9,18 @@ enum {
     COPY_BLOCK = 32,
     COPY_BLOCKS_MAX = 8,
     CACHE_LINE = 64,
-    COPY_AHEAD = 1024,        /* bytes before a place is written to at which it is fetched: it is in no near cache, as what is gathered is long */
+    /* bytes before a place is written to at which it is fetched: it is in no near cache, as what
+     * is gathered is long */
+    COPY_AHEAD = 1024,
     QUICK_SIZE_MAX = 4,       /* bytes of a varint that is read without looking for the end */
     SLOW_RUN = 16,            /* records taken carefully before the quick way is tried again */
     WANTED_MOST = COLUMN_OFFSET | COLUMN_TIMESTAMP | COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS,
-    QUICK_MARGIN = 32,        /* bytes there must be behind a record for that: more than all that may be read past its end */
+    /* bytes there must be behind a record for that: more than all that may be read past its end */
+    QUICK_MARGIN = 32,
     WORD = 8,                 /* bytes compared at once */
     ALIKE_FEW = 8,            /* a run of fewer records that are alike was not worth the trial */
-    PATIENCE_MAX = 64         /* records of one size in a row, after which it is tried at the latest whether they are alike */
+    /* records of one size in a row, after which it is tried at the latest whether they are alike */
+    PATIENCE_MAX = 64
 };
 
 typedef struct {
@@ -24,21 +28,24 @@ typedef struct {
     int64_t size;
 } field;
 
-/* Blocks of fixed size: for the sizes records have, twice as fast as a call. REQUIRES room for another block behind both. */
+/* Blocks of fixed size: for the sizes records have, twice as fast as a call. REQUIRES room for
+ * another block behind both. */
 static inline void copy_roomy(uint8_t *to, const uint8_t *from, int64_t size) {
     if (size > COPY_BLOCKS_MAX * COPY_BLOCK) {
         memcpy(to, from, (size_t)size);
         return;
     }
     for (int64_t done = 0; done < size; done += CACHE_LINE) {
-        __builtin_prefetch((const void *)((uintptr_t)to + COPY_AHEAD + (uintptr_t)done), 1); /* it may lie behind all of them */
+        /* it may lie behind all of them */
+        __builtin_prefetch((const void *)((uintptr_t)to + COPY_AHEAD + (uintptr_t)done), 1);
     }
     for (int64_t done = 0; done < size; done += COPY_BLOCK) {
         memcpy(to + done, from + done, COPY_BLOCK);
     }
 }
 
-static inline void copy(uint8_t *to, const uint8_t *to_end, const uint8_t *from, const uint8_t *from_end, int64_t size) {
+static inline void copy(uint8_t *to, const uint8_t *to_end, const uint8_t *from, const uint8_t *from_end,
+                        int64_t size) {
     if (from_end - from >= size + COPY_BLOCK && to_end - to >= size + COPY_BLOCK) {
         copy_roomy(to, from, size);
     } else if (size > 0) {
@@ -105,7 +112,8 @@ static void put_nulls(binary_column *column, int64_t from, int64_t to) {
     column->null_count += to - from;
 }
 
-/* A non-negative integer of up to QUICK_SIZE_MAX bytes at p, without the zig-zag: the byte behind, or NULL where it is longer. REQUIRES that many bytes. */
+/* A non-negative integer of up to QUICK_SIZE_MAX bytes at p, without the zig-zag: the byte behind,
+ * or NULL where it is longer. REQUIRES that many bytes. */
 static inline const uint8_t *quick_read(const uint8_t *p, uint32_t *out) {
     uint32_t u = p[0];
     if (u < 0x80U) {
@@ -127,7 +135,8 @@ static inline const uint8_t *quick_read(const uint8_t *p, uint32_t *out) {
     return u < 0x80U << 21 ? p + 4 : NULL;
 }
 
-/* A field of a quick record, as field_read: the byte behind, or NULL where it is not inside [p, end). REQUIRES QUICK_SIZE_MAX bytes. */
+/* A field of a quick record, as field_read: the byte behind, or NULL where it is not inside [p,
+ * end). REQUIRES QUICK_SIZE_MAX bytes. */
 static inline const uint8_t *quick_field(const uint8_t *p, const uint8_t *end, field *out) {
     uint32_t u;
     p = quick_read(p, &u);
@@ -144,9 +153,11 @@ static inline const uint8_t *quick_field(const uint8_t *p, const uint8_t *end, f
     return out->size <= end - p ? p + out->size : NULL;
 }
 
-/* REQUIRES room for the row and its bytes. `from_end`: how far the bytes around the field may be read. Nothing was written yet for the
- * rows from `*pending` on, all of them null: that is done for a run at once. */
-static inline void put(binary_column *column, int64_t row, int64_t *pending, const field *from, const uint8_t *from_end) {
+/* REQUIRES room for the row and its bytes. `from_end`: how far the bytes around the field may be
+ * read. Nothing was written yet for the rows from `*pending` on, all of them null: that is done for
+ * a run at once. */
+static inline void put(binary_column *column, int64_t row, int64_t *pending, const field *from,
+                       const uint8_t *from_end) {
     if (from->data != NULL) {
         if (*pending != row) {
             put_nulls(column, *pending, row);
@@ -158,8 +169,9 @@ static inline void put(binary_column *column, int64_t row, int64_t *pending, con
     }
 }
 
-/* As put, for a header's key that is not UTF-8, which an Arrow text has to be: with U+FFFD for the wrong bytes. STATUS_UTF8 when there is no
- * room for them, since has_space counts the bytes as they are stored. */
+/* As put, for a header's key that is not UTF-8, which an Arrow text has to be: with U+FFFD for the
+ * wrong bytes. STATUS_UTF8 when there is no room for them, since has_space counts the bytes as they
+ * are stored. */
 static int put_replaced(binary_column *column, int64_t row, const field *from) {
     if (column->capacity - column->size < UTF8_GROWTH * from->size) {
         return STATUS_UTF8;
@@ -211,7 +223,8 @@ static int put_headers(columns *c, cursor *body, const uint8_t *from_end) {
 
 static int64_t aligned(int64_t size) { return (size + 63) / 64 * 64; }
 
-/* `size` bytes of a block at `*at`, the first `used` of them those at `from`. NULL, and nothing but counted, without a block. */
+/* `size` bytes of a block at `*at`, the first `used` of them those at `from`. NULL, and nothing but
+ * counted, without a block. */
 static void *place(uint8_t *rows, int64_t *at, int64_t size, const void *from, int64_t used) {
     uint8_t *const to = rows == NULL ? NULL : rows + *at;
     *at += aligned(size);
@@ -222,7 +235,8 @@ static void *place(uint8_t *rows, int64_t *at, int64_t size, const void *from, i
 }
 
 static int32_t *place_starts(uint8_t *rows, int64_t *at, int64_t capacity, const int32_t *from, int64_t count) {
-    int32_t *const to = place(rows, at, (capacity + 1) * (int64_t)sizeof *to, from, count == 0 ? 0 : (count + 1) * (int64_t)sizeof *to);
+    int32_t *const to =
+        place(rows, at, (capacity + 1) * (int64_t)sizeof *to, from, count == 0 ? 0 : (count + 1) * (int64_t)sizeof *to);
     if (to != NULL && count == 0) {
         to[0] = 0;
     }
@@ -244,13 +258,16 @@ static int64_t place_all(columns *c, uint8_t *rows, int64_t capacity) {
     const int64_t count = c->row_count;
     int64_t at = 0;
     if (c->wanted & COLUMN_PARTITION) {
-        c->partition = place(rows, &at, capacity * (int64_t)sizeof *c->partition, c->partition, count * (int64_t)sizeof *c->partition);
+        c->partition = place(rows, &at, capacity * (int64_t)sizeof *c->partition, c->partition,
+                             count * (int64_t)sizeof *c->partition);
     }
     if (c->wanted & COLUMN_OFFSET) {
-        c->offset = place(rows, &at, capacity * (int64_t)sizeof *c->offset, c->offset, count * (int64_t)sizeof *c->offset);
+        c->offset =
+            place(rows, &at, capacity * (int64_t)sizeof *c->offset, c->offset, count * (int64_t)sizeof *c->offset);
     }
     if (c->wanted & COLUMN_TIMESTAMP) {
-        c->timestamp = place(rows, &at, capacity * (int64_t)sizeof *c->timestamp, c->timestamp, count * (int64_t)sizeof *c->timestamp);
+        c->timestamp = place(rows, &at, capacity * (int64_t)sizeof *c->timestamp, c->timestamp,
+                             count * (int64_t)sizeof *c->timestamp);
         c->timestamp_validity = place_bits(rows, &at, capacity, c->timestamp_validity, count);
     }
     if (c->wanted & COLUMN_TIMESTAMP_TYPE) {
@@ -285,11 +302,11 @@ void columns_move(columns *c, uint8_t *rows, int64_t capacity) { place_all(c, ro
 /* -- records -- */
 
 static bool has_space(const columns *c, int64_t rows, int64_t bytes) {
-    return c->row_capacity - c->row_count >= rows
-        && ((c->wanted & COLUMN_KEY) == 0 || c->key.capacity - c->key.size >= bytes)
-        && ((c->wanted & COLUMN_VALUE) == 0 || c->value.capacity - c->value.size >= bytes)
-        && ((c->wanted & COLUMN_HEADERS) == 0
-            || (c->header_key.capacity - c->header_key.size >= bytes && c->header_value.capacity - c->header_value.size >= bytes));
+    return c->row_capacity - c->row_count >= rows &&
+           ((c->wanted & COLUMN_KEY) == 0 || c->key.capacity - c->key.size >= bytes) &&
+           ((c->wanted & COLUMN_VALUE) == 0 || c->value.capacity - c->value.size >= bytes) &&
+           ((c->wanted & COLUMN_HEADERS) == 0 || (c->header_key.capacity - c->header_key.size >= bytes &&
+                                                  c->header_value.capacity - c->header_value.size >= bytes));
 }
 
 /* Where a walk over the records of a batch is. */
@@ -300,13 +317,17 @@ typedef struct {
     int64_t row;          /* the next one to be filled */
     int64_t keys_pending; /* as put wants it */
     int64_t values_pending;
-    const uint8_t *model; /* a record, if the next one has its size and it was taken quickly: NULL where that is not known */
+    /* a record, if the next one has its size and it was taken quickly: NULL where that is not
+     * known */
+    const uint8_t *model;
     int32_t patience;     /* so many records of one size there have to be, before it is tried whether they are alike */
 } walk;
 
-/* Take records as long as they are what nearly all are: taken by the selection, all integers short, no headers, more bytes behind them.
- * The walk then stands at the first that is not, or that is wrong, which take() finds out. `wanted` is c->wanted, a constant where that pays. */
-static inline __attribute__((always_inline)) void take_quickly(columns *c, const batch_header *h, walk *w, uint32_t wanted) {
+/* Take records as long as they are what nearly all are: taken by the selection, all integers short,
+ * no headers, more bytes behind them. The walk then stands at the first that is not, or that is
+ * wrong, which take() finds out. `wanted` is c->wanted, a constant where that pays. */
+static inline __attribute__((always_inline)) void take_quickly(columns *c, const batch_header *h, walk *w,
+                                                               uint32_t wanted) {
     const bool wants_body = (wanted & (COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS)) != 0;
     const bool append_time = (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) != 0;
     const uint8_t *const end = w->rest.end;
@@ -404,24 +425,30 @@ static inline uint64_t first_bytes(int64_t size) { return size == 0 ? 0 : UINT64
 
 /* Bit by bit, so that the first byte is the lowest everywhere. */
 static inline uint64_t load_low(const uint8_t *p) {
-    return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24 | (uint64_t)p[4] << 32 | (uint64_t)p[5] << 40
-        | (uint64_t)p[6] << 48 | (uint64_t)p[7] << 56;
+    return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24 | (uint64_t)p[4] << 32 |
+           (uint64_t)p[5] << 40 | (uint64_t)p[6] << 48 | (uint64_t)p[7] << 56;
 }
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* A number as the groups of a varint, without the bits that say that more follows; and the groups together. */
-static inline uint32_t groups_of(uint32_t u) { return (u & 0x7FU) | (u << 1 & 0x7F00U) | (u << 2 & 0x7F0000U) | (u << 3 & 0x7F000000U); }
-static inline uint32_t groups_join(uint32_t v) { return (v & 0x7FU) | (v >> 1 & 0x3F80U) | (v >> 2 & 0x1FC000U) | (v >> 3 & 0xFE00000U); }
+/* A number as the groups of a varint, without the bits that say that more follows; and the groups
+ * together. */
+static inline uint32_t groups_of(uint32_t u) {
+    return (u & 0x7FU) | (u << 1 & 0x7F00U) | (u << 2 & 0x7F0000U) | (u << 3 & 0x7F000000U);
+}
+static inline uint32_t groups_join(uint32_t v) {
+    return (v & 0x7FU) | (v >> 1 & 0x3F80U) | (v >> 2 & 0x1FC000U) | (v >> 3 & 0xFE00000U);
+}
 
 static inline int64_t stamp_time(uint64_t groups, int64_t base, bool append_time) {
     return append_time ? base : add_wrapping(base, unzigzag32(groups_join((uint32_t)groups)));
 }
 
-/* Take the records behind the model as long as they are like it: the same sizes of everything, no headers, and one offset after the other.
- * All but a new timestamp is compared instead of decoded, and where a record is does not depend on what was read of the one before. REQUIRES
- * has_space. */
-static inline __attribute__((always_inline)) void take_alike(columns *c, const batch_header *h, walk *w, uint32_t wanted) {
+/* Take the records behind the model as long as they are like it: the same sizes of everything, no
+ * headers, and one offset after the other. All but a new timestamp is compared instead of decoded,
+ * and where a record is does not depend on what was read of the one before. REQUIRES has_space. */
+static inline __attribute__((always_inline)) void take_alike(columns *c, const batch_header *h, walk *w,
+                                                             uint32_t wanted) {
     const bool wants_body = (wanted & (COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS)) != 0;
     const bool append_time = (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) != 0;
     const uint8_t *const model = w->model;
@@ -485,7 +512,8 @@ static inline __attribute__((always_inline)) void take_alike(columns *c, const b
     uint64_t stamp = load_low(model) & stamp_mask;
     int64_t timestamp = stamp_time(stamp >> (8 * timestamp_at), base_timestamp, append_time);
     while (left > 0) {
-        /* As long as the lowest group does not overflow, the next delta's bytes are the last one's and two. */
+        /* As long as the lowest group does not overflow, the next delta's bytes are the last one's
+         * and two. */
         const uint32_t next = (uint32_t)(delta + 1) << 1;
         if (next >> (7 * (front - delta_at)) != 0) {
             break;
@@ -509,7 +537,8 @@ static inline __attribute__((always_inline)) void take_alike(columns *c, const b
                 break;
             }
             if ((begin & stamp_mask) != stamp) {
-                const int64_t other = stamp_time((begin & stamp_mask) >> (8 * timestamp_at), base_timestamp, append_time);
+                const int64_t other =
+                    stamp_time((begin & stamp_mask) >> (8 * timestamp_at), base_timestamp, append_time);
                 if (other == -1) {
                     break;
                 }
@@ -562,7 +591,8 @@ static inline __attribute__((always_inline)) void take_alike(columns *c, const b
 }
 
 /* Take what can be taken quickly. */
-static inline __attribute__((always_inline)) void take_many(columns *c, const batch_header *h, walk *w, uint32_t wanted) {
+static inline __attribute__((always_inline)) void take_many(columns *c, const batch_header *h, walk *w,
+                                                            uint32_t wanted) {
     for (;;) {
         take_quickly(c, h, w, wanted);
         if (w->model == NULL) {
@@ -572,8 +602,8 @@ static inline __attribute__((always_inline)) void take_many(columns *c, const ba
     }
 }
 
-/* Take the next record, whatever it is like: from the first field that nobody wants, the rest of it is skipped by its length. On a status
- * the walk stands at it. */
+/* Take the next record, whatever it is like: from the first field that nobody wants, the rest of it
+ * is skipped by its length. On a status the walk stands at it. */
 static int take(columns *c, const columns_selection *selection, const batch_header *h, walk *w) {
     const uint32_t wanted = c->wanted;
     const int64_t row = w->row;
@@ -643,11 +673,19 @@ static int take(columns *c, const columns_selection *selection, const batch_head
     return STATUS_OK;
 }
 
-/* All records. REQUIRES has_space. On a status `rest` is at the bad record, and what belongs to the rows of this batch is in between. */
+/* All records. REQUIRES has_space. On a status `rest` is at the bad record, and what belongs to the
+ * rows of this batch is in between. */
 static int fill(columns *c, const columns_selection *selection, const batch_header *h, cursor *rest) {
     const int64_t start = c->row_count;
-    const bool whole = h->base_offset >= selection->start_offset && batch_last_offset(h) < selection->end_offset && !selection->timed;
-    walk w = {.rest = *rest, .left = h->record_count, .previous = -1, .row = start, .keys_pending = start, .values_pending = start, .patience = 1};
+    const bool whole =
+        h->base_offset >= selection->start_offset && batch_last_offset(h) < selection->end_offset && !selection->timed;
+    walk w = {.rest = *rest,
+              .left = h->record_count,
+              .previous = -1,
+              .row = start,
+              .keys_pending = start,
+              .values_pending = start,
+              .patience = 1};
     int status = STATUS_OK;
     while (w.left > 0 && status == STATUS_OK) {
         const int32_t left = w.left;
@@ -687,14 +725,19 @@ static void fill_constant(columns *c, const columns_selection *selection, const 
         repeat(c->partition + from, selection->partition, count);
     }
     if (c->wanted & COLUMN_TIMESTAMP_TYPE) {
-        memset(c->timestamp_type + from, (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? 1 : batch_is_timeless(h) ? -1 : 0, (size_t)count);
+        memset(c->timestamp_type + from,
+               (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? 1
+               : batch_is_timeless(h)                      ? -1
+                                                           : 0,
+               (size_t)count);
     }
     if (c->wanted & COLUMN_LEADER_EPOCH) {
         repeat(c->leader_epoch + from, h->leader_epoch, count);
     }
 }
 
-/* Give up what a failed fill began. A row's bits are cleared only when nothing in it can fail any more. */
+/* Give up what a failed fill began. A row's bits are cleared only when nothing in it can fail any
+ * more. */
 static void put_back(columns *c, const columns *before) {
     if (c->wanted & COLUMN_TIMESTAMP) {
         set_bits(c->timestamp_validity, before->row_count, c->row_count);
@@ -711,8 +754,8 @@ static void put_back(columns *c, const columns *before) {
     *c = *before;
 }
 
-int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p, const uint8_t *end,
-                       columns_progress *progress) {
+int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p,
+                       const uint8_t *end, columns_progress *progress) {
     const columns before = *c;
     cursor rest = {p, end};
     progress->position = 0;
@@ -756,9 +799,9 @@ int columns_extend(columns *c, const columns_selection *selection, const uint8_t
         if (status < 0) {
             return status;
         }
-        if ((h.attributes & (ATTRIBUTE_CODEC | ATTRIBUTE_CONTROL)) != 0 || h.base_offset >= selection->end_offset
-            || (c->row_count > 0
-                && (c->row_count + h.record_count > row_limit || columns_size(c) + h.size - BATCH_HEADER_SIZE > size_limit))) {
+        if ((h.attributes & (ATTRIBUTE_CODEC | ATTRIBUTE_CONTROL)) != 0 || h.base_offset >= selection->end_offset ||
+            (c->row_count > 0 && (c->row_count + h.record_count > row_limit ||
+                                  columns_size(c) + h.size - BATCH_HEADER_SIZE > size_limit))) {
             break;
         }
         if (batch_last_offset(&h) < selection->start_offset) {

@@ -1,9 +1,9 @@
-/* Record batches (format v2) to Arrow columns: each record's fields are copied into arrays that the caller sized.
+/* Record batches (format v2) to Arrow columns: each record's fields are copied into arrays that the
+ * caller sized.
  *
- * Nothing is allocated, no byte outside [p, end) is read, none outside the stated capacities is written. A batch is added
- * whole (all of its selected records) or not at all: after a negative status the columns are as they were. In a header key, U+FFFD
- * replaces what is not UTF-8.
- */
+ * Nothing is allocated, no byte outside [p, end) is read, none outside the stated capacities is
+ * written. A batch is added whole (all of its selected records) or not at all: after a negative
+ * status the columns are as they were. In a header key, U+FFFD replaces what is not UTF-8. */
 #ifndef REPLOG_COLUMNS_H
 #define REPLOG_COLUMNS_H
 
@@ -66,26 +66,32 @@ typedef struct {
 typedef struct {
     int64_t position;     /* the first byte not taken: of a batch, or with a status of what is wrong in it */
     int64_t next_offset;  /* behind the last batch taken; as it was when there was none */
-    int64_t rows_needed;  /* with STATUS_SPACE: rows, and bytes of each variable-size column, that the next batch may need */
+    /* with STATUS_SPACE: rows, and bytes of each variable-size column, that the next batch may
+     * need */
+    int64_t rows_needed;
     int64_t bytes_needed;
 } columns_progress;
 
-/* Bytes of a block for what the wanted columns have one entry of for each row (bits and places too), when there are `capacity` of them: a
- * multiple of 64. */
+/* Bytes of a block for what the wanted columns have one entry of for each row (bits and places
+ * too), when there are `capacity` of them: a multiple of 64. */
 int64_t columns_rows_size(const columns *c, int64_t capacity);
 
-/* Move the rows into such a block, which is not the one they are in, and set up the rest of it. REQUIRES capacity >= c->row_count. */
+/* Move the rows into such a block, which is not the one they are in, and set up the rest of it.
+ * REQUIRES capacity >= c->row_count. */
 void columns_move(columns *c, uint8_t *rows, int64_t capacity);
 
-/* Add one batch with header `h` and (uncompressed) records [p, end). Returns rows added, or a status with the bad record's
- * `progress->position` in bytes from p. STATUS_SPACE: capacities are below rows_needed and bytes_needed, or (rows_needed
- * being 0) header_capacity is too small: grow and call again. */
-int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p, const uint8_t *end,
-                       columns_progress *progress);
+/* Add one batch with header `h` and (uncompressed) records [p, end). Returns rows added, or a
+ * status with the bad record's `progress->position` in bytes from p. STATUS_SPACE: capacities are
+ * below rows_needed and bytes_needed, or (rows_needed being 0) header_capacity is too small: grow
+ * and call again. */
+int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p,
+                       const uint8_t *end, columns_progress *progress);
 
-/* Add the whole batches of [p, end) in turn, their CRC checked where `check_crc`, until one that is compressed or a control batch, is not all there, begins
- * at or behind selection->end_offset, or might make it more than row_limit rows or size_limit bytes of variable-size data (but the
- * first one is always added, and none is divided). Returns STATUS_OK with `progress`, or a status as columns_append; the batches before the bad one stay added. */
+/* Add the whole batches of [p, end) in turn, their CRC checked where `check_crc`, until one that is
+ * compressed or a control batch, is not all there, begins at or behind selection->end_offset, or
+ * might make it more than row_limit rows or size_limit bytes of variable-size data (but the first
+ * one is always added, and none is divided). Returns STATUS_OK with `progress`, or a status as
+ * columns_append; the batches before the bad one stay added. */
 int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, bool check_crc,
                    int64_t row_limit, int64_t size_limit, columns_progress *progress);
 
@@ -94,7 +100,8 @@ static inline int64_t columns_size(const columns *c) {
     return c->key.size + c->value.size + c->header_key.size + c->header_value.size;
 }
 
-/* Write `count` times the same text, of `size` bytes, to `data`, and their count + 1 offsets. REQUIRES size * count <= INT32_MAX. */
+/* Write `count` times the same text, of `size` bytes, to `data`, and their count + 1 offsets.
+ * REQUIRES size * count <= INT32_MAX. */
 void columns_repeat(const uint8_t *text, int64_t size, int64_t count, int32_t *offsets, uint8_t *data);
 
 #endif

@@ -1,20 +1,24 @@
 /* CRC-32C, five ways.
  *
- * A CRC is a remainder: the message, read as a polynomial over GF(2), modulo P of degree 32. Two facts make it fast:
+ * A CRC is a remainder: the message, read as a polynomial over GF(2), modulo P of degree 32. Two
+ * facts make it fast:
  *
- *  - The remainder of A followed by n bits is that of A * x^n. So independent pieces can be summed up side by side and moved to
- *    their place afterwards by a multiplication with a constant x^n mod P. Processors start one crc32 instruction per cycle but
- *    need three for its result: three pieces ("lanes") keep it busy.
- *  - For the same reason a 128-bit accumulator may be folded forward over the bytes that follow it: multiply its halves by
- *    x^(n+64) and x^n mod P and add the bytes n bits further on. With 512-bit registers four accumulators take 256 bytes a round.
- *  - Products and the crc32 instruction are computed by different units, so where a product takes 128 or 256 bits only, both together
- *    are half as fast again as either: four accumulators in front, three lanes behind them.
+ *  - The remainder of A followed by n bits is that of A * x^n. So independent pieces can be summed
+ *    up side by side and moved to their place afterwards by a multiplication with a constant x^n
+ *    mod P. Processors start one crc32 instruction per cycle but need three for its result: three
+ *    pieces ("lanes") keep it busy.
+ *  - For the same reason a 128-bit accumulator may be folded forward over the bytes that follow it:
+ *    multiply its halves by x^(n+64) and x^n mod P and add the bytes n bits further on. With
+ *    512-bit registers four accumulators take 256 bytes a round.
+ *  - Products and the crc32 instruction are computed by different units, so where a product takes
+ *    128 or 256 bits only, both together are half as fast again as either: four accumulators in
+ *    front, three lanes behind them.
  *
- * Bits are reflected (the first bit of a byte is its lowest), so a product of two reflected values comes out shifted by one, and
- * the crc32 instruction, which reduces it, multiplies by x^32: hence the exponents n - 33 and n + 31 below. Method: Intel's
- * "Fast CRC computation ... using PCLMULQDQ", 2009; the exponents as in https://www.corsix.org/content/fast-crc32c-4k. The
- * constants are checked against the definition by tests/record/test_core_crc.py.
- */
+ * Bits are reflected (the first bit of a byte is its lowest), so a product of two reflected values
+ * comes out shifted by one, and the crc32 instruction, which reduces it, multiplies by x^32: hence
+ * the exponents n - 33 and n + 31 below. Method: Intel's "Fast CRC computation ... using
+ * PCLMULQDQ", 2009; the exponents as in https://www.corsix.org/content/fast-crc32c-4k. The
+ * constants are checked against the definition by tests/record/test_core_crc.py. */
 #include "crc32c.h"
 
 #include <stdbool.h>
@@ -64,7 +68,9 @@ static uint32_t crc32c_portable(uint32_t crc, const uint8_t *p, size_t size) {
 #endif
 #define CRC32C_INSTRUCTION __attribute__((target(CRC32C_SSE)))
 
-static inline bool has_instruction(void) { return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"); }
+static inline bool has_instruction(void) {
+    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
 
 CRC32C_INSTRUCTION static inline uint64_t step_word(uint64_t crc, const uint8_t *p) {
     uint64_t word;
@@ -72,7 +78,9 @@ CRC32C_INSTRUCTION static inline uint64_t step_word(uint64_t crc, const uint8_t 
     return _mm_crc32_u64(crc, word);
 }
 
-CRC32C_INSTRUCTION static inline uint64_t step_byte(uint64_t crc, const uint8_t *p) { return _mm_crc32_u8((uint32_t)crc, *p); }
+CRC32C_INSTRUCTION static inline uint64_t step_byte(uint64_t crc, const uint8_t *p) {
+    return _mm_crc32_u8((uint32_t)crc, *p);
+}
 
 /* a * power_a + b * power_b, reduced. */
 CRC32C_INSTRUCTION static inline uint64_t join_lanes(uint64_t a, uint32_t power_a, uint64_t b, uint32_t power_b) {
@@ -109,7 +117,8 @@ static inline uint64_t step_byte(uint64_t crc, const uint8_t *p) {
     return result;
 }
 
-/* The carry-less product of two 32-bit values, bit by bit: two per kilobyte and more, so its slowness does not show. */
+/* The carry-less product of two 32-bit values, bit by bit: two per kilobyte and more, so its
+ * slowness does not show. */
 static inline uint64_t multiply(uint32_t a, uint32_t b) {
     uint64_t product = 0;
     for (unsigned i = 0; i < 32; i++) {
@@ -131,8 +140,10 @@ static inline uint64_t join_lanes(uint64_t a, uint32_t power_a, uint64_t b, uint
 
 #if CRC32C_X86_64 || CRC32C_AARCH64
 
-/* Three neighbouring lanes of `lane` bytes each; power_1 and power_2 are x^(8 * lane - 33) and x^(16 * lane - 33). */
-CRC32C_INSTRUCTION static inline uint64_t three_lanes(uint64_t crc, const uint8_t *p, size_t lane, uint32_t power_1, uint32_t power_2) {
+/* Three neighbouring lanes of `lane` bytes each; power_1 and power_2 are x^(8 * lane - 33) and
+ * x^(16 * lane - 33). */
+CRC32C_INSTRUCTION static inline uint64_t three_lanes(uint64_t crc, const uint8_t *p, size_t lane, uint32_t power_1,
+                                                      uint32_t power_2) {
     const uint8_t *const end = p + lane;
     uint64_t second = 0;
     uint64_t third = 0;
@@ -173,7 +184,9 @@ CRC32C_INSTRUCTION static inline __m128i fold_word(__m128i from, __m128i by, __m
     return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(from, by, 0x00), to), _mm_clmulepi64_si128(from, by, 0x11));
 }
 
-CRC32C_INSTRUCTION static inline __m128i load_word(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+CRC32C_INSTRUCTION static inline __m128i load_word(const uint8_t *p) {
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
 
 CRC32C_INSTRUCTION static inline __m128i word_powers(uint32_t low, uint32_t high) {
     return _mm_set_epi64x((long long)high, (long long)low);
@@ -185,10 +198,10 @@ CRC32C_INSTRUCTION static inline uint64_t reduce_word(__m128i word) {
     return _mm_crc32_u64(low, (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(word, word)));
 }
 
-/* rounds * 136 bytes: rounds * 64 in four accumulators and, behind them, three lanes of rounds * 24 each.
- * power_k = x^(8 * k * 24 * rounds - 33). */
-CRC32C_INSTRUCTION static inline uint64_t fused_block(uint64_t crc, const uint8_t *p, size_t rounds, uint32_t power_1, uint32_t power_2,
-                                                      uint32_t power_3) {
+/* rounds * 136 bytes: rounds * 64 in four accumulators and, behind them, three lanes of rounds * 24
+ * each. power_k = x^(8 * k * 24 * rounds - 33). */
+CRC32C_INSTRUCTION static inline uint64_t fused_block(uint64_t crc, const uint8_t *p, size_t rounds, uint32_t power_1,
+                                                      uint32_t power_2, uint32_t power_3) {
     const __m128i by_512 = word_powers(0x740eef02U, 0x9e4addf8U);
     const __m128i by_128 = word_powers(0xf20c0dfeU, 0x493c7d27U);
     const uint8_t *const end = p + 64 * rounds;
@@ -247,21 +260,26 @@ static inline bool has_wide(void) {
 
 /* fold_word, for each half. */
 CRC32C_WIDE static inline __m256i fold_pair(__m256i from, __m256i by, __m256i to) {
-    return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(from, by, 0x00), to), _mm256_clmulepi64_epi128(from, by, 0x11));
+    return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(from, by, 0x00), to),
+                            _mm256_clmulepi64_epi128(from, by, 0x11));
 }
 
-CRC32C_WIDE static inline __m256i load_pair(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+CRC32C_WIDE static inline __m256i load_pair(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
 
-CRC32C_WIDE static inline __m256i pair_powers(uint32_t low, uint32_t high) { return _mm256_broadcastsi128_si256(word_powers(low, high)); }
+CRC32C_WIDE static inline __m256i pair_powers(uint32_t low, uint32_t high) {
+    return _mm256_broadcastsi128_si256(word_powers(low, high));
+}
 
 CRC32C_WIDE static inline uint64_t step_five(uint64_t crc, const uint8_t *p) {
     return step_word(step_word(step_word(step_word(step_word(crc, p), p + 8), p + 16), p + 24), p + 32);
 }
 
-/* rounds * 248 bytes: rounds * 128 in four accumulators and, behind them, three lanes of rounds * 40 each.
- * power_k = x^(8 * k * 40 * rounds - 33). */
-CRC32C_WIDE static inline uint64_t wide_block(uint64_t crc, const uint8_t *p, size_t rounds, uint32_t power_1, uint32_t power_2,
-                                              uint32_t power_3) {
+/* rounds * 248 bytes: rounds * 128 in four accumulators and, behind them, three lanes of rounds *
+ * 40 each. power_k = x^(8 * k * 40 * rounds - 33). */
+CRC32C_WIDE static inline uint64_t wide_block(uint64_t crc, const uint8_t *p, size_t rounds, uint32_t power_1,
+                                              uint32_t power_2, uint32_t power_3) {
     const __m256i by_1024 = pair_powers(0x6992cea2U, 0x0d3b6092U);
     const __m256i by_256 = pair_powers(0x3da6d0cbU, 0xba4fc28eU);
     const __m128i by_128 = word_powers(0xf20c0dfeU, 0x493c7d27U);
@@ -317,11 +335,12 @@ CRC32C_WIDE static uint32_t crc32c_wide(uint32_t start, const uint8_t *p, size_t
 #define CRC32C_FOLDING __attribute__((target("avx512f,avx512vl,vpclmulqdq," CRC32C_SSE)))
 
 static inline bool has_folding(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq") &&
-           __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
 }
 
-/* Every 128-bit part of `from`, moved n bits on, added to `to`; by = (x^(n+31), x^(n-33)) in each part. */
+/* Every 128-bit part of `from`, moved n bits on, added to `to`; by = (x^(n+31), x^(n-33)) in each
+ * part. */
 CRC32C_FOLDING static inline __m512i fold(__m512i from, __m512i by, __m512i to) {
     const __m512i low = _mm512_clmulepi64_epi128(from, by, 0x00);
     const __m512i high = _mm512_clmulepi64_epi128(from, by, 0x11);
@@ -352,12 +371,13 @@ CRC32C_FOLDING static uint32_t crc32c_folding(uint32_t crc, const uint8_t *p, si
         d = fold(d, by_512, _mm512_loadu_si512(p));
     }
     /* The four parts onto the last: by 384, 256 and 128 bits, and not at all. */
-    const __m512i places = _mm512_set_epi64(0, 0, 0x493c7d27, (long long)0xf20c0dfeU, (long long)0xba4fc28eU, 0x3da6d0cb,
-                                            (long long)0xddc0152bU, 0x1c291d04);
+    const __m512i places = _mm512_set_epi64(0, 0, 0x493c7d27, (long long)0xf20c0dfeU, (long long)0xba4fc28eU,
+                                            0x3da6d0cb, (long long)0xddc0152bU, 0x1c291d04);
     const __m512i last = _mm512_maskz_mov_epi64(0xC0, d);
     const __m512i moved = fold(d, places, last);
-    const __m128i sum = _mm_xor_si128(_mm_xor_si128(_mm512_castsi512_si128(moved), _mm512_extracti32x4_epi32(moved, 1)),
-                                      _mm_xor_si128(_mm512_extracti32x4_epi32(moved, 2), _mm512_extracti32x4_epi32(moved, 3)));
+    const __m128i sum =
+        _mm_xor_si128(_mm_xor_si128(_mm512_castsi512_si128(moved), _mm512_extracti32x4_epi32(moved, 1)),
+                      _mm_xor_si128(_mm512_extracti32x4_epi32(moved, 2), _mm512_extracti32x4_epi32(moved, 3)));
     return (uint32_t)reduce_word(sum);
 }
 

@@ -1,10 +1,10 @@
-/* The two sparse indexes of a segment, as they stand in its files (docs/internals/format/index.md): arrays of entries, big-endian.
+/* The two sparse indexes of a segment, as they stand in its files (docs/internals/format/index.md):
+ * arrays of entries, big-endian.
  *
  *     .index      int32 relative offset | int32 position        8 bytes; offsets rise, positions do not fall
  *     .timeindex  int64 timestamp | int32 relative offset      12 bytes; timestamps rise, offsets do not fall
  *
- * `entries` points at `count` whole entries; `slot` counts entries from 0.
- */
+ * `entries` points at `count` whole entries; `slot` counts entries from 0. */
 #ifndef REPLOG_INDEX_H
 #define REPLOG_INDEX_H
 
@@ -52,11 +52,13 @@ int index_relative(int64_t offset, int64_t base_offset, int32_t *relative);
 int64_t offset_index_check(const uint8_t *entries, int64_t count);
 int64_t time_index_check(const uint8_t *entries, int64_t count);
 
-/* Number of entries whose relative offset is below `relative` (64-bit: a search may ask beyond the segment). */
+/* Number of entries whose relative offset is below `relative` (64-bit: a search may ask beyond the
+ * segment). */
 int64_t offset_index_below(const uint8_t *entries, int64_t count, int64_t relative);
 int64_t time_index_below(const uint8_t *entries, int64_t count, int64_t relative);
 
-/* Slot of the greatest entry whose offset, or timestamp, is not above the one asked for; -1 when there is none. */
+/* Slot of the greatest entry whose offset, or timestamp, is not above the one asked for; -1 when
+ * there is none. */
 int64_t offset_index_lookup(const uint8_t *entries, int64_t count, int64_t relative);
 int64_t time_index_lookup(const uint8_t *entries, int64_t count, int64_t timestamp);
 

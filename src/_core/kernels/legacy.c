@@ -1,6 +1,7 @@
 #include "legacy.h"
 
-/* Four bits at a time: these messages are rare, and a table of 16 needs no initialization and no cache. */
+/* Four bits at a time: these messages are rare, and a table of 16 needs no initialization and no
+ * cache. */
 static const uint32_t NIBBLES[16] = {
     0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC, 0x76DC4190, 0x6B6B51F4, 0x4DB26158, 0x5005713C,
     0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C, 0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C,
@@ -57,7 +58,8 @@ int legacy_read(const uint8_t *p, const uint8_t *end, legacy_message *out) {
     out->attributes = (int8_t)p[17];
     out->timestamp = magic == 0 ? -1 : load_i64(p + 18);
     cursor c = {p + (magic == 0 ? 18 : 26), p + 12 + length};
-    if (take_field(&c, &out->key, &out->key_size) < 0 || take_field(&c, &out->value, &out->value_size) < 0 || c.p != c.end) {
+    if (take_field(&c, &out->key, &out->key_size) < 0 || take_field(&c, &out->value, &out->value_size) < 0 ||
+        c.p != c.end) {
         return STATUS_LENGTH;
     }
     return out->offset < 0 || out->offset == INT64_MAX ? STATUS_ORDER : 1;

@@ -5,7 +5,8 @@
 #include "utf8.h"
 #include "xxh64.h"
 
-/* The bytes of one row: NULL and -1 where it is null, NULL and STATUS_LENGTH where its offsets lead nowhere. */
+/* The bytes of one row: NULL and -1 where it is null, NULL and STATUS_LENGTH where its offsets lead
+ * nowhere. */
 static inline const uint8_t *binary_at(const rows_binary *c, int64_t row, int64_t *size) {
     if (c->offsets == NULL || !is_valid(c->validity, c->first + row)) {
         *size = -1;
@@ -57,7 +58,8 @@ int64_t rows_place(const rows *r, int64_t count, int32_t partition_count, int32_
             continue;
         }
         const uint8_t *key = binary_at(&r->key, row, &size);
-        out[row] = key == NULL ? keyless : (int32_t)((murmur2(key, (size_t)size) & 0x7FFFFFFF) % (uint32_t)partition_count);
+        out[row] =
+            key == NULL ? keyless : (int32_t)((murmur2(key, (size_t)size) & 0x7FFFFFFF) % (uint32_t)partition_count);
     }
     return count;
 }
@@ -115,7 +117,8 @@ static inline const uint8_t *past_varint(const uint8_t *p) {
 
 /* What a row adds to the sum of its batch. `p` and `end`: its record, as it was written just now. */
 static inline uint64_t hash_of(const rows *r, int64_t row, uint64_t seed, const uint8_t *p, const uint8_t *end) {
-    /* Length, attributes and two deltas come first. They depend on the batch and on the clock, so they are left out. */
+    /* Length, attributes and two deltas come first. They depend on the batch and on the clock, so
+     * they are left out. */
     p = past_varint(past_varint(past_varint(p) + 1));
     if (r->partition.values != NULL && is_valid(r->partition.validity, r->partition.first + row)) {
         seed += (uint64_t)i32_at(r->partition.values, r->partition.first + row) + 1;
@@ -123,7 +126,8 @@ static inline uint64_t hash_of(const rows *r, int64_t row, uint64_t seed, const 
     return xxh64(p, (size_t)(end - p), seed);
 }
 
-int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed) {
+int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b,
+                    int64_t *needed) {
     for (int64_t i = start; i < end; i++) {
         const int64_t row = order[i];
         int64_t key_size, value_size, encoded = 0, at = timestamp;
@@ -167,7 +171,8 @@ int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t 
             return i;
         }
         const uint8_t *limit = b->p + b->capacity;
-        uint8_t *p = record_write(b->p + b->used, limit, delta, b->record_count, key, key_size, value, value_size, header_count, encoded);
+        uint8_t *p = record_write(b->p + b->used, limit, delta, b->record_count, key, key_size, value, value_size,
+                                  header_count, encoded);
         for (int64_t h = header_first; p != NULL && h < (int64_t)header_first + header_count; h++) {
             int64_t name_size, text_size;
             const uint8_t *name = binary_at(&r->header_key, h, &name_size);

@@ -2,8 +2,8 @@
 
 #include "legacy.h"
 
-void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t position, int64_t next_offset, int64_t index_interval,
-                        bool check_crc) {
+void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t position, int64_t next_offset,
+                        int64_t index_interval, bool check_crc) {
     *scan = (segment_scan){
         .base_offset = base_offset,
         .position = position,
@@ -19,7 +19,8 @@ void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t positio
     };
 }
 
-/* A message of magic 0 or 1 as a batch of its own, as far as a scan goes: where it begins a compressed one does not say. */
+/* A message of magic 0 or 1 as a batch of its own, as far as a scan goes: where it begins a
+ * compressed one does not say. */
 static int read_legacy(const segment_scan *scan, const uint8_t *p, const uint8_t *end, batch_header *h) {
     legacy_message m;
     const int status = legacy_read(p, end, &m);
@@ -64,7 +65,8 @@ int segment_scan_step(segment_scan *scan, const uint8_t *p, const uint8_t *end, 
     if (h->base_offset < scan->next_offset) {
         return STATUS_ORDER;
     }
-    /* base_offset >= next_offset >= 0, and so is the segment's, which makes the difference an int64. */
+    /* base_offset >= next_offset >= 0, and so is the segment's, which makes the difference an
+     * int64. */
     if (batch_last_offset(h) - scan->base_offset > INT32_MAX) {
         return STATUS_RANGE;
     }

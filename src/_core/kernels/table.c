@@ -6,7 +6,8 @@
 
 enum { VIEW_SIZE = 16, VIEW_INLINE_MAX = 12, VIEW_BUFFER_POSITION = 8, VIEW_OFFSET_POSITION = 12 };
 
-/* The bytes of one row; NULL and -1 where it is null. Never NULL where it is empty: an empty column may come without data. */
+/* The bytes of one row; NULL and -1 where it is null. Never NULL where it is empty: an empty column
+ * may come without data. */
 static inline const uint8_t *bytes_at(const table_bytes *c, int64_t row, int64_t *size) {
     const int64_t i = c->first + row;
     if (c->layout == TABLE_NONE || !is_valid(c->validity, i)) {
@@ -42,7 +43,8 @@ static inline const uint8_t *bytes_at(const table_bytes *c, int64_t row, int64_t
     return *size == 0 ? (const uint8_t *)"" : data + start;
 }
 
-/* The size of one row (-1: it is null), and whether its bytes may be where its column says: bytes_at may be asked. */
+/* The size of one row (-1: it is null), and whether its bytes may be where its column says:
+ * bytes_at may be asked. */
 static inline bool leads_somewhere(const table_bytes *c, int64_t row, int64_t *size) {
     const int64_t i = c->first + row;
     int64_t start, end;
@@ -174,8 +176,8 @@ static int check_row(const table_rows *t, int64_t row, int64_t size_max, bool *f
     if (!leads_somewhere(&t->key, row, &key_size) || !leads_somewhere(&t->value, row, &value_size)) {
         return STATUS_LENGTH;
     }
-    *fits = key_size <= size_max && value_size <= size_max && last - first <= size_max
-            && BATCH_HEADER_SIZE + record_size(0, 0, key_size, value_size, (int32_t)(last - first), headers) <= size_max;
+    *fits = key_size <= size_max && value_size <= size_max && last - first <= size_max &&
+            BATCH_HEADER_SIZE + record_size(0, 0, key_size, value_size, (int32_t)(last - first), headers) <= size_max;
     return STATUS_OK;
 }
 
@@ -190,7 +192,9 @@ bool table_headers_empty(const table_rows *t, int64_t count) {
     return true;
 }
 
-int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise) { return time_at(&t->timestamp, row, otherwise); }
+int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise) {
+    return time_at(&t->timestamp, row, otherwise);
+}
 
 int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row) {
     for (*row = 0; *row < count; (*row)++) {
@@ -216,8 +220,8 @@ int64_t table_encode(const table_rows *t, int64_t start, int64_t count, int64_t 
         headers_at(t, row, &first, &last);
         const int64_t headers = first == last ? 0 : headers_size(t, first, last);
         const uint8_t *end = b->p + (b->record_count == 0 || b->capacity < b->target ? b->capacity : b->target);
-        uint8_t *p = record_write(b->p + b->used, end, subtract_wrapping(at, base), b->record_count, key, key_size, value, value_size,
-                                  (int32_t)(last - first), headers);
+        uint8_t *p = record_write(b->p + b->used, end, subtract_wrapping(at, base), b->record_count, key, key_size,
+                                  value, value_size, (int32_t)(last - first), headers);
         if (p == NULL) {
             return row;
         }

@@ -1,9 +1,10 @@
-/* A table of keys, values, headers and timestamps in Arrow's arrays to record batches: the way back of columns.h.
+/* A table of keys, values, headers and timestamps in Arrow's arrays to record batches: the way back
+ * of columns.h.
  *
- * Arrays are borrowed. What can be seen to be wrong with one, table_check sees; that its buffers are as large as its last offset says has to
- * be believed, because Arrow's C data interface tells no sizes but those of views. Nothing is allocated; records go into memory that the
- * caller sized, and a row that does not fit leaves it as it was.
- */
+ * Arrays are borrowed. What can be seen to be wrong with one, table_check sees; that its buffers
+ * are as large as its last offset says has to be believed, because Arrow's C data interface tells
+ * no sizes but those of views. Nothing is allocated; records go into memory that the caller sized,
+ * and a row that does not fit leaves it as it was. */
 #ifndef REPLOG_TABLE_H
 #define REPLOG_TABLE_H
 
@@ -20,8 +21,9 @@ enum table_layout {
     TABLE_FIXED = 4   /* `width` bytes each */
 };
 
-/* One column of bytes, or of lists of headers. `places` are the offsets or views. Lists know the layouts but for these differences: of views
- * `places` are offsets and `buffer_sizes` sizes, both int32 or int64 as `width` says in bytes; of fixed ones `width` counts items. */
+/* One column of bytes, or of lists of headers. `places` are the offsets or views. Lists know the
+ * layouts but for these differences: of views `places` are offsets and `buffer_sizes` sizes, both
+ * int32 or int64 as `width` says in bytes; of fixed ones `width` counts items. */
 typedef struct {
     const uint8_t *validity;        /* NULL: nothing is null */
     const void *places;
@@ -35,7 +37,8 @@ typedef struct {
     int32_t layout;
 } table_bytes;
 
-/* Milliseconds since 1970, once each value was multiplied or divided. `values` NULL: no such column. */
+/* Milliseconds since 1970, once each value was multiplied or divided. `values` NULL: no such
+ * column. */
 typedef struct {
     const uint8_t *validity;
     const void *values;             /* int64 */
@@ -46,7 +49,8 @@ typedef struct {
     bool is_number;                 /* whole numbers, of which -1 is none; of moments -1 ms is one before 1970 */
 } table_time;
 
-/* Some rows of the table. The offsets of `headers` count headers, of which there are `header_count`; of `header` only the validity is used. */
+/* Some rows of the table. The offsets of `headers` count headers, of which there are
+ * `header_count`; of `header` only the validity is used. */
 typedef struct {
     table_bytes key;
     table_bytes value;
@@ -69,9 +73,11 @@ typedef struct {
     int32_t record_count;
 } table_batch;
 
-/* Look at rows [0, count): the first that would not fit a batch of its own of `size_max` bytes, or count. A status, and the row in `*row`,
- * for a header without a key (STATUS_HEADER_KEY) or with one that is not UTF-8 (STATUS_UTF8), and for a time that is no record's
- * (STATUS_RANGE: before 1970, except the number -1 for none, or above TIMESTAMP_MAX), and for offsets that lead nowhere (STATUS_LENGTH). */
+/* Look at rows [0, count): the first that would not fit a batch of its own of `size_max` bytes, or
+ * count. A status, and the row in `*row`, for a header without a key (STATUS_HEADER_KEY) or with
+ * one that is not UTF-8 (STATUS_UTF8), and for a time that is no record's (STATUS_RANGE: before
+ * 1970, except the number -1 for none, or above TIMESTAMP_MAX), and for offsets that lead nowhere
+ * (STATUS_LENGTH). */
 int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row);
 
 /* Whether no row of [0, count) has a header. Only `headers` is looked at. */
@@ -80,8 +86,9 @@ bool table_headers_empty(const table_rows *t, int64_t count);
 /* The time of a row in ms; -1 where it is null, `otherwise` where the table has no such column. */
 int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise);
 
-/* Add rows [start, count) until one does not fit; the first that was not taken. `timestamp` (ms) is theirs where the table has no such column;
- * a null is none (-1). REQUIRES that table_check found nothing. */
+/* Add rows [start, count) until one does not fit; the first that was not taken. `timestamp` (ms) is
+ * theirs where the table has no such column; a null is none (-1). REQUIRES that table_check found
+ * nothing. */
 int64_t table_encode(const table_rows *t, int64_t start, int64_t count, int64_t timestamp, table_batch *b);
 
 #endif

@@ -6,18 +6,22 @@
 
 #include "bytes.h"
 
-enum { UTF8_GROWTH = 3 /* one wrong byte becomes the three of U+FFFD, so a text with replacements is at most this many times longer */ };
+enum {
+    UTF8_GROWTH =
+        3 /* one wrong byte becomes the three of U+FFFD, so a text with replacements grows at most so much */
+};
 
-/* The byte behind the first character of [p, end), or, with `*valid` false, behind the wrong bytes there that one U+FFFD stands for: the
- * longest beginning of a character, at least one byte (Unicode's "maximal subpart", which Python's errors="replace" follows).
- * REQUIRES p < end. */
+/* The byte behind the first character of [p, end), or, with `*valid` false, behind the wrong bytes
+ * there that one U+FFFD stands for: the longest beginning of a character, at least one byte
+ * (Unicode's "maximal subpart", which Python's errors="replace" follows). REQUIRES p < end. */
 static inline const uint8_t *utf8_next(const uint8_t *p, const uint8_t *end, bool *valid) {
     const uint8_t lead = *p++;
     *valid = true;
     if (lead < 0x80U) {
         return p;
     }
-    /* What may follow: `more` bytes, the first of them within [low, high], the others within [80, bf]. */
+    /* What may follow: `more` bytes, the first of them within [low, high], the others within [80,
+     * bf]. */
     unsigned more;
     uint8_t low = 0x80U;
     uint8_t high = 0xBFU;
@@ -55,7 +59,8 @@ static inline bool utf8_is_valid(const uint8_t *p, const uint8_t *end) {
     return valid;
 }
 
-/* Write [p, end) to `to` with U+FFFD for what is not UTF-8; the byte behind it. REQUIRES room for UTF8_GROWTH times as many bytes. */
+/* Write [p, end) to `to` with U+FFFD for what is not UTF-8; the byte behind it. REQUIRES room for
+ * UTF8_GROWTH times as many bytes. */
 static inline uint8_t *utf8_replace(uint8_t *to, const uint8_t *p, const uint8_t *end) {
     while (p < end) {
         bool valid;

@@ -1,9 +1,10 @@
-/* Variable-length integers of a record: zig-zag, then base 128, low groups first, high bit = "more follows".
+/* Variable-length integers of a record: zig-zag, then base 128, low groups first, high bit = "more
+ * follows".
  *
  *      0 -> 00      -1 -> 01      1 -> 02      63 -> 7e      64 -> 80 01
  *
- * As Kafka's reader does, surplus high bits in the last allowed byte are dropped in silence; a longer one is refused.
- */
+ * As Kafka's reader does, surplus high bits in the last allowed byte are dropped in silence; a
+ * longer one is refused. */
 #ifndef REPLOG_VARINT_H
 #define REPLOG_VARINT_H
 
@@ -60,7 +61,8 @@ __attribute__((noinline, unused)) static int uvarint_read(cursor *c, unsigned si
     return STATUS_VARINT;
 }
 
-/* One of one or two bytes, as nearly all are: moves the cursor behind it. False, and nothing read, where it is another. */
+/* One of one or two bytes, as nearly all are: moves the cursor behind it. False, and nothing read,
+ * where it is another. */
 static inline bool uvarint_read_short(cursor *c, uint32_t *out) {
     const uint8_t *const p = c->p;
     if (p < c->end && p[0] < 0x80U) {
@@ -76,7 +78,8 @@ static inline bool uvarint_read_short(cursor *c, uint32_t *out) {
     return false;
 }
 
-/* Read into `*out`: STATUS_OK, or STATUS_CUT or STATUS_VARINT with the cursor somewhere inside the varint. */
+/* Read into `*out`: STATUS_OK, or STATUS_CUT or STATUS_VARINT with the cursor somewhere inside the
+ * varint. */
 static inline int varint_read(cursor *c, int32_t *out) {
     uint32_t u;
     if (!uvarint_read_short(c, &u)) {

@@ -1,7 +1,7 @@
-/* XXH64 (Yann Collet, https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md), little-endian reads on any machine.
+/* XXH64 (Yann Collet, https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md),
+ * little-endian reads on any machine.
  *
- * On disk: the fingerprints of spooled batches are made of it (docs/internals/format/spool.md).
- */
+ * On disk: the fingerprints of spooled batches are made of it (docs/internals/format/spool.md). */
 #ifndef REPLOG_XXH64_H
 #define REPLOG_XXH64_H
 
@@ -22,9 +22,13 @@ static inline uint64_t xxh64_load32(const uint8_t *p) {
 
 static inline uint64_t xxh64_load64(const uint8_t *p) { return xxh64_load32(p) | xxh64_load32(p + 4) << 32; }
 
-static inline uint64_t xxh64_round(uint64_t lane, uint64_t v) { return xxh64_rotate(lane + v * XXH64_P2, 31) * XXH64_P1; }
+static inline uint64_t xxh64_round(uint64_t lane, uint64_t v) {
+    return xxh64_rotate(lane + v * XXH64_P2, 31) * XXH64_P1;
+}
 
-static inline uint64_t xxh64_merge(uint64_t h, uint64_t lane) { return (h ^ xxh64_round(0, lane)) * XXH64_P1 + XXH64_P4; }
+static inline uint64_t xxh64_merge(uint64_t h, uint64_t lane) {
+    return (h ^ xxh64_round(0, lane)) * XXH64_P1 + XXH64_P4;
+}
 
 static inline uint64_t xxh64(const uint8_t *p, size_t size, uint64_t seed) {
     size_t left = size;
