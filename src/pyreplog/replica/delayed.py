@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.context import ReplicaContext
-from pyreplog.replica.effects import (
-    Reply,
-)
+from pyreplog.replica.effects import Reply
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
     DeleteRecords,

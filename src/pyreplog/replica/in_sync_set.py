@@ -12,9 +12,7 @@ from typing import Final
 
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.context import ReplicaContext
-from pyreplog.replica.effects import (
-    AlterPartition,
-)
+from pyreplog.replica.effects import AlterPartition
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
     AlterPartitionAnswered,

@@ -29,9 +29,7 @@ from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.replica.context import ReplicaContext
 from pyreplog.replica.delayed import DelayedAppend, DelayedAppends, DelayedDeletes
-from pyreplog.replica.effects import (
-    Unexpected,
-)
+from pyreplog.replica.effects import Unexpected
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
     AlterPartitionAnswered,

@@ -10,9 +10,7 @@ from typing import Final
 
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
 from pyreplog.mypyc_build import mypyc_attr
-from pyreplog.replica.effects import (
-    Reply,
-)
+from pyreplog.replica.effects import Reply
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
     FollowerFetch,

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyreplog.errors import CorruptError, CorruptLogError, OffsetOutOfRangeError
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.context import ReplicaContext
-from pyreplog.replica.effects import (
-    Reply,
-)
+from pyreplog.replica.effects import Reply
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokersApplied,

@@ -1,4 +1,4 @@
-"""Wrong rules of a leader or of its in-sync set, each one overridden method."""
+"""Wrong rules of a leader. Each overrides one method of the leader or of one of its parts."""
 
 from __future__ import annotations
 
@@ -62,44 +62,47 @@ __all__ = [
 
 class _HastyLeader(Leader):
     def produce(self, event: Produce, now_ns: int) -> None:
-        """Appends with acks=1 and acks=all are answered as soon as they are written, and only then made durable."""
+        """Answer the append when it is written, before it is durable."""
         super().produce(event, now_ns)
         self.delayed_appends.acknowledge_flushed(self.local_ack_offset())
 
     def produce_many(self, event: ProduceMany, now_ns: int) -> None:
-        """The same."""
+        """Answer the appends when they are written, before they are durable."""
         super().produce_many(event, now_ns)
         self.delayed_appends.acknowledge_flushed(self.local_ack_offset())
 
     def local_ack_offset(self) -> int:
-        """The written end."""
+        """Return the written end."""
         return self.log.end_offset
 
 
 class AckBeforeFsync(Replica):
-    """A ``sync`` leader counts what it has not synced: acknowledgements come before its fsync. Breaks S14; lost by
-    power loss."""
+    """A ``sync`` leader acknowledges records before its fsync.
+
+    Breaks S14; a power loss loses them.
+    """
 
     leader_class = _HastyLeader
 
 
 class _OffByOneLeader(Leader):
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """One more than the true end, for every epoch but the latest."""
+        """Return one more than the true end, for every epoch but the latest."""
         found, end = super().end_of_epoch(epoch)
         return (found, end + 1) if 0 <= found < self.log.epochs.latest else (found, end)
 
 
 class EpochEndOffByOne(Replica):
-    """The end of an older epoch is told one too high, so a diverging follower keeps one record that is not the
-    leader's. Breaks S4."""
+    """The leader reports the end of an older epoch one too high, so a diverging follower keeps one
+    record that the leader does not have. Breaks S4."""
 
     leader_class = _OffByOneLeader
 
 
 class _CommittedSet(InSyncSet):
     def high_watermark_candidate(self, leader_end: int, now_ns: int) -> int:
-        """Over the committed in-sync set only: who may have been accepted already is not waited for."""
+        """Count the committed ISR only, not the member that the controller may have accepted
+        already."""
         if len(self.committed) < self.min_isr:
             return -1
         return min([leader_end, *(f.leo for f in self.remotes if f.committed)])
@@ -117,7 +120,7 @@ class CommittedIsrOnly(Replica):
 
 class _LaxSet(InSyncSet):
     def high_watermark_candidate(self, leader_end: int, now_ns: int) -> int:
-        """Without the gate of ``min.insync.replicas``."""
+        """Ignore ``min.insync.replicas``."""
         minimum, self.min_isr = self.min_isr, 0
         try:
             return super().high_watermark_candidate(leader_end, now_ns)
@@ -130,14 +133,17 @@ class _LaxLeader(Leader):
 
 
 class NoMinimum(Replica):
-    """The high watermark moves below ``min.insync.replicas`` (V15). Breaks S2 with eligible leader replicas."""
+    """The high watermark moves below ``min.insync.replicas`` (V15).
+
+    Breaks S2 with eligible leader replicas.
+    """
 
     leader_class = _LaxLeader
 
 
 class _OpenSet(InSyncSet):
     def may_join(self, follower: Progress, now_ns: int) -> bool:
-        """Without the test of the start of the epoch."""
+        """Do not compare with the start of the epoch."""
         high_watermark = self.context.log.high_watermark
         return follower.leo >= high_watermark and follower.leo >= 0 and self.eligible(follower)
 
@@ -147,43 +153,48 @@ class _OpenLeader(Leader):
 
 
 class JoinBelowStartOfEpoch(Replica):
-    """A replica joins when it reached the new leader's (older) high watermark (V5, KAFKA-7128). Breaks S2."""
+    """A replica joins when it reached the new leader's (older) high watermark (V5, KAFKA-7128).
+
+    Breaks S2.
+    """
 
     leader_class = _OpenLeader
 
 
 class _OneQuestionLeader(Leader):
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """KIP-101's answer: where the first later epoch begins, whether or not this log ever had the epoch asked
-        for."""
+        """Return KIP-101's answer: the start of the first later epoch, even if this log never had
+        the requested epoch."""
         entries = [entry for entry in self.log.epochs.entries if entry.epoch > epoch]
         return (epoch, entries[0].start_offset if entries else self.log.end_offset)
 
 
 class OneQuestion(Replica):
-    """One question about the latest epoch, as before KIP-279: two elections in a row leave a foreign record in the
-    middle."""
+    """The follower asks one question about its latest epoch, as before KIP-279.
+
+    After two elections in a row a record of another history stays in the middle of its log.
+    """
 
     leader_class = _OneQuestionLeader
 
 
 class _AnyEpochLeader(Leader):
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
-        """Of whatever leader epoch the fetch is."""
+        """Serve a fetch of any leader epoch."""
         request = dataclasses.replace(event.request, current_leader_epoch=self.context.leader_epoch)
         super().follower_fetch(dataclasses.replace(event, request=request), now_ns)
 
 
 class AnyEpochFetches(Replica):
-    """Fetches are not fenced by epoch: what a follower says of an older reign moves the high watermark of this
-    one."""
+    """Fetches are not fenced by epoch: a follower's progress in an older epoch moves the high
+    watermark of this one."""
 
     leader_class = _AnyEpochLeader
 
 
 class _EarlyShrinkingSet(InSyncSet):
     def _propose(self, members: Any, joins: Progress | None) -> None:
-        """A member that is to leave counts no more, although the controller has not agreed."""
+        """Stop counting a member as soon as its removal is proposed."""
         super()._propose(members, joins)
         if joins is None and self.pending is not None:
             self._set_committed(members)
@@ -201,7 +212,7 @@ class ShrinksEarly(Replica):
 
 class _ForgetfulSet(InSyncSet):
     def registered(self, isr: Sequence[int], now_ns: int, *, newer: bool) -> None:
-        """Also metadata that is known already says how things are."""
+        """Take the ISR of already known metadata too."""
         super().registered(isr, now_ns, newer=True)
 
 
@@ -210,14 +221,14 @@ class _ForgetfulLeader(Leader):
 
 
 class MetadataReplayCounts(Replica):
-    """Metadata of the partition epoch that is known already ends a pending proposal, as in Kafka's code."""
+    """Metadata of an already known partition epoch ends a pending proposal, as in Kafka's code."""
 
     leader_class = _ForgetfulLeader
 
 
 class _GullibleSet(InSyncSet):
     def proposal_answered(self, event: AlterPartitionAnswered, now_ns: int) -> bool:
-        """Any answer is the answer."""
+        """Take any answer for the answer to the pending proposal."""
         token = event.token if self.pending is None else self.pending.token
         return super().proposal_answered(dataclasses.replace(event, token=token), now_ns)
 
@@ -233,11 +244,11 @@ class ReplyUnmatched(Replica):
 
 
 class KeepsProgress(Replica):
-    """A leader that is elected again trusts what it knew of its followers in its former reign, as Kafka's code
-    does; and so of a replica that was taken away and came back empty meanwhile."""
+    """A leader that is elected again trusts the progress of its followers from its former epoch, as
+    Kafka's code does. A replica may have been removed and have come back empty since."""
 
     def _change(self, role: Any, now_ns: int) -> None:
-        """The new reign begins with the old one's followers."""
+        """Begin the new epoch with the followers of the old one."""
         if isinstance(self.role, Leader) and isinstance(role, Leader):
             before = self.role.in_sync_set.followers
             role.in_sync_set.followers = {broker_id: shallow_copy(follower) for broker_id, follower in before.items()}
@@ -249,7 +260,7 @@ class KeepsProgress(Replica):
 
 class _CountingLeader(Leader):
     def diverging(self, request: FetchPartition, end: int) -> PartitionData | None:
-        """Whose fetch diverges has everything up to where it asked, all the same."""
+        """Count a diverging fetch as progress up to its offset."""
         found = super().diverging(request, end)
         if found is not None and found.diverging_epoch is not None and not found.error_code:
             for follower in self.in_sync_set.remotes:
@@ -266,7 +277,7 @@ class DivergenceCounts(Replica):
 
 class _SilentLeader(Leader):
     def enter(self, now_ns: int) -> None:
-        """The epoch is recorded with its first batch only."""
+        """Record the epoch only with its first batch."""
         before = self.log.epochs.entries
         super().enter(now_ns)
         self.log.epochs.restore(before)
@@ -279,36 +290,38 @@ class EmptyEpochForgotten(Replica):
 
 
 class _OneQuestionSilentLeader(_SilentLeader, _OneQuestionLeader):
-    """Both."""
+    """A leader with both wrong rules."""
 
 
 class OneQuestionAndEmptyEpoch(Replica):
-    """One question about the latest epoch, and a new leader that writes nothing does not record its own: KIP-101 as
-    it was first built."""
+    """The follower asks one question about its latest epoch, and a new leader that writes nothing
+    does not record its own: KIP-101 as it was first built."""
 
     leader_class = _OneQuestionSilentLeader
 
 
 class _HighWatermarkAnswer(_SilentLeader):
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Of an epoch that this log does not know it says: as far as my high watermark."""
+        """Return the high watermark as the end of an unknown epoch."""
         found, end = super().end_of_epoch(epoch)
         return (found, end) if end >= 0 else (epoch, self.log.high_watermark)
 
 
 class UnknownEpochToHighWatermark(Replica):
-    """Who asks about an unknown epoch is sent to the high watermark, which on a new leader is old; and a leader
-    that has written nothing does not know its own epoch."""
+    """A follower that asks about an unknown epoch is sent to the high watermark, which is old on a
+    new leader. A leader that has written nothing does not know its own epoch."""
 
     leader_class = _HighWatermarkAnswer
 
 
 class WaitersByOffset(Replica):
-    """Who waits for an offset keeps waiting when the leader steps down, and is answered when any record comes to it
-    (KAFKA-20634)."""
+    """An append that waits for an offset keeps waiting when the leader steps down.
+
+    Any record that comes to that offset answers it (KAFKA-20634).
+    """
 
     def _change(self, role: Any, now_ns: int) -> None:
-        """The waiters stay with the replica, whatever its role."""
+        """Keep the waiting appends with the replica, in every role."""
         kept = vars(self).setdefault("kept", [])
         if isinstance(self.role, Leader):
             kept.extend(self.role.delayed_appends.acks_all)
@@ -321,19 +334,20 @@ class WaitersByOffset(Replica):
 
 class _LonelyDeleter(Leader):
     def low_watermark(self) -> int:
-        """Its own log's start."""
+        """Return the start of the leader's own log."""
         return self.log.start_offset
 
 
 class DeletesAlone(Replica):
-    """DeleteRecords is answered when the leader has done it; what was deleted can be read elsewhere."""
+    """DeleteRecords is answered when the leader has made the deletion, and the deleted records can
+    be read from other replicas."""
 
     leader_class = _LonelyDeleter
 
 
 class _TwiceReadingLeader(Leader):
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Between finding out how far may be read and reading, others get a turn."""
+        """Let other events happen between the look at the high watermark and the read."""
         high_watermark = self.log.high_watermark
         between = getattr(self.context, "between", None)
         if between is not None:
@@ -345,17 +359,17 @@ class _TwiceReadingLeader(Leader):
 
 
 class ReadsTwice(Replica):
-    """The read path looks at the high watermark twice with a yield between (KAFKA-9807): the second look sees
-    another log."""
+    """The read path looks at the high watermark twice with a yield between (KAFKA-9807): the second
+    look sees another log."""
 
     leader_class = _TwiceReadingLeader
 
 
 class FsyncFailureIgnored(Replica):
-    """A failed sync is asked again, succeeds, and is believed."""
+    """A failed sync is repeated, succeeds, and is believed."""
 
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
-        """As if it had succeeded."""
+        """Go on as after a successful sync."""
         self.syncing = False
         self.log.synced(self.log.end_offset, self.log.generation, mark=False)
         self.role.synced(Synced(self.log.end_offset, self.log.generation), now_ns)
@@ -363,7 +377,7 @@ class FsyncFailureIgnored(Replica):
 
 class _GenerousLeader(Leader):
     def exit(self, code: int) -> None:
-        """Whoever waits is told that all went well."""
+        """Answer all waiting appends with success."""
         for append in self.delayed_appends.acks_all:
             self.delayed_appends.answer(append, 0)
         self.delayed_appends.acks_all.clear()
@@ -371,14 +385,14 @@ class _GenerousLeader(Leader):
 
 
 class AnswersLeft(Replica):
-    """A leader that steps down answers the appends that wait with success."""
+    """A leader that steps down answers the waiting appends with success."""
 
     leader_class = _GenerousLeader
 
 
 class _FrankLeader(Leader):
     def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
-        """The end is the high watermark, also before it has reached the start of the epoch."""
+        """Report the high watermark as the end, even below the start of the epoch."""
         in_sync = self.in_sync_set
         start, in_sync.start_of_epoch = in_sync.start_of_epoch, 0
         super().list_offsets(event, now_ns)
@@ -386,38 +400,44 @@ class _FrankLeader(Leader):
 
 
 class OldEndTold(Replica):
-    """A new leader tells readers its own, older high watermark: the end they were told goes back (KIP-207)."""
+    """A new leader reports its own, older high watermark to readers, so the end that they know goes
+    back (KIP-207)."""
 
     leader_class = _FrankLeader
 
 
 class _PatientLeader(Leader):
     def acknowledge_appends(self) -> None:
-        """Only when every follower has asked with that high watermark, which takes another round."""
+        """Wait until every follower has fetched with that high watermark, which takes another
+        round."""
         members = [follower for follower in self.in_sync_set.remotes if follower.in_maximal_isr]
         known = [follower.parked.request.high_watermark for follower in members if follower.parked]
         if len(known) == len(members):
             self.delayed_appends.acknowledge_committed(min(known, default=self.log.high_watermark), 0)
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
-        """Each may be the last one that was waited for."""
+        """Look at the waiting appends after each fetch, because it may be the last one that they
+        need."""
         super().follower_fetch(event, now_ns)
         self.acknowledge_appends()
 
 
 class WaitsForFollowersToKnow(Replica):
-    """An append is acknowledged only when the followers know of its high watermark: the first fix that was proposed
-    for the truncation to it, and rejected for the round trip it costs."""
+    """An append is acknowledged only when the followers know its high watermark.
+
+    This was the first proposed fix for the truncation to the high watermark, and was rejected
+    because it costs a round trip.
+    """
 
     leader_class = _PatientLeader
 
 
 class StepsDownLater(Replica):
-    """A leader that is replaced goes on until its appends are answered; only it has noted the new leader epoch
-    already."""
+    """A leader that is replaced goes on until its appends are answered, although it has noted the
+    new leader epoch already."""
 
     def _change(self, role: Any, now_ns: int) -> None:
-        """Not while somebody waits."""
+        """Stay in the role while an append waits."""
         if isinstance(self.role, Leader) and self.role.delayed_appends.acks_all and not isinstance(role, Leader):
             return
         super()._change(role, now_ns)
@@ -425,7 +445,8 @@ class StepsDownLater(Replica):
 
 class _RecomputingLeader(Leader):
     def advance(self, now_ns: int) -> None:
-        """The high watermark is the least end among those that count now, whatever it was before."""
+        """Set the high watermark to the lowest end among the present members, even if it was higher
+        before."""
         candidate = self.in_sync_set.high_watermark_candidate(self.local_ack_offset(), now_ns)
         if 0 <= candidate < self.log.high_watermark:
             self.log.set_high_watermark(candidate)
@@ -433,15 +454,14 @@ class _RecomputingLeader(Leader):
 
 
 class WatermarkRecomputed(Replica):
-    """The high watermark is computed anew each time, without regard to what it was: a follower that comes back
-    pulls it down."""
+    """The high watermark is computed afresh each time, so a follower that comes back pulls it down."""
 
     leader_class = _RecomputingLeader
 
 
 class _HurriedLeader(Leader):
     def advance(self, now_ns: int) -> None:
-        """Whoever waits when the set falls below the minimum is told at once what new appends are told."""
+        """Refuse the waiting appends like new ones when the ISR falls below the minimum."""
         if self.in_sync_set.is_below_minimum:
             for append in self.delayed_appends.acks_all:
                 self.delayed_appends.answer(append, ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -450,15 +470,15 @@ class _HurriedLeader(Leader):
 
 
 class RefusesTheAppended(Replica):
-    """Appends that wait when the in-sync set falls below the minimum are refused like new ones, as if they were not
-    in the log."""
+    """Appends that wait when the ISR falls below the minimum are refused like new ones, although
+    they are in the log."""
 
     leader_class = _HurriedLeader
 
 
 class _CurtLeader(Leader):
     def exit(self, code: int) -> None:
-        """Appends that wait are told the same as everybody else."""
+        """Answer the waiting appends with the code that all other requests get."""
         for append in self.delayed_appends.acks_all:
             self.delayed_appends.answer(append, code)
         self.delayed_appends.acks_all.clear()
@@ -466,15 +486,15 @@ class _CurtLeader(Leader):
 
 
 class RefusesWhoWaits(Replica):
-    """A leader that steps down answers the appends that wait with NOT_LEADER_OR_FOLLOWER, as Kafka's does, and they
-    are sent again: here that answer proves that nothing was appended."""
+    """A leader that steps down answers the waiting appends with NOT_LEADER_OR_FOLLOWER, as Kafka's
+    does, and the producer sends them again. Here that answer proves that nothing was appended."""
 
     leader_class = _CurtLeader
 
 
 class _OpenHandedLeader(Leader):
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Up to the end of the log where nothing committed is left to read."""
+        """Read up to the end of the log if no committed records are left to read."""
         log, request = self.log, event.request
         if log.high_watermark <= request.fetch_offset < log.end_offset:
             self.reply(event, self.data(log.read(request.fetch_offset, request.partition_max_bytes, log.end_offset)))
@@ -501,15 +521,15 @@ class _TaciturnLeader(Leader):
 
 
 class PushesNothing(Replica):
-    """Followers hear of the high watermark with records only: the last ones that are written never count as
-    committed on them."""
+    """Followers learn the high watermark only with records, so the last written records never count
+    as committed on them."""
 
     leader_class = _TaciturnLeader
 
 
 class _ResignedSet(InSyncSet):
     def proposal_answered(self, event: AlterPartitionAnswered, now_ns: int) -> bool:
-        """Only decisions matter: where there is none there is nothing to do."""
+        """Ignore the end of a request without a decision."""
         return event.result is not None and super().proposal_answered(event, now_ns)
 
 
@@ -518,14 +538,15 @@ class _ResignedLeader(Leader):
 
 
 class ProposesOnce(Replica):
-    """A proposal that got no answer is not made again, and stays undecided for the rest of the reign."""
+    """A proposal that got no answer is not repeated, and stays undecided for the rest of the leader
+    epoch."""
 
     leader_class = _ResignedLeader
 
 
 class _WatchfulSet(InSyncSet):
     def propose_shrink(self, now_ns: int) -> None:
-        """Whoever has not fetched for so long is out, and that is looked at all the time."""
+        """Remove every member that has not fetched for that long, and check all the time."""
         self.shrink_at = now_ns + self.lag_max_ns // 2
         self.context.wake_by(self.shrink_at)
         late = [f.broker_id for f in self.remotes if f.committed and now_ns - f.last_fetch_ns > self.lag_max_ns]
@@ -538,15 +559,16 @@ class _WatchfulLeader(Leader):
 
 
 class ShrinksBySilence(Replica):
-    """Who leaves the in-sync set is judged by the time of its last fetch, who joins by its offset: of followers
-    that wait for records both are true, and they leave and join in turns for ever."""
+    """A member leaves the ISR because of the time of its last fetch, and joins because of its
+    offset. Followers that wait for records fulfil both, so they leave and join in turns for ever.
+    """
 
     leader_class = _WatchfulLeader
 
 
 class _StrictLeader(Leader):
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
-        """There is nothing at the end, and nothing of this reign that could come there."""
+        """Refuse a fetch at the end of the log while this leader has written nothing."""
         log, request = self.log, event.request
         if (
             request.current_leader_epoch == self.context.leader_epoch
@@ -561,7 +583,7 @@ class _StrictLeader(Leader):
 
 
 class EndOutOfRange(Replica):
-    """To a leader that has written nothing yet a fetch at its end is out of range: until it writes something its
-    followers ask in vain."""
+    """A leader that has written nothing yet takes a fetch at its end as out of range, so its
+    followers fetch in vain until it writes something."""
 
     leader_class = _StrictLeader
