@@ -151,7 +151,7 @@ NOT_FED: Final = {
         "_core.xxh64",
         "log/identity.random_uuid",
         "spool/layout.producer_of",
-        "system/held._SyncBatch.end",
+        "system/sync_batcher._SyncBatch.end",
         "system/lock._holder",
     ],
     "draws bytes that others have taken apart": ["cli/picture._draw"],

@@ -14,7 +14,7 @@ from pyreplog.runtime.background import Background
 from pyreplog.runtime.driver import TIMER_CHECK, DrivenMachine, Driver
 from pyreplog.runtime.retry import INTERVAL_NS, Retry
 from pyreplog.system import OwnedLock, SystemClock
-from pyreplog.system.held import HeldSyncs
+from pyreplog.system.sync_batcher import SyncBatcher
 from pyreplog.testing import SimClock
 from tests.runtime.frozen_driver import still
 from tests.runtime.polling import Polled
@@ -80,16 +80,16 @@ def test_a_second_interrupt_while_the_first_is_seen_to(monkeypatch: pytest.Monke
             raise KeyboardInterrupt
 
     seat = driver.add(Interrupted(), driver.network.endpoint(), failed.append)
-    rescue = HeldSyncs.rescue
+    flush = SyncBatcher.flush_and_wait
 
-    def rescue_late(held_syncs: HeldSyncs) -> None:
+    def strike_again(syncs: SyncBatcher, timeout_ns: int) -> None:
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(HeldSyncs, "rescue", rescue_late)
+    monkeypatch.setattr(SyncBatcher, "flush_and_wait", strike_again)
     with pytest.raises(KeyboardInterrupt):
         driver.wait_for(Completion(driver), 1.0)
-    assert HeldSyncs.rescue is rescue
+    assert SyncBatcher.flush_and_wait is flush
     assert seat.busy
     driver._work()
     driver._work()

@@ -25,8 +25,8 @@ from pyreplog.errors import OutcomeUnknownError
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import LogRoot, producer_snapshot
 from pyreplog.runtime.driver import Driver
-from pyreplog.system.held import HeldSyncs, _SyncBatch
-from pyreplog.system.syncs import SyncPool
+from pyreplog.system.sync_batcher import SyncBatcher, _SyncBatch
+from pyreplog.system.sync_pool import SyncPool
 from pyreplog.wire import ListOffsetsRequest
 from tests.runtime.frozen_driver import still
 from tests.runtime.interrupt_injection import Strike, struck
@@ -324,10 +324,11 @@ def test_no_interrupt_leaves_a_sync_behind(cluster: pyreplog.Cluster, create: Ca
         SyncPool.begin,
         SyncPool.lend,
         SyncPool.end_lent,
-        HeldSyncs.begin,
-        HeldSyncs.start,
-        HeldSyncs.finish,
-        Driver._sync,
+        SyncBatcher.flush_and_wait,
+        SyncBatcher._lend,
+        SyncBatcher._wait,
+        SyncBatcher._finish,
+        Driver._sleep,
     )
     # Of what is compiled too: there nothing strikes but where it calls something that is not, or
     # waits.

@@ -16,7 +16,7 @@ import pytest
 import pyreplog
 from pyreplog import aio
 from pyreplog.aio.calls import ThreadCalls
-from pyreplog.system import SystemDisk, held
+from pyreplog.system import SystemDisk, sync_batcher
 
 Refuse = Callable[[int], None]
 
@@ -138,13 +138,15 @@ atexit.register(lambda: print(sum(SystemDisk().map(abs, range(40), waits=True)))
 
 
 def test_a_sync_that_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
-    """A sync that could not be begun is not left waiting, and the next one is done."""
+    """The calling thread syncs the files itself, and the next sync is done as well."""
     disk = SystemDisk()
     file = disk.create(str(tmp_path / "file"))
     file.write_at(0, [b"x"])
     refuse(1)
-    with pytest.raises(pyreplog.NoThreadError, match="no thread can be started to sync files"):
-        disk.submit_sync([file], lambda: None)
+    syncing: list[threading.Thread] = []
+    token = disk.submit_sync([file], lambda: syncing.append(threading.current_thread()))
+    assert syncing == [threading.current_thread()]
+    assert [(done.token, done.error) for done in disk.poll()] == [(token, None)]
     refuse(-1)
     news = threading.Event()
     token = disk.submit_sync([file], news.set)
@@ -162,7 +164,7 @@ def test_a_cluster_works_and_is_closed_without_one(
     cluster = pyreplog.Cluster(tmp_path / "data", nodes=3)
     cluster.admin.create_topic("t", partitions=2)
     refuse(1)
-    monkeypatch.setattr(held._SyncBatch, "begin", lambda group: False)
+    monkeypatch.setattr(sync_batcher._SyncBatch, "begin", lambda group: False)
     producer = cluster.producer()
     assert producer.send("t", b"x", partition=0).result(timeout=10).offset == 0
     producer.send("t", b"y", partition=1)

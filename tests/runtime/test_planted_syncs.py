@@ -22,7 +22,7 @@ import pyreplog
 from pyreplog._core import _platform
 from pyreplog.errors import PyreplogError
 from pyreplog.system import file as file_module
-from pyreplog.system import syncs as syncs_module
+from pyreplog.system import sync_pool as syncs_module
 from pyreplog.system.file import Descriptor
 from tests.power.run import BootedDisk
 from tests.system.syncing import syncs_by

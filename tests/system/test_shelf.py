@@ -280,7 +280,7 @@ def test_syncs_leave_descriptors_to_others(tmp_path: Path) -> None:
     disk = SystemDisk()
     files = [disk.create(f"{tmp_path}/{number}") for number in range(12)]
     with syncs_by(held), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyreplog.system.syncs.hard_limit", lambda: 20)
+        patch.setattr("pyreplog.system.sync_pool.hard_limit", lambda: 20)
         for file in files:
             file.write_at(0, [b"x"])
         for file in files[:10]:

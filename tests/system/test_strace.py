@@ -52,18 +52,16 @@ disk.close()
 """
 HANGING = """
 import sys, threading, os
-from pyreplog.system import HeldSyncs, SystemDisk
-held = HeldSyncs()
-disks = [SystemDisk(held_syncs=held) for _ in range(3)]
+from pyreplog.system import SyncBatcher, SystemDisk
+held = SyncBatcher()
+disks = [SystemDisk(batcher=held) for _ in range(3)]
 files = [disk.create(f"{sys.argv[1]}/{number}") for number, disk in enumerate(disks)]
 news = threading.Semaphore(0)
 def told(awaited):
     for number in awaited:
         files[number].write_at(0, [b"x"])
         disks[number].submit_sync([files[number]], news.release)
-    assert held.start()
-    held.wait(1000)
-    held.finish()
+    held.flush_and_wait(1000)
     rest = set(awaited) - {1}
     while rest:
         news.acquire()

@@ -18,9 +18,9 @@ from pyreplog._core import _platform
 from pyreplog.errors import ForkedError, StorageError
 from pyreplog.ports import Disk, SyncDone
 from pyreplog.runtime.background_syncs import BackgroundSyncs
-from pyreplog.system import HeldSyncs, SystemDisk
+from pyreplog.system import SyncBatcher, SystemDisk
 from pyreplog.system import file as file_module
-from pyreplog.system import held as held_module
+from pyreplog.system import sync_batcher as batcher_module
 from pyreplog.system.file import SystemFile
 from tests.system.syncing import PATIENCE_S, Kernel, syncs_by
 
@@ -92,23 +92,21 @@ def early(file: SystemFile) -> None:
 
 def grouped(file: SystemFile) -> None:
     """In a group of its own, waited for without a thread of Python."""
-    held, news = HeldSyncs(), threading.Event()
-    disk = SystemDisk(held_syncs=held)
+    held, news = SyncBatcher(), threading.Event()
+    disk = SystemDisk(batcher=held)
     token = disk.submit_sync([file], news.set)
-    assert held.start()
-    held.wait(LONG_NS)
-    held.finish()
+    held.flush_and_wait(LONG_NS)
     outcome(disk, token, news)
     disk.close()
 
 
 def adopted(file: SystemFile) -> None:
     """In a group of its own that was left to a thread."""
-    held, news = HeldSyncs(), threading.Event()
-    disk = SystemDisk(held_syncs=held)
+    held, news = SyncBatcher(), threading.Event()
+    disk = SystemDisk(batcher=held)
     token = disk.submit_sync([file], news.set)
-    assert held.start()
-    held.rescue()
+    assert held._lend()
+    held._leave_to_thread()
     outcome(disk, token, news)
     disk.close()
 
@@ -160,7 +158,7 @@ def users(file: SystemFile) -> int:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
     """What all syncs ask; whoever waits for a group does so until it has ended."""
-    monkeypatch.setattr(held_module, "WAIT_MAX_NS", LONG_NS)
+    monkeypatch.setattr(batcher_module, "WAIT_MAX_NS", LONG_NS)
     kernel = Kernel()
     with syncs_by(kernel):
         yield kernel
@@ -229,17 +227,20 @@ def test_what_was_synced_before_a_failure_stays_synced(
 def test_a_failure_of_one_file_of_a_group_beside_its_close(kernel: Kernel, written: Written) -> None:
     """The others are told at once; the closed one's number is nobody else's before its sync is over, and then a
     clean one."""
-    held, news = HeldSyncs(), threading.Semaphore(0)
-    disks = [SystemDisk(held_syncs=held) for _ in range(3)]
+    held, news = SyncBatcher(), threading.Semaphore(0)
+    disks = [SystemDisk(batcher=held) for _ in range(3)]
     files = [written(str(number)) for number in range(3)]
     number = files[1].descriptor.fd
     kernel.lose(number)
     tokens = [disk.submit_sync([file], news.release) for disk, file in zip(disks, files, strict=True)]
-    assert held.start()
-    assert kernel.told.acquire(timeout=PATIENCE_S)
-    files[1].close()
-    held.wake()
-    held.finish()  # a thread sees to what is left
+
+    def close_and_wake(wait: Callable[[], object]) -> None:
+        assert kernel.told.acquire(timeout=PATIENCE_S)
+        files[1].close()
+        held.wake()
+        wait()
+
+    held.flush_and_wait(LONG_NS, close_and_wake)  # a thread finishes the rest
     assert news.acquire(timeout=PATIENCE_S)
     assert news.acquire(timeout=PATIENCE_S)
     assert [[*disks[place].poll()] for place in (0, 2)] == [[SyncDone(tokens[0], None)], [SyncDone(tokens[2], None)]]
@@ -269,9 +270,9 @@ def test_a_group_that_is_dropped_keeps_its_files_open(kernel: Kernel, written: W
     file = written("file")
     number, handle = file.descriptor.fd, file.descriptor.handle
     kernel.lose(number)
-    group = held_module._SyncBatch()
+    group = batcher_module._SyncBatch()
     group.files[0] = handle
-    assert held_module._begin(group.handle, group.files, 1) == 0
+    assert batcher_module._begin(group.handle, group.files, 1) == 0
     assert kernel.told.acquire(timeout=PATIENCE_S)
     del group
     file.close()

@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pyreplog.errors import NoThreadError
 from pyreplog.runtime.background import Background
-from pyreplog.system import HeldSyncs, SystemDisk
-from pyreplog.system.syncs import SyncPool
-
-if TYPE_CHECKING:
-    from pyreplog.system.held import Loan
+from pyreplog.system import SyncBatcher, SystemDisk
+from pyreplog.system.sync_pool import Loan, SyncPool
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +26,7 @@ def _ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_sync_is_made_by_who_asks(tmp_path: Path, way: str) -> None:
     """Whether it was to be begun at once, was held back, or lent to somebody who gives it back or is done with
     something else."""
-    held = HeldSyncs()
+    held: list[SyncPool] = []
     pool = SyncPool(None if way == "at once" else held)
     file = SystemDisk().create(f"{tmp_path}/file")
     file.write_at(0, [b"x"])
@@ -45,7 +41,7 @@ def test_a_sync_is_made_by_who_asks(tmp_path: Path, way: str) -> None:
         ((_, lent),) = loans
         if way == "end_lent":
             pool.submit([file], lambda: woken.append(2))  # waits for that one to end
-        held.pools.remove(pool)
+        held.remove(pool)
         if way == "end_lent":
             pool.end_lent(lent, [0])
         else:
@@ -79,7 +75,7 @@ def test_a_pool_that_ends_needs_no_thread(tmp_path: Path, monkeypatch: pytest.Mo
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    pool = SyncPool(HeldSyncs())
+    pool = SyncPool(SyncBatcher().pools)
     files = [SystemDisk().create(f"{tmp_path}/{number}") for number in range(2)]
     for file in files:
         file.write_at(0, [b"x"])

@@ -23,11 +23,11 @@ import pytest
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, ForkedError, LockedError, StorageError
 from pyreplog.ports import Clock, File, SyncDone
-from pyreplog.system import HeldSyncs, SystemClock, SystemDisk
+from pyreplog.system import SyncBatcher, SystemClock, SystemDisk
 from pyreplog.system import disk as disk_module
 from pyreplog.system import file as file_module
 from pyreplog.system import lock as lock_module
-from pyreplog.system import syncs as syncs_module
+from pyreplog.system import sync_pool as syncs_module
 from pyreplog.system.descriptor_cache import DESCRIPTORS
 from pyreplog.system.file import Descriptor, SystemFile
 from tests.system.syncing import syncs_by
@@ -336,9 +336,9 @@ class TestSyncs:
     def test_held_back_until_somebody_begins_them(self, tmp_path: Path) -> None:
         """Syncs of several disks that are held together begin together; a disk that is closed meanwhile begins its
         own."""
-        held = HeldSyncs()
+        held = SyncBatcher()
         news = threading.Semaphore(0)
-        disks = [SystemDisk(held_syncs=held) for _ in range(3)]
+        disks = [SystemDisk(batcher=held) for _ in range(3)]
         files = [one.create(f"{tmp_path}/{number}") for number, one in enumerate(disks)]
         tokens = [one.submit_sync([file], news.release) for one, file in zip(disks, files, strict=True)]
         again = disks[0].submit_sync([files[0]], news.release)
@@ -346,7 +346,7 @@ class TestSyncs:
         assert len(held.pools) == 3
         disks[2].close()
         assert [*disks[2].poll()] == [SyncDone(tokens[2], None)]
-        held.begin()
+        held.flush_and_wait(0)
         assert not held.pools
         for _ in range(4):
             assert news.acquire(timeout=10)

@@ -179,7 +179,7 @@ class Cluster:
         self._random = Random(SystemRandom().getrandbits(64))
         self._driver = driver = Driver(self._clock, self._path, self._network_class)
         self._make_disk: Callable[[str], Disk] = (
-            (lambda name: SystemDisk(permissions=permissions, held_syncs=driver.held_syncs)) if disk is None else disk
+            (lambda name: SystemDisk(permissions=permissions, batcher=driver.syncs)) if disk is None else disk
         )
         self._trusted: dict[Address, None] = {}
         self._producers: dict[Producer, None] = {}

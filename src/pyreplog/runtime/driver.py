@@ -31,14 +31,14 @@ from pyreplog.errors import ClosedError, ForkedError, PyreplogError, copy_for_ra
 from pyreplog.ports import Clock
 from pyreplog.runtime.background import Background, release
 from pyreplog.runtime.loop_future import loop_future
-from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport, OwnedLock, is_interruption
+from pyreplog.system import LocalNetwork, LocalTransport, OwnedLock, SyncBatcher, is_interruption
 
 __all__ = ["Driver", "Pollable", "DrivenMachine"]
 
 TIMER_CHECK: Final = 64
 """Polls between two looks at the clock while there is always something to do."""
 HELD_CHECK: Final = 8
-"""Polls after which syncs begin that were held back until there is nothing else to do."""
+"""After this many polls, held syncs start although there is other work."""
 CONDITION_CHECK_S: Final = 0.0005
 IDLE_S: Final = 1.0
 """The background thread looks after this long although somebody else drives."""
@@ -117,9 +117,9 @@ class Driver:
         self._background_until_ns = INT64_MAX
         self._waited_count = 0
         self._waited_before = 0
-        self.held_syncs = HeldSyncs()
-        """The syncs of the machines' disks: begun when there is nothing else to do, because by then a leader's
-        followers have the same records, and want theirs."""
+        self.syncs = SyncBatcher()
+        """The syncs of the machines' disks. They start when there is no other work: by that time the followers have
+        the leader's new records, and need their syncs too."""
         self._refusal: PyreplogError | None = None
         self._broken: deque[tuple[DrivenMachine, Exception | None]] = deque()
         self._is_cut_short = False
@@ -185,8 +185,8 @@ class Driver:
                     try:
                         self._exclusive_wanted = False
                         said = act()
-                        if self.held_syncs.pools:
-                            self.held_syncs.begin()
+                        if self.syncs.pools:
+                            self.syncs.flush_and_wait(0)
                         return said
                     finally:
                         self._is_driven = False
@@ -252,8 +252,8 @@ class Driver:
                 self._is_driven = True
                 if self._refusal is None:  # else since the caller looked: nobody would end this drive
                     self._run(pending, deadline_ns)
-                if self.held_syncs.pools:
-                    self.held_syncs.begin()
+                if self.syncs.pools:
+                    self.syncs.flush_and_wait(0)
                 return True
             return False
         except BaseException:
@@ -307,12 +307,7 @@ class Driver:
             return
         if self._waiting:
             self._free_one()
-        elif (
-            self.network.ready
-            or self._due_ns < self._background_until_ns
-            or self._is_cut_short
-            or self.held_syncs.pools
-        ):
+        elif self.network.ready or self._due_ns < self._background_until_ns or self._is_cut_short or self.syncs.pools:
             self._background.arm()
 
     def _free_one(self) -> None:
@@ -375,7 +370,7 @@ class Driver:
         drive)."""
         ready = self.network.ready
         seats = self._seats
-        held_syncs = self.held_syncs.pools
+        syncing_pools = self.syncs.pools
         count = 0
         if self._is_cut_short:
             self._look_at_all()
@@ -383,11 +378,8 @@ class Driver:
             if self._exclusive_wanted or (pending is None and self._waiting):
                 return
             count += 1
-            if held_syncs and (not ready or count % HELD_CHECK == 0):
-                if ready:
-                    self.held_syncs.begin()
-                else:
-                    self._sync(deadline_ns)
+            if syncing_pools and (not ready or count % HELD_CHECK == 0):
+                self.syncs.flush_and_wait(0 if ready else deadline_ns - self._now_ns(), self._sleep)
             if ready and count % TIMER_CHECK:
                 transport = ready.popleft()
                 transport.is_ready = False
@@ -406,33 +398,21 @@ class Driver:
             elif pending is None:
                 return
             else:
-                self._park(min(self._due_ns, deadline_ns) - now)
-
-    def _sync(self, deadline_ns: int) -> None:
-        """Begin what was held back, and wait for it, unless there is something else to do before it is over."""
-        held_syncs = self.held_syncs
-        if not held_syncs.start():
-            return
-        self._parked = True
-        try:
-            if not self.network.ready and not self._exclusive_wanted:  # as in _park
-                held_syncs.wait(deadline_ns - self._now_ns())
-        finally:
-            self._parked = False
-        held_syncs.finish()
+                pause_s = min((min(self._due_ns, deadline_ns) - now) / 1e9, threading.TIMEOUT_MAX)
+                self._sleep(partial(self._wake.acquire, timeout=pause_s))
 
     def _wake_driver(self) -> None:
-        """Whoever drives sleeps, or did just now: there is something to do."""
+        """There is work: wake the thread that drives, which sleeps or did just now."""
         release(self._wake)
-        self.held_syncs.wake()
+        self.syncs.wake()
 
-    def _park(self, pause_ns: int) -> None:
+    def _sleep(self, wait: Callable[[], object]) -> None:
+        """Call ``wait``, which :meth:`_wake_driver` ends, unless there is work."""
         self._parked = True
         try:
-            if (
-                not self.network.ready and not self._exclusive_wanted
-            ):  # looked at again: who came before saw nobody parked
-                self._wake.acquire(timeout=min(pause_ns / 1e9, threading.TIMEOUT_MAX))
+            # Look again after the note: other threads wake only a driver that they see asleep.
+            if not self.network.ready and not self._exclusive_wanted:
+                wait()
         finally:
             self._parked = False
 
@@ -500,7 +480,7 @@ class Driver:
 
     def _look_at_all(self) -> None:
         """The loop was cut short somewhere: what it was about to do is not known, so everything is looked at."""
-        self.held_syncs.rescue()
+        self.syncs.flush_and_wait(0)
         for transport, seat in list(self._seats.items()):
             if seat.busy:
                 self._fail(seat, None)
@@ -525,8 +505,8 @@ class Driver:
         try:
             self._is_driven = True
             self._run(None, INT64_MAX)
-            if self.held_syncs.pools:
-                self.held_syncs.begin()
+            if self.syncs.pools:
+                self.syncs.flush_and_wait(0)
             due_ns = self._background_until_ns = self._due_ns
         finally:
             self._is_driven = False

@@ -26,7 +26,6 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.descriptor_cache import opener, with_free_descriptor
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
-from pyreplog.system.held import HeldSyncs
 from pyreplog.system.lock import SystemLock, hold_file, take_lock
 from pyreplog.system.locks import OwnedLock
 from pyreplog.system.mounts import is_shared, kind_of
@@ -34,7 +33,8 @@ from pyreplog.system.permissions import Modes, modes_of
 from pyreplog.system.process import current
 from pyreplog.system.signals import is_interruption, is_no_thread, is_too_late
 from pyreplog.system.store import SystemStore
-from pyreplog.system.syncs import SyncPool
+from pyreplog.system.sync_batcher import SyncBatcher
+from pyreplog.system.sync_pool import SyncPool
 from pyreplog.system.watch import open_watch
 
 __all__ = ["SystemDisk", "anchored"]
@@ -68,16 +68,16 @@ class SystemDisk:
     ``permissions``: which folders may be written to, and the modes of new files and folders; see
     :mod:`pyreplog.system.permissions`. ``any_folder``: lock and write also in a folder that is a
     symbolic link, belongs to another user, is writable by group or world, or is on a network file
-    system. ``held_syncs``: see :class:`~pyreplog.system.syncs.SyncPool`.
+    system. ``batcher`` starts the small syncs together with those of other disks.
     """
 
     def __init__(
-        self, *, permissions: Permissions = "owner", any_folder: bool = False, held_syncs: HeldSyncs | None = None
+        self, *, permissions: Permissions = "owner", any_folder: bool = False, batcher: SyncBatcher | None = None
     ) -> None:
         self._process = current()
         self._modes = modes_of(permissions)
         self._any_folder = any_folder
-        self._syncs = SyncPool(held_syncs)
+        self._syncs = SyncPool(None if batcher is None else batcher.pools)
         weakref.finalize(self, self._syncs.stop).atexit = False
 
     @property

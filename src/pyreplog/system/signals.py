@@ -10,10 +10,17 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType
+from typing import Final
 
 from pyreplog.errors import install_interruption_check
 
-__all__ = ["is_ending", "is_interruption", "is_no_thread", "is_too_late"]
+__all__ = ["is_interruption", "is_no_thread", "is_too_late"]
+
+_NO_THREAD_TEXTS: Final = ("can't start new thread", "can't create new thread at interpreter shutdown")
+_TOO_LATE_TEXTS: Final = (
+    "cannot schedule new futures after interpreter shutdown",
+    "can't register atexit after shutdown",
+)
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -37,16 +44,12 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def is_no_thread(error: BaseException) -> bool:
-    """Return whether ``error`` is Python's error for a thread that cannot be started.
+    """Return whether ``error`` means that no thread can be started: at a limit, or at interpreter exit.
 
-    An exception that a handler raises within a lock of Python may come out as a RuntimeError, too.
+    The text decides, because an exception that a handler raises within a lock of Python may come
+    out as a RuntimeError, too.
     """
-    return is_ending(error) or (isinstance(error, RuntimeError) and str(error).startswith("can't start new thread"))
-
-
-def is_ending(error: BaseException) -> bool:
-    """Return whether ``error`` means that an ending interpreter (Python 3.12 on) starts no thread."""
-    return isinstance(error, RuntimeError) and str(error).startswith("can't create new thread at interpreter shutdown")
+    return isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD_TEXTS)
 
 
 def is_too_late(error: BaseException) -> bool:
@@ -54,8 +57,7 @@ def is_too_late(error: BaseException) -> bool:
 
     It then accepts no work, or cannot be loaded any more.
     """
-    refusals = ("cannot schedule new futures after interpreter shutdown", "can't register atexit after shutdown")
-    return isinstance(error, RuntimeError) and str(error).startswith(refusals)
+    return isinstance(error, RuntimeError) and str(error).startswith(_TOO_LATE_TEXTS)
 
 
 def _handlers() -> Iterator[CodeType]:

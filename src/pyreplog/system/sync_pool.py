@@ -4,8 +4,8 @@ One thread syncs a file at a time. A request that comes before the sync starts s
 that comes after the start waits for the next sync, because a sync promises nothing about bytes
 written after its start. Different files are synced in parallel.
 
-A pool may also lend held-back syncs (:mod:`pyreplog.system.held`): another component then syncs
-those files and reports the results.
+A pool may also lend syncs that it holds back (:mod:`pyreplog.system.sync_batcher`): the borrower
+then syncs those files and reports the results.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from pyreplog.errors import ClosedError, InternalError, NoThreadError, StorageError
+from pyreplog.errors import ClosedError, InternalError, StorageError
 from pyreplog.ports import File, SyncDone
 from pyreplog.system.descriptor_cache import hard_limit
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
 from pyreplog.system.locks import OwnedLock
-from pyreplog.system.signals import is_ending, is_no_thread
-
-if TYPE_CHECKING:
-    from pyreplog.system.held import HeldSyncs, Loan
+from pyreplog.system.signals import is_no_thread
 
 __all__ = ["SyncPool"]
 
@@ -58,6 +55,10 @@ Waiting: TypeAlias = dict[Descriptor, list[_Request]]
 """Files that wait for a thread, each with its requests."""
 
 
+Loan: TypeAlias = tuple["SyncPool", Waiting]
+"""Files that a pool has lent, with the pool."""
+
+
 def _end(descriptor: Descriptor, requests: Sequence[_Request], code: int, ended: list[_Request]) -> None:
     """Record that a file's sync ended with ``code``; add finished requests to ``ended``.
 
@@ -78,12 +79,13 @@ class SyncPool:
 
     ``submit``, ``begin`` and ``take`` may be called from any thread.
 
-    ``held`` belongs to the pool's owner. With it, submitted syncs wait until the owner starts all
-    held syncs, so that syncs of several disks start at the same moment: a file system writes its
-    journal once for all that start together. Large syncs start at once.
+    ``held`` lists the pools that hold syncs back; it belongs to their owner. With it, submitted
+    syncs wait until the owner starts all held syncs, so that syncs of several disks start at the
+    same moment: a file system writes its journal once for all that start together. Large syncs
+    start at once.
     """
 
-    def __init__(self, held: HeldSyncs | None = None) -> None:
+    def __init__(self, held: list[SyncPool] | None = None) -> None:
         self._held = held
         # Take the lock itself, not the condition: a condition's ``__enter__`` is Python code, in
         # which Ctrl-C could strike with the lock held.
@@ -128,7 +130,6 @@ class SyncPool:
         # Check now: a thread may have synced all of them before the end of this call.
         nothing = not left
         held = self._held
-        is_mine = False
         with self._lock:
             if self._stopped:
                 raise ClosedError("the disk is closed")
@@ -145,16 +146,14 @@ class SyncPool:
                 self.done.append(SyncDone(token, None))
             elif held is None or size > HELD_SIZE_MAX:
                 try:
-                    is_mine = self._employ()
+                    self._run_somewhere()
                 except BaseException:
                     self._withdraw(request)
                     raise
-            elif self not in held.pools:
-                held.pools.append(self)
+            elif self not in held:
+                held.append(self)
         if nothing:
             wake()
-        if is_mine:
-            self._work(0.0)
         return token
 
     def _withdraw(self, request: _Request) -> None:
@@ -169,18 +168,14 @@ class SyncPool:
     def begin(self) -> None:
         """Start the syncs that were held back, then remove this pool from the held list.
 
-        The removal is last, so that an interrupted call leaves the pool listed. If no thread can be
-        started, the caller syncs itself; otherwise a cluster could not be closed.
+        The removal is last, so that an interrupted call leaves the pool listed. The pool also stays
+        listed if new syncs arrived while this thread synced because no other could be started.
         """
         with self._lock:
-            try:
-                is_mine = bool(self._waiting) and self._employ()
-            except NoThreadError:
-                is_mine = True
-            if self._held is not None and self in self._held.pools:
-                self._held.pools.remove(self)
-        if is_mine:
-            self._work(0.0)
+            if self._waiting:
+                self._run_somewhere()
+            if self._held is not None and self in self._held and (self._threads or not self._waiting):
+                self._held.remove(self)
 
     def lend(self, loans: list[Loan]) -> None:
         """Lend the waiting syncs, and add them to ``loans``.
@@ -211,9 +206,7 @@ class SyncPool:
             # Last, so that a repeated call after an interruption finds it there.
             if self._lent is lent:
                 self._lent = {}
-            is_mine = self._go_on()
-        if is_mine:
-            self._work(0.0)
+            self._go_on()
 
     def take_back(self, lent: Waiting) -> None:
         """Take back ``lent`` although no sync of it started: it waits again.
@@ -227,27 +220,22 @@ class SyncPool:
                         [request for request in self._waiting.get(descriptor, ()) if request not in requests]
                     )
                 self._waiting, self._lent = {**self._waiting, **lent}, {}
-            is_mine = self._go_on()
-        if is_mine:
-            self._work(0.0)
+            self._go_on()
 
-    def _go_on(self) -> bool:
-        # REQUIRES the lock. After a loan came back, waiting syncs are held as before, or left to
-        # the threads, or to the caller, see `_employ`.
-        held = None if self._held is None else self._held.pools
-        if held is not None and self in held:
-            if not self._waiting:
-                held.remove(self)
-            return False
-        return bool(self._waiting) and self._employ()
+    def _go_on(self) -> None:
+        # REQUIRES the lock. After a loan came back, waiting syncs are held as before, or start.
+        held = self._held
+        if held is None or self not in held:
+            if self._waiting:
+                self._run_somewhere()
+        elif not self._waiting:
+            held.remove(self)
 
     def employ(self, errand: Callable[[], None]) -> None:
         """Have a thread run ``errand``."""
         with self._lock:
             self._errands.append(errand)
-            is_mine = self._employ()
-        if is_mine:
-            self._work(0.0)
+            self._run_somewhere()
 
     def take(self) -> Sequence[SyncDone]:
         """Return the syncs that ended since the last call, oldest first."""
@@ -260,14 +248,10 @@ class SyncPool:
         """Accept no more syncs, finish the queued ones, and wait up to ``timeout_s`` for them."""
         with self._lock:
             self._stopped = True
-            try:
-                is_mine = bool(self._waiting) and self._employ()
-            except NoThreadError:
-                is_mine = True
+            if self._waiting:
+                self._run_somewhere()
             self._changed.notify_all()
             threads = list(self._threads)
-        if is_mine:
-            self._work(0.0)
         for thread in threads:
             if timeout_s and thread is not threading.current_thread():
                 thread.join(timeout_s)
@@ -280,30 +264,33 @@ class SyncPool:
         self._threads.clear()
         self._errands.clear()
 
-    def _employ(self) -> bool:
-        # REQUIRES: the condition is held. Start one more thread only if all are busy. Return True
-        # if an ending interpreter starts no thread: the caller must then do the work by
-        # `_work(0.0)`, after it has released the condition.
+    def _run_somewhere(self) -> None:
+        # REQUIRES that the lock is held once. An idle thread does the work, or a new one if all are
+        # busy. If no thread can be started (a limit, or an interpreter that ends) and none runs,
+        # this one does the work, without the lock.
         if self._idle:
             self._changed.notify()
-        elif len(self._threads) < THREADS_MAX:
-            # A daemon, so that a disk that hangs does not keep the process from ending; `_at_exit`
-            # waits for the others.
-            thread = threading.Thread(target=self._work, name="pyreplog-sync", daemon=True)
-            try:
-                self._threads.append(thread)
-                thread.start()
-            except BaseException as error:  # no thread can be started, or Ctrl-C
-                if thread.ident is None and thread in self._threads:
-                    self._threads.remove(thread)
-                if (is_no_thread(error) or isinstance(error, MemoryError)) and self._threads:
-                    return False  # the running threads do it
-                if is_ending(error):
-                    return True
-                if is_no_thread(error):
-                    raise NoThreadError("to sync files") from error
+            return
+        if len(self._threads) >= THREADS_MAX:
+            return
+        # A daemon, so that a disk that hangs does not keep the process from ending; `_at_exit`
+        # waits for the others.
+        thread = threading.Thread(target=self._work, name="pyreplog-sync", daemon=True)
+        try:
+            self._threads.append(thread)
+            thread.start()
+            return
+        except BaseException as error:  # no thread can be started, or Ctrl-C
+            if thread.ident is None and thread in self._threads:
+                self._threads.remove(thread)
+            if not is_no_thread(error) and not (isinstance(error, MemoryError) and self._threads):
                 raise
-        return False
+        if not self._threads:
+            self._lock.release()
+            try:
+                self._work(0.0)
+            finally:
+                self._lock.acquire()
 
     def _next(self) -> tuple[Descriptor, list[_Request]] | None:
         for descriptor in self._waiting:
@@ -336,7 +323,7 @@ class SyncPool:
                     self._running[descriptor] = None
                     self.calls += 1
                 if idle_s and (self._waiting or self._errands):  # otherwise this thread continues
-                    self._employ()
+                    self._run_somewhere()
             if errand is not None:
                 errand()
                 del errand

@@ -1,4 +1,4 @@
-"""HeldSyncs: small syncs of several disks that start at the same moment.
+"""SyncBatcher: small syncs of several disks that start at the same moment.
 
 A file system writes its journal once for all syncs that start together. The caller that starts them
 may also wait for them. If the process has no other work then, no Python thread takes part: threads
@@ -9,17 +9,15 @@ stop waiting.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 from pyreplog._core import _platform
+from pyreplog.system.file import Descriptor
+from pyreplog.system.sync_pool import Loan, SyncPool
 
-if TYPE_CHECKING:
-    from pyreplog.system.file import Descriptor
-    from pyreplog.system.syncs import SyncPool, Waiting
-
-    Loan: TypeAlias = tuple[SyncPool, Waiting]
-
-__all__ = ["HeldSyncs"]
+__all__ = ["SyncBatcher"]
 
 WAIT_MAX_NS: Final = 2_000_000
 """How long the caller waits for the syncs that it started; a slow disk is left to the threads."""
@@ -107,87 +105,88 @@ class _SyncBatch:
         self.end()
 
 
-class HeldSyncs:
-    """The syncs that the pools of several disks hold back.
+class SyncBatcher:
+    """The syncs that the pools of several disks hold back, started together.
 
-    :meth:`start`, :meth:`wait`, :meth:`finish` and :meth:`rescue` are for one thread at a time, the
-    other methods for any thread.
+    :meth:`flush_and_wait` is for one thread at a time, :meth:`wake` for any thread.
     """
 
-    __slots__ = ("_group", "_spare", "pools")
+    __slots__ = ("_batch", "_spare", "pools")
 
     def __init__(self) -> None:
         self.pools: list[SyncPool] = []
         """Pools that hold syncs back, or have lent them and not got them back. If there is one, the
-        owner must act.
+        owner must call :meth:`flush_and_wait`.
         """
-        self._group: _SyncBatch | None = None
+        self._batch: _SyncBatch | None = None
         self._spare: _SyncBatch | None = None
 
-    def begin(self) -> None:
-        """Have threads carry out the syncs that are held back."""
+    def flush_and_wait(self, timeout_ns: int, sleep: Callable[[Callable[[], object]], object] | None = None) -> None:
+        """Start all syncs that are held back, and wait up to ``timeout_ns`` until they have ended.
+
+        The wait also ends after :data:`WAIT_MAX_NS`, and at :meth:`wake`. Threads finish the rest;
+        with ``timeout_ns`` 0 they do all of it. ``sleep`` gets the wait as a function, to call it
+        unless there is other work by then. A call that a signal handler interrupts loses no sync:
+        the next call takes it over.
+        """
+        if self._batch is not None:
+            self._leave_to_thread()  # an earlier call was interrupted
+        if timeout_ns > 0 and self._lend():
+            wait = partial(self._wait, min(timeout_ns, WAIT_MAX_NS))
+            if sleep is None:
+                wait()
+            else:
+                sleep(wait)
+            self._finish()
+            return
         for pool in tuple(self.pools):
             pool.begin()
 
-    def start(self) -> bool:
-        """Start the syncs that are held back; then call :meth:`wait` and :meth:`finish`.
+    def wake(self) -> None:
+        """End the wait of :meth:`flush_and_wait`."""
+        batch = self._batch
+        if batch is not None:
+            _wake(batch.handle)
 
-        Return False if threads do all of it instead.
-        """
-        if self._group is not None:
-            self.rescue()  # an earlier call was interrupted
-        group, self._spare = self._spare or _SyncBatch(), None
-        self._group = group
+    def _lend(self) -> bool:
+        # Start the held syncs by the C library. False: not one was started.
+        batch, self._spare = self._spare or _SyncBatch(), None
+        self._batch = batch
         for pool in tuple(self.pools):
-            pool.lend(group.loans)
-        if group.begin():
+            pool.lend(batch.loans)
+        if batch.begin():
             return True
-        group.end()
-        self._group = None
-        self.begin()
+        batch.end()
+        self._batch = None
         return False
 
-    def wait(self, timeout_ns: int) -> None:
-        """Return when all syncs of :meth:`start` have ended, at :meth:`wake`, or after
-        ``timeout_ns``.
-        """
-        group = self._group
-        assert group is not None, "nothing was started"
-        group.left = _wait(group.handle, min(timeout_ns, WAIT_MAX_NS), group.codes)
+    def _wait(self, timeout_ns: int) -> None:
+        batch = self._batch
+        assert batch is not None, "nothing was started"
+        batch.left = _wait(batch.handle, timeout_ns, batch.codes)
 
-    def wake(self) -> None:
-        """Make :meth:`wait` return. Any thread."""
-        group = self._group
-        if group is not None:
-            _wake(group.handle)
-
-    def finish(self) -> None:
-        """Report the results to the pools; a thread reports those of unfinished syncs later."""
-        group = self._group
-        assert group is not None, "nothing was started"
-        if group.left:
-            group.left = _wait(group.handle, 0, group.codes)
-        group.end()
-        if group.left:
-            self.rescue()
+    def _finish(self) -> None:
+        # Report the results to the pools; a thread reports those of unfinished syncs later.
+        batch = self._batch
+        assert batch is not None, "nothing was started"
+        if batch.left:
+            self._wait(0)
+        batch.end()
+        if batch.left:
+            self._leave_to_thread()
             return
-        self._group = None
-        group.loans.clear()
-        group.descriptors = []  # a file that is closed now must not stay open until the next sync
-        group.begun.clear()
-        group.told.clear()
-        self._spare = group
+        self._batch = None
+        batch.loans.clear()
+        batch.descriptors = []  # a file that is closed now must not stay open until the next sync
+        batch.begun.clear()
+        batch.told.clear()
+        self._spare = batch
 
-    def rescue(self) -> None:
-        """Leave unfinished syncs to a thread, because the caller cannot wait any longer.
-
-        Harmless if there are none.
-        """
-        group = self._group
-        if group is None:
-            return
-        for number, (pool, _) in enumerate(group.loans):
-            if number not in group.told:  # the thread comes from a pool whose disk is slow
-                pool.employ(group.rest)
+    def _leave_to_thread(self) -> None:
+        batch = self._batch
+        assert batch is not None, "nothing was started"
+        for number, (pool, _) in enumerate(batch.loans):
+            if number not in batch.told:  # the thread comes from a pool whose disk is slow
+                pool.employ(batch.rest)
                 break
-        self._group = None
+        self._batch = None

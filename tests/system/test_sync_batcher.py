@@ -18,11 +18,11 @@ import pytest
 from pyreplog._core import _platform
 from pyreplog.errors import StorageError
 from pyreplog.ports import SyncDone
-from pyreplog.system import HeldSyncs, SystemDisk
-from pyreplog.system import held as held_module
-from pyreplog.system import syncs as syncs_module
+from pyreplog.system import SyncBatcher, SystemDisk
+from pyreplog.system import sync_batcher as batcher_module
+from pyreplog.system import sync_pool as pool_module
 from pyreplog.system.file import Descriptor, SystemFile
-from pyreplog.system.syncs import SyncPool
+from pyreplog.system.sync_pool import SyncPool
 
 PATIENCE_S = 10.0
 LONG_NS = 10_000_000_000
@@ -33,8 +33,8 @@ class Rig:
     """Three disks that hold their syncs back together, and one file on each."""
 
     def __init__(self, folder: Path) -> None:
-        self.held = HeldSyncs()
-        self.disks = [SystemDisk(held_syncs=self.held) for _ in range(3)]
+        self.held = SyncBatcher()
+        self.disks = [SystemDisk(batcher=self.held) for _ in range(3)]
         self.files = [disk.create(f"{folder}/{number}") for number, disk in enumerate(self.disks)]
         self.news = threading.Semaphore(0)
 
@@ -68,27 +68,37 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     """A rig that is closed afterwards; its waits last until what is waited for is there."""
-    monkeypatch.setattr(held_module, "WAIT_MAX_NS", LONG_NS)
+    monkeypatch.setattr(batcher_module, "WAIT_MAX_NS", LONG_NS)
     rig = Rig(tmp_path)
     yield rig
     for disk in rig.disks:
         disk.close()
 
 
-def carry_out(held: HeldSyncs) -> None:
-    """Begin, wait, tell."""
-    assert held.start()
-    held.wait(LONG_NS)
-    held.finish()
+def carry_out(held: SyncBatcher) -> None:
+    """Begin, wait, tell; no thread of Python takes part in that."""
+    slept: list[bool] = []
+
+    def sleep(wait: Callable[[], object]) -> None:
+        slept.append(True)
+        wait()
+
+    held.flush_and_wait(LONG_NS, sleep)
+    assert slept
 
 
-def adopt(held: HeldSyncs) -> None:
+def begin(held: SyncBatcher) -> None:
+    """Leave all of it to threads."""
+    held.flush_and_wait(0)
+
+
+def adopt(held: SyncBatcher) -> None:
     """Begin, and leave the rest to a thread."""
-    assert held.start()
-    held.rescue()
+    assert held._lend()
+    held._leave_to_thread()
 
 
-WAYS = pytest.mark.parametrize("way", [carry_out, HeldSyncs.begin, adopt])
+WAYS = pytest.mark.parametrize("way", [carry_out, begin, adopt])
 
 
 def test_no_thread_of_python_takes_part(rig: Rig) -> None:
@@ -103,7 +113,7 @@ def test_no_thread_of_python_takes_part(rig: Rig) -> None:
 
 
 @WAYS
-def test_a_failure_is_that_file_s_alone_and_for_good(rig: Rig, way: Callable[[HeldSyncs], None]) -> None:
+def test_a_failure_is_that_file_s_alone_and_for_good(rig: Rig, way: Callable[[SyncBatcher], None]) -> None:
     """Whoever carries it out: the error has the file's name and number, its later syncs fail too, others go on."""
     rig.spoil(1)
     tokens = [
@@ -121,7 +131,7 @@ def test_a_failure_is_that_file_s_alone_and_for_good(rig: Rig, way: Callable[[He
     assert isinstance(file, SystemFile)
     os.dup2(rig.files[0].descriptor.fd, file.descriptor.fd)  # type: ignore[attr-defined]  # from now on it would succeed
     rig.disks[1].submit_sync([file], rig.news.release)
-    rig.held.begin()
+    begin(rig.held)
     assert isinstance(rig.outcome(1).error, StorageError)
     rig.disks[1].submit_sync([file], rig.news.release)
     carry_out(rig.held)
@@ -129,13 +139,17 @@ def test_a_failure_is_that_file_s_alone_and_for_good(rig: Rig, way: Callable[[He
 
 
 @WAYS
-def test_what_is_asked_for_meanwhile_has_a_sync_of_its_own(rig: Rig, way: Callable[[HeldSyncs], None]) -> None:
+def test_what_is_asked_for_meanwhile_has_a_sync_of_its_own(rig: Rig, way: Callable[[SyncBatcher], None]) -> None:
     """A sync promises nothing about what was written after it began."""
     first = rig.submit(0)
-    assert rig.held.start()
-    again = rig.submit(0)
-    rig.held.wait(LONG_NS)
-    rig.held.finish()
+    again = 0
+
+    def submit_and(wait: Callable[[], object]) -> None:
+        nonlocal again
+        again = rig.submit(0)
+        wait()
+
+    rig.held.flush_and_wait(LONG_NS, submit_and)
     assert [*rig.disks[0].poll()] == [SyncDone(first, None)]
     assert rig.held.pools == [rig.disks[0]._syncs]
     way(rig.held)
@@ -160,38 +174,37 @@ def test_a_file_closed_afterwards_is_closed(rig: Rig) -> None:
 def test_who_is_woken_leaves_the_rest_to_a_thread(rig: Rig) -> None:
     """A wake that comes before the wait is not lost; what had not ended then is told by a thread, with what was
     asked for since."""
+
+    def wake_before(wait: Callable[[], object]) -> None:
+        rig.held.wake()
+        wait()
+
     for _ in range(20):
         tokens = [rig.submit(number) for number in range(3)]
-        assert rig.held.start()
-        rig.held.wake()
-        rig.held.wait(LONG_NS)
-        rig.held.finish()
+        rig.held.flush_and_wait(LONG_NS, wake_before)
         assert [rig.outcome(number) for number in range(3)] == [SyncDone(token, None) for token in tokens]
         later = rig.submit(1)
-        rig.held.begin()
+        begin(rig.held)
         assert rig.outcome(1) == SyncDone(later, None)
 
 
 def test_cut_short_anywhere_a_thread_sees_to_it(rig: Rig) -> None:
     """After beginning, and before: rescued twice, too, and by the next start."""
     token = rig.submit(0)
-    rig.held._group = group = held_module._SyncBatch()
-    rig.disks[0]._syncs.lend(group.loans)  # and here somebody was interrupted
+    rig.held._batch = batch = batcher_module._SyncBatch()
+    rig.disks[0]._syncs.lend(batch.loans)  # and here somebody was interrupted
     added = rig.submit(0)
-    rig.held.rescue()
-    rig.held.rescue()
-    rig.held.begin()
+    begin(rig.held)
+    begin(rig.held)
     ends: set[SyncDone] = set()
     while len(ends) < 2:
         assert rig.news.acquire(timeout=PATIENCE_S)
         ends.update(rig.disks[0].poll())
     assert ends == {SyncDone(token, None), SyncDone(added, None)}
     token = rig.submit(1)
-    assert rig.held.start()  # and here
+    assert rig.held._lend()  # and here
     other = rig.submit(2)
-    assert rig.held.start()
-    rig.held.wait(LONG_NS)
-    rig.held.finish()
+    carry_out(rig.held)
     assert rig.outcome(1) == SyncDone(token, None)
     assert rig.outcome(2) == SyncDone(other, None)
 
@@ -201,7 +214,7 @@ def test_a_failure_outlives_every_interrupt(rig: Rig) -> None:
     rig.spoil(1)
     file = rig.files[1]
     assert isinstance(file, SystemFile)
-    places = {SyncPool.end_lent.__code__, syncs_module._end.__code__}
+    places = {SyncPool.end_lent.__code__, pool_module._end.__code__}
     struck: set[int] = set()
 
     def told_as_failed(token: int) -> None:
@@ -214,10 +227,11 @@ def test_a_failure_outlives_every_interrupt(rig: Rig) -> None:
 
     for number in itertools.count():
         token = rig.disks[1].submit_sync([file], rig.news.release)
-        while not rig.held.start():  # the thread that told the one before has not given it back: it does this one, too
+        while not rig.held._lend():  # the thread that told the one before has not given it back: it does this one, too
+            begin(rig.held)
             told_as_failed(token)
             token = rig.disks[1].submit_sync([file], rig.news.release)
-        rig.held.wait(LONG_NS)
+        rig.held._wait(LONG_NS)
         seen: set[int] = set()
 
         def strike(frame: FrameType, event: str, _: Any, seen: set[int] = seen, number: int = number) -> Any:
@@ -233,12 +247,12 @@ def test_a_failure_outlives_every_interrupt(rig: Rig) -> None:
         before = sys.gettrace()
         sys.settrace(strike)
         try:
-            rig.held.finish()
+            rig.held._finish()
         except KeyboardInterrupt:
             pass
         finally:
             sys.settrace(before)
-        rig.held.rescue()
+        begin(rig.held)
         told_as_failed(token)
         if number not in range(len(seen)):
             break
@@ -249,14 +263,14 @@ def test_many_files_are_for_the_threads(rig: Rig, tmp_path: Path) -> None:
     """More than fit are carried out all the same."""
     files = [rig.disks[0].create(f"{tmp_path}/more-{number}") for number in range(RL_SYNCS_MAX + 1)]
     token = rig.disks[0].submit_sync(files, rig.news.release)
-    assert not rig.held.start()
+    rig.held.flush_and_wait(LONG_NS, lambda _: pytest.fail("they do not fit"))
     assert rig.outcome(0) == SyncDone(token, None)
 
 
 def test_an_errand_does_not_wait_behind_a_sync(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that is woken for both takes one, and has another thread take the other."""
     rig.submit(0)
-    rig.held.begin()
+    begin(rig.held)
     rig.outcome(0)
     pool = rig.disks[0]._syncs
     told = threading.Event()
@@ -266,7 +280,7 @@ def test_an_errand_does_not_wait_behind_a_sync(rig: Rig, monkeypatch: pytest.Mon
         in_time.append(told.wait(PATIENCE_S))
         return 0
 
-    monkeypatch.setattr(syncs_module, "sync_data", hang)
+    monkeypatch.setattr(pool_module, "sync_data", hang)
     with pool._lock:  # so that the thread sees both, or is on its way to
         token = rig.submit(0)
         pool.employ(told.set)
@@ -287,10 +301,10 @@ def test_threads_that_could_not_be_started_are_none(
     token = rig.submit(0)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
-        for _ in range(syncs_module.THREADS_MAX):
+        for _ in range(pool_module.THREADS_MAX):
             with pytest.raises(error):
-                rig.held.begin()
-    rig.held.begin()
+                begin(rig.held)
+    begin(rig.held)
     assert rig.outcome(0) == SyncDone(token, None)
 
 
