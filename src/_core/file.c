@@ -11,7 +11,7 @@
 /* Shared by all that one file was, from its first opening on. */
 struct health {
     atomic_int users;
-    atomic_int error; /* written under the lock; read without, so that who only looks never waits for a disk */
+    atomic_int error; /* written under the lock, read without it, so that a reader never waits for a disk */
     pthread_mutex_t lock;
 };
 

@@ -1,16 +1,16 @@
-/* One open file: its descriptor, and what became of its syncs.
+/* One open file: its descriptor, and the first error of its syncs.
  *
- * Linux tells of a failed write-back once for each open file description. So of two syncs of one
- * descriptor at the same moment one alone hears of it, and the other is told that all is well; and
- * whoever comes later is, too. Therefore every sync of a file goes through rl_file_sync, which
- * makes one at a time, and notes the first failure before the next can begin: from then on all of
- * them fail.
+ * Linux reports a failed write-back once for each open file description. If two threads sync one
+ * descriptor at the same time, only one of them gets the error; the other one, and every later
+ * sync, succeeds. Therefore every sync of a file goes through rl_file_sync. It runs one sync at a
+ * time, and records the first failure before the next sync can begin: from then on all of them
+ * fail.
  *
- * Held by several at once: whoever made it, each group of syncs (syncs.h) that it is in, each sync
- * under way. The last one to let go closes the descriptor, so no sync can meet a number that was
- * given to another file since. All functions from any thread that holds it. In the child of a fork
- * only rl_file_let_go may be used of what the parent made: a thread that is not there may have been
- * at a sync. */
+ * A file has several holders: its creator, each group of syncs (syncs.h) that it is in, and each
+ * running sync. The last holder to let go closes the descriptor, so no sync can meet a descriptor
+ * number that now belongs to another file. Any thread that holds the file may call any function. In
+ * the child of a fork, use only rl_file_let_go on a file of the parent: a thread that does not
+ * exist in the child may have been in a sync. */
 #ifndef REPLOG_FILE_H
 #define REPLOG_FILE_H
 
@@ -18,8 +18,9 @@
 
 typedef struct rl_file rl_file;
 
-/* Takes `fd` over; -1: none. `before`, or NULL: the same file, as it was held before it was opened
- * anew: failures of either are failures of both. NULL: no memory, and `fd` is still the caller's. */
+/* Take ownership of `fd` (-1: no descriptor). `before`, or NULL, is the same file from before it
+ * was opened again: a failure of either counts for both. Returns NULL if there is no memory; then
+ * `fd` still belongs to the caller. */
 rl_file *rl_file_new(int fd, const rl_file *before);
 
 /* Let go of it; of NULL: nothing. 0, or the positive errno of closing the descriptor, if that was
@@ -30,10 +31,10 @@ int rl_file_let_go(rl_file *file);
  * first that failed. Once one has, there are no more calls. EINTR is no outcome: ask again. */
 int rl_file_sync(rl_file *file);
 
-/* Have the system begin to bring `size` bytes from `position` to stable storage
- * (rl_start_writeout). What fails then, nobody may hear of again: so it counts as a sync that
- * failed. Nothing happens where a sync is under way, where there is no such call, where it is not
- * allowed, or where the system says that nothing was begun. */
+/* Ask the system to begin writing `size` bytes from `position` to stable storage
+ * (rl_start_writeout). The system may not report a failure of this again, so a failure counts as a
+ * failed sync. The call does nothing if a sync is running, if the system has no such call or does
+ * not allow it, or if the system says that it did not begin. */
 void rl_file_start_sync(rl_file *file, int64_t position, int64_t size);
 
 /* The errno of the first sync that failed; 0: none has yet. Never waits. */

@@ -1,5 +1,4 @@
-/* What the operating system has and Python's os module lacks, one function each. No loops, no
- * policy.
+/* System calls that Python's os module lacks, one function each. No loops, no policy.
  *
  * Every function returns 0, or the positive errno of its one system call (never -1, so that no
  * thread-local errno has to survive the way back into Python). ENOSYS means: this system has no
@@ -10,11 +9,12 @@
 
 #include <stdint.h>
 
-/* Content (and what is needed to read it back) to stable storage, through the drive's own cache. */
+/* Write the content, and the metadata that is needed to read it back, to stable storage, through
+ * the drive's own cache. */
 int rl_sync_data(int fd);
 
-/* What rl_sync_data calls: the system, unless a test has put a disk of its own in its place. Set it
- * while nobody syncs. */
+/* The function that rl_sync_data calls: the system's, unless a test has replaced it by a disk of
+ * its own. Set it while no thread syncs. */
 extern int (*rl_sync_call)(int fd);
 
 /* The same with all metadata: for directories. */

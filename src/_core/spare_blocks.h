@@ -1,11 +1,11 @@
 /* Large blocks of memory that are kept for the next use when they come back.
  *
  * Touching a page for the first time costs more than filling it. So any thread puts large blocks
- * back into a few slots, and a later request finds a block of its size there, lowest slot first:
- * a stream gets the same few blocks again, which are in the processor's cache.
+ * back into a few slots, and a later request finds a block of its size there, lowest slot first: a
+ * stream gets the same few blocks again, which are in the processor's cache.
  *
- * All functions may be called from any thread, without the GIL. The slots are state of their own, so
- * this is not a kernel; only columns.pyx includes it. */
+ * All functions may be called from any thread, without the GIL. The slots are state of their own,
+ * so this is not a kernel; only columns.pyx includes it. */
 #ifndef REPLOG_SPARE_BLOCKS_H
 #define REPLOG_SPARE_BLOCKS_H
 
@@ -72,8 +72,8 @@ static inline void *block_take(int64_t size) {
     return block;
 }
 
-/* Give back a block of block_take; `size` is the size it was taken with. If too many bytes are kept,
- * other blocks are freed. */
+/* Give back a block of block_take; `size` is the size it was taken with. If too many bytes are
+ * kept, other blocks are freed. */
 static inline void block_give(void *block, int64_t size) {
     spare_block *spare = NULL;
     if (block != NULL && size >= BLOCK_LARGE && size <= SPARE_SIZE_MAX / 8) {

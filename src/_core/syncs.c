@@ -15,16 +15,16 @@
 
 #define IDLE_NS INT64_C(5000000000)
 #define NS INT64_C(1000000000)
-#define AWAKE_NS INT64_C(600000) /* of disks that usually take longer nobody awaits the end awake */
+#define AWAKE_NS INT64_C(600000) /* on disks that usually take longer, no thread waits awake */
 #define THREADS_MAX 64 /* so that disks that hang leave some to the others */
 
 struct rl_syncs {
-    rl_syncs *next;       /* in the queue of those that have files nobody took yet */
+    rl_syncs *next;       /* in the queue of groups with files that no thread has taken */
     pthread_cond_t ended; /* or woken */
     int count;
     int taken;
     atomic_int left; /* this and `woken` change under the lock only, and are looked at without it, too */
-    int below; /* who waits is told when fewer than so many are left */
+    int below; /* the waiting caller is woken when fewer than so many are left */
     atomic_int woken;
     int freed;
     int64_t begun_ns;
@@ -38,7 +38,7 @@ static pthread_cond_t work;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static rl_syncs *first; /* the queue */
 static rl_syncs *last;
-static int queued;  /* files that nobody took yet */
+static int queued;  /* files that no thread has taken */
 static int threads; /* all, */
 static int busy;    /* and those that carry one out; the others look at the queue before they sleep */
 
@@ -137,13 +137,13 @@ static void *serve(void *unused)
         int more = queued;
         pthread_mutex_unlock(&lock);
         if (more) {
-            pthread_cond_signal(&work); /* each wakes the next: who began it all can go to sleep at once */
+            pthread_cond_signal(&work); /* each thread wakes the next one, so the caller can go to sleep at once */
         }
         int code;
         do {
             code = rl_file_sync(file);
         } while (code == EINTR);
-        rl_file_let_go(file); /* before anybody is told, so that a close after that closes */
+        rl_file_let_go(file); /* before the caller is woken, so that a close after that closes the descriptor */
         pthread_mutex_lock(&lock);
         busy--;
         group->codes[place] = code;
@@ -162,8 +162,8 @@ static void *serve(void *unused)
     return NULL;
 }
 
-/* REQUIRES the lock. A thread for each file in the queue, as far as there are any to be had; 0
- * where there is one at least. */
+/* REQUIRES the lock. Start a thread for each file in the queue, as far as the system allows it.
+ * Returns 0 if there is at least one thread. */
 static int employ(void)
 {
     int code = 0;
@@ -251,10 +251,9 @@ int rl_syncs_begin(rl_syncs *group, rl_file *const *files, int count)
     return 0;
 }
 
-/* A processor that goes to sleep is slow to come back: a fifth of the time that three syncs of a
- * fast disk take goes into waking who waits, and the threads. So while disks are that fast, who
- * waits stays awake for as long as it usually takes and half as long again, and leaves the
- * processor to whoever wants it meanwhile. */
+/* A sleeping processor is slow to wake: waking the caller and the threads takes a fifth of the time
+ * of three syncs on a fast disk. So while disks are that fast, a waiting caller stays awake for the
+ * usual time of a sync and half as long again, and yields the processor to other threads. */
 static void stay_awake(rl_syncs *group, int64_t timeout_ns)
 {
     int64_t until_ns = now_ns() + timeout_ns;

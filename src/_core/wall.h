@@ -1,14 +1,14 @@
-/* The wall clock in ms, for who asks more often than it changes.
+/* The wall clock in ms, for callers that ask more often than it changes.
  *
- * Asking the system takes as long as encoding a record. An x86 processor's counter of ticks says in
- * a fraction of that whether so little time has passed since the last asking that the millisecond
- * cannot be over: no such counter runs slower than WALL_TICKS_PER_NS_MIN, so that many ticks are at
- * most that much time, whatever its speed is. Only counters that never stop nor change their speed
- * are believed ("invariant"; where a virtual machine hides that they are, the system is asked). So
- * the answer is the one that the system would have given, except that a clock that is set is seen
- * up to WALL_TRUST_TICKS later, and that processors whose counters differ are taken for one.
+ * Asking the system takes as long as encoding a record. The tick counter of an x86 processor shows
+ * much faster that the millisecond of the last answer cannot be over yet: no such counter runs
+ * slower than WALL_TICKS_PER_NS_MIN, so a number of ticks is at most so much time. Only counters
+ * that never stop nor change their speed are used ("invariant"; if a virtual machine hides that
+ * property, the system is asked). So the answer is that of the system, with two exceptions: a clock
+ * that is set is noticed up to WALL_TRUST_TICKS later, and the counters of different processors are
+ * assumed to agree.
  *
- * Whoever includes this asks for POSIX (`clock_gettime`) before the first system header, as
+ * The including file must ask for POSIX (`clock_gettime`) before the first system header, as
  * Python.h does. */
 #ifndef REPLOG_WALL_H
 #define REPLOG_WALL_H
@@ -29,7 +29,7 @@
 
 /* All zero at first. Belongs to one thread at a time. */
 typedef struct {
-    int64_t ms;     /* what the system answered last, */
+    int64_t ms;     /* the last answer of the system, */
     uint64_t since; /* the ticks just before it did, */
     uint64_t trust; /* and for how many more the answer is the same */
     int invariant;  /* whether the ticks can be believed: 1 yes, -1 no, 0 not asked yet */

@@ -50,7 +50,7 @@ typedef atomic_long shared_count;
 
 static inline void shared_begin(shared_count *count) { atomic_init(count, 1); }
 static inline void shared_take(shared_count *count) { atomic_fetch_add_explicit(count, 1, memory_order_relaxed); }
-/* Used as a sum: what it is then. */
+/* Use the count as a sum. Returns the new sum. */
 static inline long shared_add(shared_count *count, long more) {
     return atomic_fetch_add_explicit(count, more, memory_order_relaxed) + more;
 }
@@ -81,10 +81,10 @@ static inline void prefer_large_pages(void *p, size_t size) {
 #endif
 }
 
-/* The bytes of [p, p + size) are not needed any more: as long as nobody writes there again, the
- * system may take the pages away, and does when it is short of memory. A hint, and of no pages but
- * those that are wholly inside, however large the system's are (4, 16 or 64 KiB): of a part of one
- * it would take all. */
+/* Tell the system that the bytes of [p, p + size) are not needed: until the next write there, it
+ * may take the pages away when memory is short. This is a hint. It covers only pages that are
+ * wholly inside, for any page size of the system (4, 16 or 64 KiB), because the system takes whole
+ * pages. */
 static inline void pages_spare(void *p, size_t size) {
 #ifdef MADV_FREE
     const uintptr_t page = 65536;

@@ -1,7 +1,7 @@
 /* Record batches, format v2 (docs/internals/format/record_batch.md): header, records, headers; read
  * and write.
  *
- * Readers take foreign bytes and never look outside [p, end). What they hand out points into those
+  * Readers accept foreign bytes and never read outside [p, end). Their results point into those
  * bytes. */
 #ifndef REPLOG_BATCH_H
 #define REPLOG_BATCH_H
@@ -15,7 +15,7 @@
 #include "varint.h"
 
 enum {
-    BATCH_LOG_OVERHEAD = 12,      /* base offset and length: what the length field does not count */
+    BATCH_LOG_OVERHEAD = 12,      /* base offset and length, which the length field does not count */
     BATCH_PREFIX_SIZE = 17,       /* up to and with the magic: the same in all formats */
     BATCH_CRC_POSITION = 17,
     BATCH_CRC_START = 21,         /* the CRC covers the bytes from here to the end */
@@ -112,12 +112,12 @@ int header_read(cursor *c, record_header *out);
 /* Walk the uncompressed records [p, end) of a batch: exactly record_count, well formed, offset
  * deltas rising within [0, last_offset_delta], nothing behind. `*position` is where the bad record
  * starts, in bytes from p. Returns 1 when the deltas are 0, 1, 2, ... and the last one is
- * last_offset_delta, 0 when they have gaps, or a status. Where it is none, `*max_timestamp` is the
- * greatest of their timestamps as readers see them, -1 where none has one. */
+  * last_offset_delta, 0 when they have gaps, or a status. Without an error, `*max_timestamp` is the
+ * greatest timestamp as readers see it, -1 if no record has one. */
 int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position,
                         int64_t *max_timestamp);
 
-/* Where a walk over the records of a batch is whose bytes come in parts. */
+/* The position of a walk over the records of a batch whose bytes come in parts. */
 typedef struct {
     int64_t size;      /* bytes of the whole records in this part */
     int32_t count;     /* of them */
@@ -150,8 +150,8 @@ uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, i
                       int64_t key_size, const uint8_t *value, int64_t value_size, int32_t header_count,
                       int64_t headers_size);
 
-/* The same for what is sent most, a value alone; inline, because a builder does it for every record
- * of a list. REQUIRES 0 <= value_size <= INT32_MAX. */
+/* The same for the most frequent record, which has a value only. Inline, because a builder calls it
+ * for every record of a list. REQUIRES 0 <= value_size <= INT32_MAX. */
 static inline uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta,
                                           const uint8_t *value, int64_t value_size) {
     const int64_t left = end - p;
@@ -178,8 +178,8 @@ static inline uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_
     return p;
 }
 
-/* What the records of values of one size, added at one time, have around their values: written
- * once, then copied. */
+/* The bytes around the values of records with one size of value and one timestamp: written once,
+ * then copied. */
 typedef struct {
     int64_t timestamp_delta;
     int64_t value_size;      /* of the last value */
@@ -197,8 +197,8 @@ static inline record_frame record_frame_of(int64_t timestamp_delta) {
     return (record_frame){.timestamp_delta = timestamp_delta, .value_size = -1, .room = INT64_MAX};
 }
 
-/* record_write_value into memory up to `end`, all of which may be written to. `offset_delta` never
- * falls from call to call. REQUIRES 0 <= value_size <= INT32_MAX. */
+/* record_write_value into memory up to `end`; it may write to all of that memory. `offset_delta`
+ * never falls from call to call. REQUIRES 0 <= value_size <= INT32_MAX. */
 static inline uint8_t *record_write_framed(record_frame *f, uint8_t *p, const uint8_t *end, int32_t offset_delta,
                                            const uint8_t *value, int64_t value_size) {
     if (value_size != f->value_size || offset_delta >= f->offset_end || end - p < f->room) {
@@ -241,7 +241,7 @@ uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_
  * its CRC (which is put into h). */
 void batch_header_write(uint8_t *p, batch_header *h);
 
-/* Set what the CRC does not cover. REQUIRES 61 bytes. */
+/* Set the fields that the CRC does not cover. REQUIRES 61 bytes. */
 static inline void batch_stamp(uint8_t *p, int64_t base_offset, int32_t leader_epoch) {
     store_i64(p, base_offset);
     store_i32(p + 12, leader_epoch);

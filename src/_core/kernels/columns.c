@@ -9,8 +9,8 @@ enum {
     COPY_BLOCK = 32,
     COPY_BLOCKS_MAX = 8,
     CACHE_LINE = 64,
-    /* bytes before a place is written to at which it is fetched: it is in no near cache, as what
-     * is gathered is long */
+    /* distance in bytes at which memory is prefetched before it is written: the columns are long,
+     * so their ends are in no near cache */
     COPY_AHEAD = 1024,
     QUICK_SIZE_MAX = 4,       /* bytes of a varint that is read without looking for the end */
     SLOW_RUN = 16,            /* records taken carefully before the quick way is tried again */
@@ -112,8 +112,8 @@ static void put_nulls(binary_column *column, int64_t from, int64_t to) {
     column->null_count += to - from;
 }
 
-/* A non-negative integer of up to QUICK_SIZE_MAX bytes at p, without the zig-zag: the byte behind,
- * or NULL where it is longer. REQUIRES that many bytes. */
+/* Read a non-negative integer of up to QUICK_SIZE_MAX bytes at p, without the zig-zag. Returns the
+ * byte behind it, or NULL if it is longer. REQUIRES that many bytes. */
 static inline const uint8_t *quick_read(const uint8_t *p, uint32_t *out) {
     uint32_t u = p[0];
     if (u < 0x80U) {
@@ -135,8 +135,8 @@ static inline const uint8_t *quick_read(const uint8_t *p, uint32_t *out) {
     return u < 0x80U << 21 ? p + 4 : NULL;
 }
 
-/* A field of a quick record, as field_read: the byte behind, or NULL where it is not inside [p,
- * end). REQUIRES QUICK_SIZE_MAX bytes. */
+/* Read a field of a quick record, as field_read does. Returns the byte behind it, or NULL if it is
+ * not inside [p, end). REQUIRES QUICK_SIZE_MAX bytes. */
 static inline const uint8_t *quick_field(const uint8_t *p, const uint8_t *end, field *out) {
     uint32_t u;
     p = quick_read(p, &u);
@@ -309,7 +309,7 @@ static bool has_space(const columns *c, int64_t rows, int64_t bytes) {
                                                   c->header_value.capacity - c->header_value.size >= bytes));
 }
 
-/* Where a walk over the records of a batch is. */
+/* The position of a walk over the records of a batch. */
 typedef struct {
     cursor rest;          /* from the next record on */
     int32_t left;         /* records, that one included */
@@ -444,9 +444,9 @@ static inline int64_t stamp_time(uint64_t groups, int64_t base, bool append_time
     return append_time ? base : add_wrapping(base, unzigzag32(groups_join((uint32_t)groups)));
 }
 
-/* Take the records behind the model as long as they are like it: the same sizes of everything, no
- * headers, and one offset after the other. All but a new timestamp is compared instead of decoded,
- * and where a record is does not depend on what was read of the one before. REQUIRES has_space. */
+/* Take the records behind the model as long as they are like it: the same sizes, no headers, and
+ * consecutive offsets. Everything except the timestamp is compared instead of decoded, so the
+ * position of a record does not depend on the content of the one before. REQUIRES has_space. */
 static inline __attribute__((always_inline)) void take_alike(columns *c, const batch_header *h, walk *w,
                                                              uint32_t wanted) {
     const bool wants_body = (wanted & (COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS)) != 0;
@@ -454,7 +454,7 @@ static inline __attribute__((always_inline)) void take_alike(columns *c, const b
     const uint8_t *const model = w->model;
     const uint8_t *at = w->rest.p;
     const int64_t size = at - model;
-    /* What is where in the model: it was taken quickly, so none of this fails. */
+    /* The positions of the fields in the model. It was taken quickly, so no step here can fail. */
     uint32_t u;
     field key = {NULL, 0};
     field value = {NULL, 0};
@@ -590,7 +590,7 @@ static inline __attribute__((always_inline)) void take_alike(columns *c, const b
     w->patience = taken >= ALIKE_FEW ? 1 : (int32_t)smaller(2 * (int64_t)w->patience, PATIENCE_MAX);
 }
 
-/* Take what can be taken quickly. */
+/* Take the records that the quick path can take. */
 static inline __attribute__((always_inline)) void take_many(columns *c, const batch_header *h, walk *w,
                                                             uint32_t wanted) {
     for (;;) {
@@ -602,8 +602,8 @@ static inline __attribute__((always_inline)) void take_many(columns *c, const ba
     }
 }
 
-/* Take the next record, whatever it is like: from the first field that nobody wants, the rest of it
- * is skipped by its length. On a status the walk stands at it. */
+/* Take the next record of any form. From the first field that is not wanted, the rest of the record
+ * is skipped by its length. After a status the walk stands at this record. */
 static int take(columns *c, const columns_selection *selection, const batch_header *h, walk *w) {
     const uint32_t wanted = c->wanted;
     const int64_t row = w->row;
@@ -696,7 +696,7 @@ static int fill(columns *c, const columns_selection *selection, const batch_head
         } else if (whole) {
             take_many(c, h, &w, c->wanted);
         }
-        /* Where one was not to be had quickly, the next ones may well be like it. */
+        /* The quick path failed for one record, and probably fails for the next ones too. */
         for (int32_t i = left == w.left ? SLOW_RUN : 1; i > 0 && w.left > 0 && status == STATUS_OK; i--) {
             status = take(c, selection, h, &w);
         }
@@ -736,7 +736,7 @@ static void fill_constant(columns *c, const columns_selection *selection, const 
     }
 }
 
-/* Give up what a failed fill began. A row's bits are cleared only when nothing in it can fail any
+/* Undo a fill that failed. The bits of a row are cleared only when no step of the row can fail any
  * more. */
 static void put_back(columns *c, const columns *before) {
     if (c->wanted & COLUMN_TIMESTAMP) {

@@ -3,7 +3,7 @@
  *
  * Nothing is allocated, no byte outside [p, end) is read, none outside the stated capacities is
  * written. A batch is added whole (all of its selected records) or not at all: after a negative
- * status the columns are as they were. In a header key, U+FFFD replaces what is not UTF-8. */
+ * status the columns are as they were. In a header key, U+FFFD replaces bytes that are not UTF-8. */
 #ifndef REPLOG_COLUMNS_H
 #define REPLOG_COLUMNS_H
 
@@ -59,12 +59,14 @@ typedef struct {
     int64_t first_timestamp;
     int64_t last_timestamp;   /* taken itself, so that every int64 can be asked for */
     bool timed;               /* false: timestamps do not matter. true: a record without one (-1) is not taken */
-    int32_t partition;        /* what the column says */
+    int32_t partition;        /* the value of the column */
 } columns_selection;
 
 /* What stopped columns_extend, beside a status. */
 typedef struct {
-    int64_t position;     /* the first byte not taken: of a batch, or with a status of what is wrong in it */
+    /* the first byte that was not taken: of a batch, or, with a status, of the wrong structure
+     * in it */
+    int64_t position;
     int64_t next_offset;  /* behind the last batch taken; as it was when there was none */
     /* with STATUS_SPACE: rows, and bytes of each variable-size column, that the next batch may
      * need */
@@ -72,8 +74,8 @@ typedef struct {
     int64_t bytes_needed;
 } columns_progress;
 
-/* Bytes of a block for what the wanted columns have one entry of for each row (bits and places
- * too), when there are `capacity` of them: a multiple of 64. */
+/* Bytes of a block for all data of the wanted columns that have one entry for each row (bits and
+ * offsets too), for `capacity` rows: a multiple of 64. */
 int64_t columns_rows_size(const columns *c, int64_t capacity);
 
 /* Move the rows into such a block, which is not the one they are in, and set up the rest of it.
@@ -87,11 +89,12 @@ void columns_move(columns *c, uint8_t *rows, int64_t capacity);
 int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p,
                        const uint8_t *end, columns_progress *progress);
 
-/* Add the whole batches of [p, end) in turn, their CRC checked where `check_crc`, until one that is
- * compressed or a control batch, is not all there, begins at or behind selection->end_offset, or
- * might make it more than row_limit rows or size_limit bytes of variable-size data (but the first
- * one is always added, and none is divided). Returns STATUS_OK with `progress`, or a status as
- * columns_append; the batches before the bad one stay added. */
+/* Add the whole batches of [p, end) in turn, and check their CRC if `check_crc`. Stop at a batch
+ * that is compressed, is a control batch, is incomplete, begins at or behind
+ * selection->end_offset, or might bring the total above row_limit rows or size_limit bytes of
+ * variable-size data (but the first batch is always added, and no batch is divided). Returns
+ * STATUS_OK with `progress`, or a status as columns_append; the batches before the bad one stay
+ * added. */
 int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, bool check_crc,
                    int64_t row_limit, int64_t size_limit, columns_progress *progress);
 

@@ -10,9 +10,9 @@
  *  - For the same reason a 128-bit accumulator may be folded forward over the bytes that follow it:
  *    multiply its halves by x^(n+64) and x^n mod P and add the bytes n bits further on. With
  *    512-bit registers four accumulators take 256 bytes a round.
- *  - Products and the crc32 instruction are computed by different units, so where a product takes
- *    128 or 256 bits only, both together are half as fast again as either: four accumulators in
- *    front, three lanes behind them.
+ *  - Products and the crc32 instruction are computed by different units. So if a product has 128 or
+ *    256 bits only, both together are half as fast again as either: four accumulators in front,
+ *    three lanes behind them.
  *
  * Bits are reflected (the first bit of a byte is its lowest), so a product of two reflected values
  * comes out shifted by one, and the crc32 instruction, which reduces it, multiplies by x^32: hence

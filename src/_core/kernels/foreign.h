@@ -1,5 +1,5 @@
-/* Values of Arrow arrays that somebody else made: in the byte order of this machine, and at any
- * address, because the C data interface recommends alignment and does not demand it. */
+/* Values of foreign Arrow arrays: in the byte order of this machine, and at any address, because
+ * the C data interface recommends alignment and does not demand it. */
 #ifndef REPLOG_FOREIGN_H
 #define REPLOG_FOREIGN_H
 

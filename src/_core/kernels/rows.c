@@ -5,8 +5,8 @@
 #include "utf8.h"
 #include "xxh64.h"
 
-/* The bytes of one row: NULL and -1 where it is null, NULL and STATUS_LENGTH where its offsets lead
- * nowhere. */
+/* The bytes of one row: NULL and -1 if it is null, NULL and STATUS_LENGTH if its offsets are
+ * invalid. */
 static inline const uint8_t *binary_at(const rows_binary *c, int64_t row, int64_t *size) {
     if (c->offsets == NULL || !is_valid(c->validity, c->first + row)) {
         *size = -1;
@@ -115,7 +115,7 @@ static inline const uint8_t *past_varint(const uint8_t *p) {
     return p;
 }
 
-/* What a row adds to the sum of its batch. `p` and `end`: its record, as it was written just now. */
+/* The hash that a row adds to the sum of its batch. [p, end) is the record that was just written. */
 static inline uint64_t hash_of(const rows *r, int64_t row, uint64_t seed, const uint8_t *p, const uint8_t *end) {
     /* Length, attributes and two deltas come first. They depend on the batch and on the clock, so
      * they are left out. */

@@ -63,12 +63,12 @@ int64_t rows_place(const rows *r, int64_t count, int32_t partition_count, int32_
  * where the rows of partition i begin into starts[i] (partition_count + 1 of them). */
 void rows_group(const int32_t *partitions, int64_t count, int32_t partition_count, int64_t *starts, int32_t *order);
 
-/* Add rows order[start:end] to `b` until one does not fit; the index of the first that was not
- * taken, and in `*needed` the capacity it would take. `timestamp` (ms) is that of rows without one.
- * A status for a header without a key (STATUS_HEADER_KEY) or with one that is not UTF-8
- * (STATUS_UTF8), for sums beyond int32 (STATUS_ABSURD), for a row time that is no record's (before
- * 1970 or above TIMESTAMP_MAX: STATUS_RANGE) and for offsets that lead nowhere (STATUS_LENGTH);
- * `*needed` is then the row.
+/* Add rows order[start:end] to `b` until one does not fit. Returns the index of the first row that
+ * was not taken, and in `*needed` the capacity that it needs. `timestamp` (ms) is the time of rows
+ * without one. Returns a status for a header without a key (STATUS_HEADER_KEY) or with a key that
+ * is not UTF-8 (STATUS_UTF8), for sums beyond int32 (STATUS_ABSURD), for a time outside the range
+ * of records (before 1970 or above TIMESTAMP_MAX: STATUS_RANGE) and for invalid offsets
+ * (STATUS_LENGTH); `*needed` is then the row.
  *
  * `b->sum` grows by the XXH64 of each row's key, value and headers as encoded, with `b->seed` as
  * seed; if the row names its partition, by that of `b->seed` + partition + 1. The sum wraps, so it

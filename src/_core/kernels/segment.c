@@ -19,8 +19,8 @@ void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t positio
     };
 }
 
-/* A message of magic 0 or 1 as a batch of its own, as far as a scan goes: where it begins a
- * compressed one does not say. */
+/* Treat a message of magic 0 or 1 as a batch of its own. A compressed message does not say at which
+ * offset it begins. */
 static int read_legacy(const segment_scan *scan, const uint8_t *p, const uint8_t *end, batch_header *h) {
     legacy_message m;
     const int status = legacy_read(p, end, &m);
@@ -60,7 +60,7 @@ int segment_scan_step(segment_scan *scan, const uint8_t *p, const uint8_t *end, 
         if (scan->check_crc && (status = batch_check_crc(p, (size_t)h->size)) < 0) {
             return status;
         }
-        scan->legacy = false; /* nobody wrote the old formats behind this one */
+        scan->legacy = false; /* no broker wrote the old formats behind this one */
     }
     if (h->base_offset < scan->next_offset) {
         return STATUS_ORDER;

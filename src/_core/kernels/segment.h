@@ -1,5 +1,5 @@
-/* Walking the batches of a byte range by their headers, and the scan that rebuilds what a segment's
- * files say about it. */
+/* Walking the batches of a byte range by their headers, and the scan that rebuilds a segment's
+ * indexes and other files. */
 #ifndef REPLOG_SEGMENT_H
 #define REPLOG_SEGMENT_H
 
@@ -7,7 +7,7 @@
 
 /* -- the scan of one segment -- */
 
-/* Where a scan stands: everything below `position` was taken. */
+/* The position of a scan: everything below `position` was accepted. */
 typedef struct {
     int64_t base_offset;          /* of the segment */
     int64_t position;             /* first byte not taken */
@@ -53,15 +53,15 @@ int64_t segment_find_offset(const uint8_t *p, const uint8_t *end, int64_t offset
 /* The same for the first batch whose max timestamp is at least `timestamp`. */
 int64_t segment_find_timestamp(const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t *size);
 
-/* First whole batch of [p, end) that bears a producer id (and, with `transactional`, belongs to a
- * transaction): its position, and its size in `*size`. SEGMENT_NONE when there is none: then
- * `*size` is how far whole batches reach. A bad header ends the walk as one that is cut does; it is
- * a status only where it is the first. */
+/* Find the first whole batch of [p, end) with a producer id (and, with `transactional`, in a
+ * transaction). Returns its position, and its size in `*size`; SEGMENT_NONE if there is none, with
+ * the end of the whole batches in `*size`. A bad header ends the walk, as a cut one does; it is a
+ * status only if it is the first. */
 int64_t segment_find_producer(const uint8_t *p, const uint8_t *end, bool transactional, int64_t *size);
 
-/* Bytes of the leading whole batches that end below end_offset (exclusive), not more than size_max,
- * but one batch where one is whole. A bad header ends the walk; it is an error (a status) only
- * where the first batch has it. */
+/* Bytes of the leading whole batches that end below end_offset (exclusive): at most size_max, but
+ * at least one batch, if the first is whole. A bad header ends the walk; it is a status only if the
+ * first batch has it. */
 int64_t segment_whole_batches(const uint8_t *p, const uint8_t *end, int64_t end_offset, int64_t size_max);
 
 #endif

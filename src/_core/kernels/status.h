@@ -1,4 +1,4 @@
-/* What a kernel answers: a count or zero when all is well, one of these when the bytes are wrong.
+/* The results of a kernel: a count or zero for success, one of these statuses for wrong bytes.
  *
  * The words for each are in pyreplog/errors.py (raise_for_status); a test compares the two lists.
  */

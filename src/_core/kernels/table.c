@@ -6,8 +6,8 @@
 
 enum { VIEW_SIZE = 16, VIEW_INLINE_MAX = 12, VIEW_BUFFER_POSITION = 8, VIEW_OFFSET_POSITION = 12 };
 
-/* The bytes of one row; NULL and -1 where it is null. Never NULL where it is empty: an empty column
- * may come without data. */
+/* The bytes of one row; NULL and -1 if it is null. Never NULL if it is empty: an empty column may
+ * come without data. */
 static inline const uint8_t *bytes_at(const table_bytes *c, int64_t row, int64_t *size) {
     const int64_t i = c->first + row;
     if (c->layout == TABLE_NONE || !is_valid(c->validity, i)) {

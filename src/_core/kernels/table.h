@@ -1,10 +1,10 @@
 /* A table of keys, values, headers and timestamps in Arrow's arrays to record batches: the way back
  * of columns.h.
  *
- * Arrays are borrowed. What can be seen to be wrong with one, table_check sees; that its buffers
- * are as large as its last offset says has to be believed, because Arrow's C data interface tells
- * no sizes but those of views. Nothing is allocated; records go into memory that the caller sized,
- * and a row that does not fit leaves it as it was. */
+ * Arrays are borrowed. table_check finds every fault that can be seen. Arrow's C data interface has
+ * no sizes of buffers except those of views, so buffers must be as large as their last offset says.
+ * Kernels allocate nothing: records go into memory that the caller sized, and a row that does not
+ * fit leaves it unchanged. */
 #ifndef REPLOG_TABLE_H
 #define REPLOG_TABLE_H
 
@@ -46,11 +46,12 @@ typedef struct {
     int64_t multiplier;
     int64_t divisor;
     bool is_null;                   /* every row is, in a column of nothing else */
-    bool is_number;                 /* whole numbers, of which -1 is none; of moments -1 ms is one before 1970 */
+    /* whole numbers: -1 means no time; in a timestamp column -1 ms is a time before 1970 */
+    bool is_number;
 } table_time;
 
-/* Some rows of the table. The offsets of `headers` count headers, of which there are
- * `header_count`; of `header` only the validity is used. */
+/* Some rows of the table. The offsets of `headers` count the `header_count` headers; only the
+ * validity of `header` is used. */
 typedef struct {
     table_bytes key;
     table_bytes value;
@@ -73,17 +74,17 @@ typedef struct {
     int32_t record_count;
 } table_batch;
 
-/* Look at rows [0, count): the first that would not fit a batch of its own of `size_max` bytes, or
- * count. A status, and the row in `*row`, for a header without a key (STATUS_HEADER_KEY) or with
- * one that is not UTF-8 (STATUS_UTF8), and for a time that is no record's (STATUS_RANGE: before
- * 1970, except the number -1 for none, or above TIMESTAMP_MAX), and for offsets that lead nowhere
- * (STATUS_LENGTH). */
+/* Check rows [0, count). Returns the first row that does not fit a batch of its own of `size_max`
+ * bytes, or count. Returns a status, and the row in `*row`, for a header without a key
+ * (STATUS_HEADER_KEY) or with a key that is not UTF-8 (STATUS_UTF8), for a time outside the range
+ * of records (STATUS_RANGE: before 1970, except the number -1 for none, or above TIMESTAMP_MAX),
+ * and for invalid offsets (STATUS_LENGTH). */
 int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row);
 
 /* Whether no row of [0, count) has a header. Only `headers` is looked at. */
 bool table_headers_empty(const table_rows *t, int64_t count);
 
-/* The time of a row in ms; -1 where it is null, `otherwise` where the table has no such column. */
+/* The time of a row in ms; -1 if it is null, `otherwise` if the table has no such column. */
 int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise);
 
 /* Add rows [start, count) until one does not fit; the first that was not taken. `timestamp` (ms) is

@@ -20,8 +20,7 @@ static inline const uint8_t *utf8_next(const uint8_t *p, const uint8_t *end, boo
     if (lead < 0x80U) {
         return p;
     }
-    /* What may follow: `more` bytes, the first of them within [low, high], the others within [80,
-     * bf]. */
+    /* `more` bytes must follow, the first of them within [low, high], the others within [80, bf]. */
     unsigned more;
     uint8_t low = 0x80U;
     uint8_t high = 0xBFU;
@@ -59,8 +58,8 @@ static inline bool utf8_is_valid(const uint8_t *p, const uint8_t *end) {
     return valid;
 }
 
-/* Write [p, end) to `to` with U+FFFD for what is not UTF-8; the byte behind it. REQUIRES room for
- * UTF8_GROWTH times as many bytes. */
+/* Write [p, end) to `to`, with U+FFFD for bytes that are not UTF-8. Returns the byte behind it.
+ * REQUIRES space for UTF8_GROWTH times as many bytes. */
 static inline uint8_t *utf8_replace(uint8_t *to, const uint8_t *p, const uint8_t *end) {
     while (p < end) {
         bool valid;

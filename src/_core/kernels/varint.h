@@ -61,8 +61,8 @@ __attribute__((noinline, unused)) static int uvarint_read(cursor *c, unsigned si
     return STATUS_VARINT;
 }
 
-/* One of one or two bytes, as nearly all are: moves the cursor behind it. False, and nothing read,
- * where it is another. */
+/* Read a varint of one or two bytes, as nearly all are, and move the cursor behind it. Returns
+ * false, and reads nothing, if it is longer. */
 static inline bool uvarint_read_short(cursor *c, uint32_t *out) {
     const uint8_t *const p = c->p;
     if (p < c->end && p[0] < 0x80U) {
