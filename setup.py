@@ -46,7 +46,7 @@ COMPILED = {
         "admin checkpoints deletion effects events fetch forwarding hosting lifecycle metadata node produce proposals"
         " replica_fetcher sessions"
     ),
-    "client": "accumulator calls producer relay router",
+    "client": "accumulator calls producer producer_id relay router topic_queues",
     "runtime": "driver",
 }
 """By layer. None of them on the way of a log that is opened alone: mypyc ends the process where an integer finds no

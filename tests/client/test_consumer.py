@@ -275,7 +275,7 @@ def test_one_fetch_of_a_partition_at_a_time() -> None:
     """Although another node leads since it was asked for."""
     script = Script()
     script.leaders = [2]
-    script.consumer._router._stale_leader(TOPIC, 0, 1)
+    script.consumer._router.stale_leader(TOPIC, 0, 1)
     script.turn()
     script.advance(100)
     assert script.asked() == {0: 0}

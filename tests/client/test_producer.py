@@ -330,7 +330,7 @@ def test_each_batch_has_its_own_time() -> None:
     """Of several that wait for a leader the oldest is given up first."""
     script = Script(batch_size_max=200, delivery_timeout_ms=500)
     script.leaders = [-1]
-    script.producer._router._stale_leader(TOPIC, 0, 1)
+    script.producer._router.stale_leader(TOPIC, 0, 1)
     early = script.send(b"1" * 100, b"2" * 100)
     script.advance(300)
     late = script.send(b"3" * 100, b"4" * 100)
@@ -379,7 +379,7 @@ def test_delivery_timeout() -> None:
     assert isinstance(error, NotLeaderError)
     assert str(error) == f"not the leader of this partition: {TOPIC}-0; nothing was appended"
     script.leaders = [-1]
-    script.producer._router._stale_leader(TOPIC, 0, 1)
+    script.producer._router.stale_leader(TOPIC, 0, 1)
     never = script.send(b"y")
     script.advance(400)
     assert not never[0].done()
@@ -437,7 +437,7 @@ def test_partitions_that_are_added() -> None:
         script.producer.send(TOPIC, key, key=key)
     script.leaders = [1] * 7
     script.log |= {number: [] for number in range(2, 7)}
-    script.producer._router._stale_leader(TOPIC, 0, 1)
+    script.producer._router.stale_leader(TOPIC, 0, 1)
     script.turn()
     for key in keys:
         script.producer.send(TOPIC, key, key=key)
@@ -482,7 +482,7 @@ def test_records_without_key_avoid_partitions_without_leader() -> None:
     script = Script(partitions=3)
     script.leaders = [-1, 1, -1]
     for number in (0, 2):
-        script.producer._router._stale_leader(TOPIC, number, 1)
+        script.producer._router.stale_leader(TOPIC, number, 1)
     script.turn()
     for _ in range(10):
         script.producer.send(TOPIC, b"x")

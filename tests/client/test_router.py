@@ -76,7 +76,7 @@ def test_a_known_topic_does_not_become_unknown() -> None:
     desk.router.want("t")
     desk.answer()
     for _ in range(5):
-        desk.router._stale_leader("t", 0, 1)
+        desk.router.stale_leader("t", 0, 1)
         assert desk.answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert desk.router.refusal("t") is None
         wake = desk.router.next_wake_ns
@@ -148,7 +148,7 @@ def test_an_older_picture_is_passed_over() -> None:
     desk = Desk()
     desk.router.want("t")
     desk.answer(leader=1)
-    desk.router._stale_leader("t", 0, 1)
+    desk.router.stale_leader("t", 0, 1)
     desk.answer(leader=3, epoch=4)
     route = desk.router.topic("t")
     assert route is not None
@@ -158,7 +158,7 @@ def test_an_older_picture_is_passed_over() -> None:
     desk.clock.advance(wake - desk.clock.monotonic_ns())
     assert desk.answer(leader=2, epoch=6)
     assert route.leaders == [2]
-    desk.router._stale_leader("t", 0, 1)
+    desk.router.stale_leader("t", 0, 1)
     assert route.leaders == [2], "a refusal of who led before says nothing of who does now"
 
 

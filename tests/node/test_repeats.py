@@ -189,6 +189,6 @@ def test_numbers_are_of_31_bits() -> None:
     calls = RequestTracker(network.endpoint(), clock, "client", 1000)
     for _ in range(2):
         calls.send("node", MetadataRequest([]), lambda answer: None)
-        calls.tell("node", MetadataRequest([]))
+        calls.send_oneway("node", MetadataRequest([]))
     numbers = [event.message.correlation_id for event in node.poll(0) if isinstance(event, Received)]  # type: ignore[attr-defined]
     assert numbers == [2**31 - 1, 0, 1, 2]

@@ -15,7 +15,8 @@ from pyreplog.client.outcome import BatchResult, Completion, Owner
 if TYPE_CHECKING:
     from pyreplog.client.admin import Admin, Answer
     from pyreplog.client.consumer import Consumer, ConsumerConfig, Ends, OffsetAnswer
-    from pyreplog.client.producer import ACKS, Producer, ProducerConfig
+    from pyreplog.client.producer import Producer
+    from pyreplog.client.producer_config import ACKS, ProducerConfig
     from pyreplog.client.relay import BatchForwarder
 
 __all__ = [
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 _LATER: Final = {
-    "ACKS": ".producer",
+    "ACKS": ".producer_config",
     "Admin": ".admin",
     "Answer": ".admin",
     "Consumer": ".consumer",
@@ -45,7 +46,7 @@ _LATER: Final = {
     "Ends": ".consumer",
     "OffsetAnswer": ".consumer",
     "Producer": ".producer",
-    "ProducerConfig": ".producer",
+    "ProducerConfig": ".producer_config",
     "BatchForwarder": ".relay",
 }
 

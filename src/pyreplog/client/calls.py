@@ -60,7 +60,7 @@ class RequestTracker:
         self.open[number] = (peer, done, self._now_ns() + self._timeout_ns)
         return True
 
-    def tell(self, peer: Address, body: RequestBody) -> bool:
+    def send_oneway(self, peer: Address, body: RequestBody) -> bool:
         """Send a request that is never answered."""
         self._number = number = (self._number + 1) & _NUMBER_MAX
         return self._transport.send(peer, Request(self.address, number, body))

@@ -683,7 +683,7 @@ class Consumer:
     def _back_off(self, entry: TopicPartition, state: _Partition, leader: int) -> None:
         state.failures += 1
         state.paused_until_ns = self._now_ns() + backoff_ns(state.failures, self._random)
-        self._router._stale_leader(entry.topic, entry.partition, leader)
+        self._router.stale_leader(entry.topic, entry.partition, leader)
         self._wake_at(state.paused_until_ns)
         tell_retry(
             "%s-%d: node %d did not answer a fetch with records; it is tried again",
@@ -758,7 +758,7 @@ class Consumer:
             again()
 
         def again() -> None:
-            self._router._stale_leader(answer.topic, answer.partition, leader)
+            self._router.stale_leader(answer.topic, answer.partition, leader)
             self._retry_lookup_ns = self._now_ns() + backoff_ns(2, self._random)
             if not answer.forgotten:
                 self._lookups.append(answer)

@@ -17,45 +17,40 @@ for which the runtime has a blocking interface.
 
 Source: Kafka's ``Sender``, ``TransactionManager`` (KIP-98; KIP-360: only the partition that needs
 it gets a new producer epoch, and only when none of its batches is in flight) and
-``RecordAccumulator``, and ``BuiltInPartitioner`` for records without key.
+``RecordAccumulator``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final, SupportsIndex
 
-from pyreplog.client.accumulator import FLYING_MAX, PartitionQueue, ProducerBatch, Sequencer, UnackedBatches
+from pyreplog.client.accumulator import PartitionQueue, ProducerBatch, Sequencer, UnackedBatches
 from pyreplog.client.acks import Acks, Run
 from pyreplog.client.calls import RequestTracker
 from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import BatchResult, Owner
-from pyreplog.client.refusals import NOT_APPENDED, UNKNOWN
+from pyreplog.client.producer_config import ProducerConfig
+from pyreplog.client.producer_id import ProducerId
+from pyreplog.client.refusals import NOT_APPENDED, UNKNOWN, no_leader, not_appended, outcome_unknown
 from pyreplog.client.retries import tell_retry
 from pyreplog.client.router import Router, backoff_ns
-from pyreplog.config import INT32_MAX, check_flag, check_number, whole
+from pyreplog.client.topic_queues import TopicQueues
 from pyreplog.errors import (
     ClosedError,
-    ClusterError,
     ConfigError,
     LeaderNotAvailableError,
-    OutcomeUnknownError,
     PyreplogError,
-    RequestTimedOutError,
     UnknownTopicError,
     cluster_error,
 )
-from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import Address, Buffer, Clock, Headers, Random, Transport
-from pyreplog.record import HEADER_SIZE, Ack, partition_for_key, stamp
+from pyreplog.record import HEADER_SIZE, Ack, stamp
 from pyreplog.wire import (
     NO_ERROR,
     ErrorCode,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -63,90 +58,13 @@ from pyreplog.wire import (
     TopicProduceData,
 )
 
-__all__ = ["ACKS", "Producer", "ProducerConfig"]
-
-ACKS: Final = {"all": -1, -1: -1, 1: 1, 0: 0}
-"""The accepted values of ``acks``, with Kafka's number for each."""
-KEYS_REMEMBERED_MAX: Final = 16384
-"""Keys whose partition is remembered per topic, because hashing a key in Python costs more than the
-rest of a send."""
+__all__ = ["Producer"]
 
 _MISSING: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Answers that prove that a batch before this one is not in the log."""
 _MISLED: Final = NOT_APPENDED - {ErrorCode.NOT_ENOUGH_REPLICAS}
 """Refusals after which another node may lead."""
 _NO_ANSWER: Final = "the node gave no answer"
-
-
-@mypyc_attr(native_class=False)  # its own error texts describe wrong arguments to users
-# No slots: from Python 3.14 on they need a property's __code__, and a compiled property has none.
-@dataclass(frozen=True)
-class ProducerConfig:
-    """A producer's settings. Sizes in bytes, times in ms."""
-
-    acks: int = -1
-    """-1: every in-sync replica has it; 1: the leader has it; 0: there is no acknowledgement."""
-    batch_size_max: int = 256 << 10
-    """A batch is closed before it grows beyond this."""
-    record_size_max: int = 1048588
-    """The largest batch of a single record."""
-    buffer_size_max: int = 32 << 20
-    """If more than this is not acknowledged, ``send`` waits (the blocking interface does; the
-    machine only counts)."""
-    max_in_flight: int = 5
-    """The most requests in flight per node."""
-    request_timeout_ms: int = 10_000
-    """The time in which an answer must arrive; after it the outcome is unknown."""
-    delivery_timeout_ms: int = 30_000
-    """The time in which a record must be acknowledged; after it the record fails or its outcome is
-    unknown."""
-    max_block_ms: int = 10_000
-    """The longest wait for the first metadata of a topic, at most ``delivery_timeout_ms``. (The
-    blocking interface waits; the machine never does.)"""
-    enable_idempotence: bool | None = None
-    """Whether every record is appended once and in order, whatever is sent again.
-
-    It needs ``acks`` -1 and ``max_in_flight`` of at most 5; None enables it if these hold.
-    """
-
-    def __post_init__(self) -> None:
-        # Check by name: mypyc's text about a wrong type does not tell a user which value is
-        # allowed.
-        for name, low in (
-            ("batch_size_max", 1),
-            ("record_size_max", 1),
-            ("buffer_size_max", 1),
-            ("max_in_flight", 1),
-            ("request_timeout_ms", 1),
-            ("delivery_timeout_ms", 1),
-            ("max_block_ms", 0),
-        ):
-            check_number(self, name, low, INT32_MAX)
-        idempotent: object = getattr(self, "enable_idempotence")  # noqa: B009
-        if idempotent is not None:
-            check_flag("enable_idempotence", idempotent, " or None")
-        if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
-            raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
-
-    @property
-    def is_idempotent(self) -> bool:
-        """Whether batches have sequence numbers."""
-        if self.enable_idempotence is None:
-            return self.acks == -1 and self.max_in_flight <= FLYING_MAX
-        return self.enable_idempotence
-
-
-class _TopicState:
-    """The producer's state of one topic: its queues, and the current partition for records without
-    key."""
-
-    __slots__ = ("keys", "queues", "sticky", "sticky_sealed")
-
-    def __init__(self) -> None:
-        self.queues: list[PartitionQueue] = []
-        self.keys: dict[bytes, int] = {}
-        self.sticky = -1
-        self.sticky_sealed = -1
 
 
 class Producer:
@@ -185,7 +103,7 @@ class Producer:
         self._calls = RequestTracker(transport, clock, address, self.config.request_timeout_ms)
         self._router = Router(self._calls, clock, random, bootstrap)
         self._routes = self._router.topics
-        self._topics: dict[str, _TopicState] = {}
+        self._topics: dict[str, TopicQueues] = {}
         self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work to do
         self._in_flight: dict[int, int] = {}  # requests by node
         self._ledger = UnackedBatches()
@@ -194,10 +112,7 @@ class Producer:
         self._retry_ns: int | None = None
         self._closed = False
         self._is_idempotent = self.config.is_idempotent
-        self._producer_id = -1
-        self._asking_id = False
-        self._id_failures = 0
-        self._id_retry_ns = 0
+        self._producer_id = ProducerId(self._calls, self._router, random, self._now_ns)
 
     # --------------------------------------------------------------------------------------- topics
 
@@ -235,10 +150,10 @@ class Producer:
         murmur2. Records without key go to a partition that changes with every batch. ``timestamp``
         is in ms, or an aware datetime (default: now).
         """
-        state = self._state(topic)
+        queues = self._queues_of(topic)
         if partition is None:
-            partition = self._sticky(topic, state) if key is None else self._keyed(topic, state, key)
-        queue = self._queue(state, topic, partition)
+            partition = queues.sticky() if key is None else queues.partition_of(key)
+        queue = queues.queue(partition)
         # First: a signal handler that interrupts here must not leave a record in an inactive queue.
         self._active[topic, queue.partition] = queue
         outcome, index = queue.append(
@@ -268,16 +183,15 @@ class Producer:
                 raise TypeError(f"{name} are a list, with one for each value, not {type(given).__name__}")
             if len(given) != len(values):
                 raise ConfigError(f"{len(values)} values but {len(given)} {name}")
-        state = self._state(topic)
-        state.queues[0].check(values, keys, headers, timestamps)
+        queues = self._queues_of(topic)
+        queues.queues[0].check(values, keys, headers, timestamps)
         stamp_ms = self._clock.wall_ms()
         if keys is not None and partition is None:
-            return self._spread(topic, state, values, keys, headers, timestamps, stamp_ms)
+            return self._spread(queues, values, keys, headers, timestamps, stamp_ms)
         runs: list[Run] = []
         taken = 0
         while taken < len(values):
-            number = partition if partition is not None else self._sticky(topic, state)
-            queue = self._queue(state, topic, number)
+            queue = queues.queue(partition if partition is not None else queues.sticky())
             self._active[topic, queue.partition] = queue  # as in send
             run, taken = queue.extend(values, keys, headers, timestamps, stamp_ms, taken, self._now_ns())
             runs.append(run)
@@ -285,8 +199,7 @@ class Producer:
 
     def _spread(
         self,
-        topic: str,
-        state: _TopicState,
+        queues: TopicQueues,
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None],
         headers: Sequence[Headers] | None,
@@ -295,24 +208,16 @@ class Producer:
     ) -> Acks:
         """Group the records by partition, fill the batches of each, and note the place of each
         record."""
-        groups: dict[int, list[int]] = {}
-        for index, key in enumerate(keys):
-            number = self._sticky(topic, state) if key is None else self._keyed(topic, state, key)
-            group = groups.get(number)
-            if group is None:
-                groups[number] = [index]
-            else:
-                group.append(index)
         order: list[tuple[BatchResult, int]] = [None] * len(values)  # type: ignore[list-item]
         runs: list[Run] = []
-        for number, indexes in groups.items():
-            queue = self._queue(state, topic, number)
+        for number, indexes in queues.by_partition(keys).items():
+            queue = queues.queues[number]
             part = [values[index] for index in indexes]
             part_keys = [keys[index] for index in indexes]
             part_headers = None if headers is None else [headers[index] for index in indexes]
             part_stamps = None if timestamps is None else [timestamps[index] for index in indexes]
             taken = 0
-            self._active[topic, number] = queue  # as in send
+            self._active[queues.topic, number] = queue  # as in send
             while taken < len(part):
                 before = taken
                 run, taken = queue.extend(part, part_keys, part_headers, part_stamps, stamp_ms, taken, self._now_ns())
@@ -322,70 +227,34 @@ class Producer:
                 runs.append(run)
         return Acks(runs, order)
 
-    def _state(self, topic: str) -> _TopicState:
+    def _queues_of(self, topic: str) -> TopicQueues:
         if self._closed:
             raise ClosedError("the producer is closed")
-        state = self._topics.get(topic)
-        if state is None:
-            state = self._topics[topic] = _TopicState()
+        queues = self._topics.get(topic)
+        if queues is None:
+            queues = self._topics[topic] = TopicQueues(topic, self._routes, self._random)
         count = len(self._routes[topic].leaders)
-        if len(state.queues) != count:
-            state.keys.clear()
-            if state.sticky >= count:  # the topic was re-created
-                state.sticky = -1
-            del state.queues[count:]
-            config = self.config
-            size_max, alone_max = config.batch_size_max, config.record_size_max
-            if self._batch_limit is not None:
-                several, alone = self._batch_limit(topic)
-                size_max = max(min(size_max, several), HEADER_SIZE + 1)
-                # A topic may have a lower limit: then a too large record is sent and the leader
-                # refuses it.
-                alone_max = max(alone_max, alone)
-            state.queues.extend(
-                PartitionQueue(
-                    self._owner, self._ledger, topic, number, size_max, alone_max, config.delivery_timeout_ms
-                )
-                for number in range(len(state.queues), count)
-            )
-            if self._is_idempotent:
-                for queue in state.queues:
-                    if queue.sequencer is None:
-                        queue.sequencer = Sequencer()
-                        if self._producer_id >= 0:
-                            queue.sequencer.begin(self._producer_id)
-        return state
+        if len(queues.queues) != count:
+            queues.resize(count, partial(self._new_queue, topic))
+        return queues
 
-    def _queue(self, state: _TopicState, topic: str, partition: SupportsIndex) -> PartitionQueue:
-        number = partition if type(partition) is int else whole("partition", partition)
-        if not 0 <= number < len(state.queues):
-            raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(state.queues) - 1}, not {number}")
-        return state.queues[number]
-
-    def _keyed(self, topic: str, state: _TopicState, key: Buffer) -> int:
-        if type(key) is bytes:
-            number = state.keys.get(key)
-            if number is None:
-                if len(state.keys) >= KEYS_REMEMBERED_MAX:
-                    state.keys.clear()
-                number = state.keys[key] = partition_for_key(key, len(state.queues))
-            return number
-        if getattr(key, "is_valid", None) is False:  # a null of an Arrow array
-            return self._sticky(topic, state)
-        return partition_for_key(key, len(state.queues))
-
-    def _sticky(self, topic: str, state: _TopicState) -> int:
-        number = state.sticky
-        if number >= 0:
-            queue = state.queues[number]
-            if queue.sealed_count == state.sticky_sealed:
-                return number
-        leaders = self._routes[topic].leaders
-        usable = [index for index, leader in enumerate(leaders) if leader >= 0] or list(range(len(leaders)))
-        others = [index for index in usable if index != number] or usable
-        number = state.sticky = others[int(self._random.random() * len(others))]
-        state.sticky_sealed = state.queues[number].sealed_count
-        return number
+    def _new_queue(self, topic: str, partition: int) -> PartitionQueue:
+        config = self.config
+        size_max, alone_max = config.batch_size_max, config.record_size_max
+        if self._batch_limit is not None:
+            several, alone = self._batch_limit(topic)
+            size_max = max(min(size_max, several), HEADER_SIZE + 1)
+            # A topic may have a lower limit: then a too large record is sent and the leader
+            # refuses it.
+            alone_max = max(alone_max, alone)
+        queue = PartitionQueue(
+            self._owner, self._ledger, topic, partition, size_max, alone_max, config.delivery_timeout_ms
+        )
+        if self._is_idempotent:
+            queue.sequencer = Sequencer()
+            if self._producer_id.value >= 0:
+                queue.sequencer.begin(self._producer_id.value)
+        return queue
 
     # ------------------------------------------------------------------------------------- the loop
 
@@ -462,7 +331,7 @@ class Producer:
             sequencer = queue.sequencer
             node = -1
             if queue.paused_until_ns <= now and (
-                sequencer is None or sequencer.producer_id >= 0 or self._may_number(queue, now)
+                sequencer is None or sequencer.producer_id >= 0 or self._producer_id.begin(sequencer, now)
             ):
                 node = leaders[queue.partition]
                 if node < 0:
@@ -500,46 +369,7 @@ class Producer:
             gone = UnknownTopicError(
                 f"{queue.topic!r} has partitions 0 to {count - 1} since it was re-created, not {queue.partition}"
             )
-            self._fail(batch, self._unknown(queue, batch, str(gone)) if batch.unsure else gone)
-
-    def _may_number(self, queue: PartitionQueue, now: int) -> bool:
-        """Number this partition's batches from now on.
-
-        If there is no producer id, ask for one and return False.
-        """
-        sequencer = queue.sequencer
-        assert sequencer is not None, "the queue of an idempotent producer"
-        if self._producer_id >= 0 and sequencer.epoch < 0:
-            sequencer.begin(self._producer_id)
-            return True
-        if sequencer.epoch >= 0:  # all epochs of its producer id are used
-            self._producer_id = -1
-            sequencer.epoch = -1
-        self._ask_id(now)
-        return False
-
-    def _ask_id(self, now: int) -> None:
-        if self._asking_id or now < self._id_retry_ns:
-            return
-        for peer in self._router.peers():
-            if self._calls.send(peer, InitProducerIdRequest(), self._identified):
-                self._asking_id = True
-                return
-        self._id_failed()
-
-    def _identified(self, answer: InitProducerIdResponse | None) -> None:
-        self._asking_id = False
-        if answer is None or answer.error_code != NO_ERROR:
-            self._id_failed()
-            return
-        self._id_failures = 0
-        self._producer_id = answer.producer_id
-
-    def _id_failed(self) -> None:
-        self._id_failures += 1
-        self._id_retry_ns = self._now_ns() + backoff_ns(self._id_failures, self._random)
-        self._router.turn()
-        self._wake_at(self._id_retry_ns)
+            self._fail(batch, outcome_unknown(queue, batch, str(gone)) if batch.unsure else gone)
 
     def _wake_at(self, at_ns: int) -> None:
         if self._retry_ns is None or at_ns < self._retry_ns:
@@ -553,14 +383,14 @@ class Producer:
                 break
             error = late.error
             if error is None or isinstance(error, LeaderNotAvailableError):
-                error = _no_leader(queue, error)
+                error = no_leader(queue, error)
             else:
-                error = _not_appended(error)
-            self._fail(late, self._unknown(queue, late, str(error)) if late.unsure else error)
+                error = not_appended(error)
+            self._fail(late, outcome_unknown(queue, late, str(error)) if late.unsure else error)
         if until is None:
             return None
-        if self._id_retry_ns > now:
-            until = min(until, self._id_retry_ns)
+        if self._producer_id.retry_ns > now:
+            until = min(until, self._producer_id.retry_ns)
         return min(until, queue.paused_until_ns) if queue.paused_until_ns > now else until
 
     def _send_request(self, node: int, entries: list[tuple[PartitionQueue, ProducerBatch]]) -> None:
@@ -578,7 +408,7 @@ class Producer:
         body = ProduceRequest(self.config.acks, self.config.request_timeout_ms, parts)
         peer = self._router.addresses.get(node)
         if self.config.acks == 0:
-            sent = peer is not None and self._calls.tell(peer, body)
+            sent = peer is not None and self._calls.send_oneway(peer, body)
         else:
             sent = peer is not None and self._calls.send(peer, body, partial(self._answered, node, entries))
         if not sent:
@@ -635,13 +465,14 @@ class Producer:
         if code in UNKNOWN:
             queue.passed = max(queue.passed, batch.sequence)
             self._fail(
-                batch, self._unknown(queue, batch, _NO_ANSWER if result is None else str(cluster_error(code, details)))
+                batch,
+                outcome_unknown(queue, batch, _NO_ANSWER if result is None else str(cluster_error(code, details))),
             )
             if result is None:
-                self._router._stale_leader(queue.topic, queue.partition, node)
+                self._router.stale_leader(queue.topic, queue.partition, node)
         else:
             error = cluster_error(code, details or f"{batch.count} records for {queue.topic}-{queue.partition}")
-            self._fail(batch, self._unknown(queue, batch, str(error)) if batch.unsure else error)
+            self._fail(batch, outcome_unknown(queue, batch, str(error)) if batch.unsure else error)
 
     def _resolve(
         self, queue: PartitionQueue, batch: ProducerBatch, code: int, node: int, details: str, *, answered: bool
@@ -659,7 +490,7 @@ class Producer:
             batch.unsure = True
             self._refuse(queue, batch, code, node, details or ("" if answered else _NO_ANSWER))
             if not answered:
-                self._router._stale_leader(queue.topic, queue.partition, node)
+                self._router.stale_leader(queue.topic, queue.partition, node)
             return True
         if code in _MISSING:
             if queue.is_first(batch):
@@ -675,21 +506,13 @@ class Producer:
             if not batch.unsure:
                 # Every sending was refused. Either a leader without state of this producer accepted
                 # a later batch, or the network delivered a message twice.
-                self._fail(batch, self._unknown(queue, batch, str(cluster_error(code, details))))
+                self._fail(batch, outcome_unknown(queue, batch, str(cluster_error(code, details))))
                 return True
             batch.data = None
             batch.outcome.succeed(-1, -1)
             self._ledger.close(batch.outcome)
             return True
         return False
-
-    def _unknown(self, queue: PartitionQueue, batch: ProducerBatch, reason: str) -> OutcomeUnknownError:
-        if batch.failures > 1:
-            # The last refusal may say that nothing was appended, which is true only of that
-            # sending.
-            reason = f"sent {batch.failures} times, and not known to be refused each time; the last time: {reason}"
-        tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
-        return OutcomeUnknownError(tried, reason)
 
     def _refuse(self, queue: PartitionQueue, batch: ProducerBatch, code: int, node: int, details: str = "") -> None:
         """Keep the batch, to be sent again after a pause.
@@ -700,10 +523,10 @@ class Producer:
         batch.failures += 1
         batch.error = batch.outcome.refusal = cluster_error(code, details or f"{queue.topic}-{queue.partition}")
         if code in _MISLED:
-            self._router._stale_leader(queue.topic, queue.partition, node)
+            self._router.stale_leader(queue.topic, queue.partition, node)
         if now >= batch.deadline_ns:
             self._fail(
-                batch, self._unknown(queue, batch, str(batch.error)) if batch.unsure else _not_appended(batch.error)
+                batch, outcome_unknown(queue, batch, str(batch.error)) if batch.unsure else not_appended(batch.error)
             )
             return
         assert batch.data is not None
@@ -744,27 +567,10 @@ class Producer:
     def _give_up(self, queue: PartitionQueue, batch: ProducerBatch, text: str) -> None:
         """Settle a batch that will not be sent (again)."""
         if batch.unsure:
-            self._fail(batch, self._unknown(queue, batch, str(batch.error)))
+            self._fail(batch, outcome_unknown(queue, batch, str(batch.error)))
         elif batch.error is not None:
             closed = ClosedError(f"{text}; before, it was refused: {batch.error}")
             closed.__cause__ = batch.error
             self._fail(batch, closed)
         else:
             self._fail(batch, ClosedError(text))
-
-
-def _not_appended(refusal: ClusterError) -> ClusterError:
-    """Return the error of a batch that was refused each time until its delivery timeout."""
-    said = str(refusal)
-    return refusal if "nothing was appended" in said else cluster_error(refusal.code, f"{said}; nothing was appended")
-
-
-def _no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterError:
-    name = f"{queue.topic}-{queue.partition}"
-    advice = (
-        f"admin.describe({queue.topic!r}) says in isr and elr which nodes may lead it; if none of them comes back, "
-        "admin.elect_leaders can elect another"
-    )
-    if refusal is not None:
-        return LeaderNotAvailableError(f"{name}; nothing was appended. {advice}")
-    return RequestTimedOutError(f"{name} had no leader in time; nothing was sent. {advice}")

@@ -1,12 +1,21 @@
-"""The refusals of a batch by a leader, and the facts that each proves."""
+"""The refusals of a batch by a leader, the facts that each proves, and the errors that report
+them."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from pyreplog.client.accumulator import PartitionQueue, ProducerBatch
+from pyreplog.errors import (
+    ClusterError,
+    LeaderNotAvailableError,
+    OutcomeUnknownError,
+    RequestTimedOutError,
+    cluster_error,
+)
 from pyreplog.wire import ErrorCode
 
-__all__ = ["NOT_APPENDED", "UNKNOWN"]
+__all__ = ["NOT_APPENDED", "UNKNOWN", "no_leader", "not_appended", "outcome_unknown"]
 
 NOT_APPENDED: Final = frozenset(
     {
@@ -25,3 +34,30 @@ UNKNOWN: Final = frozenset(
     {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR}
 )
 """Answers that do not prove whether the batch was appended."""
+
+
+def outcome_unknown(queue: PartitionQueue, batch: ProducerBatch, reason: str) -> OutcomeUnknownError:
+    """Return the error of a batch that may have been appended."""
+    if batch.failures > 1:
+        # The last refusal may say that nothing was appended, which is true only of that sending.
+        reason = f"sent {batch.failures} times, and not known to be refused each time; the last time: {reason}"
+    tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
+    return OutcomeUnknownError(tried, reason)
+
+
+def not_appended(refusal: ClusterError) -> ClusterError:
+    """Return the error of a batch that was refused each time until its delivery timeout."""
+    said = str(refusal)
+    return refusal if "nothing was appended" in said else cluster_error(refusal.code, f"{said}; nothing was appended")
+
+
+def no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterError:
+    """Return the error of a batch whose partition had no leader until its delivery timeout."""
+    name = f"{queue.topic}-{queue.partition}"
+    advice = (
+        f"admin.describe({queue.topic!r}) says in isr and elr which nodes may lead it; if none of them comes back, "
+        "admin.elect_leaders can elect another"
+    )
+    if refusal is not None:
+        return LeaderNotAvailableError(f"{name}; nothing was appended. {advice}")
+    return RequestTimedOutError(f"{name} had no leader in time; nothing was sent. {advice}")

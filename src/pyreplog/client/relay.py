@@ -222,7 +222,7 @@ class BatchForwarder:
         queue.paused_until_ns = self._now_ns() + backoff_ns(queue.failures, self._random)
         self._wake_at(queue.paused_until_ns)
         if code not in _STAY:
-            self._router._stale_leader(queue.key.topic, queue.key.partition, node)
+            self._router.stale_leader(queue.key.topic, queue.key.partition, node)
 
     def _tell(self) -> None:
         still: list[tuple[int, Completion]] = []

@@ -160,7 +160,7 @@ class Router:
         if self.asking is None or name not in self.asking:
             self.wanted.setdefault(name)
 
-    def _stale_leader(self, name: str, partition: int, leader: int) -> None:
+    def stale_leader(self, name: str, partition: int, leader: int) -> None:
         """Forget ``leader``, which does not lead or does not answer, and ask for the topic."""
         route = self.topics.get(name)
         if route is not None and partition < len(route.leaders) and route.leaders[partition] == leader:

@@ -1,0 +1,94 @@
+"""The queues of one topic's partitions, and the partition that each record goes to.
+
+Records with a key go to the partition of the key by Kafka's murmur2, as in every Kafka client.
+Records without key go to one partition until its batch is sealed, then to another one at random
+(Kafka's ``BuiltInPartitioner``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, SupportsIndex
+
+from pyreplog.client.accumulator import PartitionQueue
+from pyreplog.client.router import TopicRoute
+from pyreplog.config import whole
+from pyreplog.errors import UnknownTopicError
+from pyreplog.ports import Buffer, Random
+from pyreplog.record import partition_for_key
+
+__all__ = ["TopicQueues"]
+
+KEYS_REMEMBERED_MAX: Final = 16384
+"""Keys whose partition is remembered per topic, because hashing a key in Python costs more than the
+rest of a send."""
+
+
+class TopicQueues:
+    """The queues of ``topic``, by partition. ``routes``: the leaders of all topics, kept up to date
+    by the router."""
+
+    __slots__ = ("_keys", "_random", "_routes", "_sticky", "_sticky_sealed", "queues", "topic")
+
+    def __init__(self, topic: str, routes: Mapping[str, TopicRoute], random: Random) -> None:
+        self.topic = topic
+        self.queues: list[PartitionQueue] = []
+        self._routes = routes
+        self._random = random
+        self._keys: dict[bytes, int] = {}
+        self._sticky = -1
+        self._sticky_sealed = -1
+
+    def resize(self, count: int, new_queue: Callable[[int], PartitionQueue]) -> None:
+        """Have ``count`` queues: the topic is new, or was re-created."""
+        self._keys.clear()
+        if self._sticky >= count:
+            self._sticky = -1
+        del self.queues[count:]
+        self.queues.extend(new_queue(number) for number in range(len(self.queues), count))
+
+    def queue(self, partition: SupportsIndex) -> PartitionQueue:
+        """Return the queue of a partition that the caller named."""
+        number = partition if type(partition) is int else whole("partition", partition)
+        if not 0 <= number < len(self.queues):
+            raise UnknownTopicError(f"{self.topic!r} has partitions 0 to {len(self.queues) - 1}, not {number}")
+        return self.queues[number]
+
+    def partition_of(self, key: Buffer) -> int:
+        """Return the partition for a record with this key."""
+        if type(key) is bytes:
+            number = self._keys.get(key)
+            if number is None:
+                if len(self._keys) >= KEYS_REMEMBERED_MAX:
+                    self._keys.clear()
+                number = self._keys[key] = partition_for_key(key, len(self.queues))
+            return number
+        if getattr(key, "is_valid", None) is False:  # a null of an Arrow array
+            return self.sticky()
+        return partition_for_key(key, len(self.queues))
+
+    def sticky(self) -> int:
+        """Return the partition for a record without key."""
+        number = self._sticky
+        if number >= 0:
+            queue = self.queues[number]
+            if queue.sealed_count == self._sticky_sealed:
+                return number
+        leaders = self._routes[self.topic].leaders
+        usable = [index for index, leader in enumerate(leaders) if leader >= 0] or list(range(len(leaders)))
+        others = [index for index in usable if index != number] or usable
+        number = self._sticky = others[int(self._random.random() * len(others))]
+        self._sticky_sealed = self.queues[number].sealed_count
+        return number
+
+    def by_partition(self, keys: Sequence[Buffer | None]) -> dict[int, list[int]]:
+        """Return the indexes of ``keys``, one key for each record, by the record's partition."""
+        groups: dict[int, list[int]] = {}
+        for index, key in enumerate(keys):
+            number = self.sticky() if key is None else self.partition_of(key)
+            group = groups.get(number)
+            if group is None:
+                groups[number] = [index]
+            else:
+                group.append(index)
+        return groups
