@@ -14,7 +14,9 @@ from pyreplog.client.outcome import BatchResult, Completion, Owner
 
 if TYPE_CHECKING:
     from pyreplog.client.admin import Admin, Answer
-    from pyreplog.client.consumer import Consumer, ConsumerConfig, Ends, OffsetAnswer
+    from pyreplog.client.consumer import Consumer, Ends
+    from pyreplog.client.consumer_config import ConsumerConfig
+    from pyreplog.client.offset_lookups import OffsetAnswer
     from pyreplog.client.producer import Producer
     from pyreplog.client.producer_config import ACKS, ProducerConfig
     from pyreplog.client.relay import BatchForwarder
@@ -42,9 +44,9 @@ _LATER: Final = {
     "Admin": ".admin",
     "Answer": ".admin",
     "Consumer": ".consumer",
-    "ConsumerConfig": ".consumer",
+    "ConsumerConfig": ".consumer_config",
     "Ends": ".consumer",
-    "OffsetAnswer": ".consumer",
+    "OffsetAnswer": ".offset_lookups",
     "Producer": ".producer",
     "ProducerConfig": ".producer_config",
     "BatchForwarder": ".relay",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pyreplog.client import Consumer
-from pyreplog.values import TopicPartition
 
 __all__ = ["AsksTheSameNode"]
 
@@ -15,7 +14,7 @@ PAUSE_NS: Final = 100_000_000
 class AsksTheSameNode(Consumer):
     """A reader that was refused waits, and then asks the same node again instead of finding out who leads now."""
 
-    def _back_off(self, entry: TopicPartition, state: Any, leader: int) -> None:
+    def _back_off(self, state: Any, leader: int) -> None:
         """A pause; what is known of leaders stays as it is."""
         state.failures += 1
         state.paused_until_ns = self._now_ns() + PAUSE_NS
