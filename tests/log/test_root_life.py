@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.log import Log, LogRoot, open_readers, random_uuid
+from pyreplog.log import Log, LogRoot, UnloadedLog, open_readers, random_uuid
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, MARK_NAME, SUMMARIES_NAME
 from pyreplog.record import BatchBuilder
 from pyreplog.testing.disk import SimDisk
@@ -180,8 +180,9 @@ class Life:
     # -- a log --
 
     def log(self, key: TopicPartition) -> Log:
-        """Awake or, if it is, asleep."""
-        return self.root.logs.peek(key) if self.random.random() < 0.5 else self.root.logs[key]
+        """Loaded by its handle, or by the table."""
+        log = self.root.logs.peek(key)
+        return log.load() if isinstance(log, UnloadedLog) and self.random.random() < 0.5 else self.root.logs[key]
 
     def append(self, key: TopicPartition) -> None:
         """A batch, whose times may lie before those of others, or be none."""

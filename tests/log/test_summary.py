@@ -104,10 +104,11 @@ def test_a_log_that_cannot_wake_for_lack_of_means_sleeps_on(code: int) -> None:
             at = disk.snapshot()
             root = LogRoot.open(at, "/root", clock=SimClock(), random=Random(1), lazy=True)
             log = root.logs.peek(KEYS[7])
+            assert isinstance(log, UnloadedLog)
             log.become_leader(9)
             at.fail(kind, f"/root/{KEYS[7]}/*", nth=nth, error=code)
             try:
-                log.append_as_leader(batch(1), 9)
+                log.load().append_as_leader(batch(1), 9)
                 break
             except StorageError as error:
                 assert error.errno == code
@@ -115,8 +116,9 @@ def test_a_log_that_cannot_wake_for_lack_of_means_sleeps_on(code: int) -> None:
             refused += 1
             assert isinstance(log, UnloadedLog)
             assert (log.failure, root.damaged, opened(root)) == (None, {}, 0)
-            assert log.append_as_leader(batch(1), 9).base_offset == 7
-            assert log.epochs.entries[-1] == EpochEntry(9, 7)
+            loaded = log.load()
+            assert loaded.append_as_leader(batch(1), 9).base_offset == 7
+            assert loaded.epochs.entries[-1] == EpochEntry(9, 7)
             assert opened(root) == 1
             root.close()
             nth += 1
@@ -196,7 +198,7 @@ def test_a_log_whose_mark_was_lost_with_its_end_is_damaged(place: Place) -> None
     file.close()
     root = open_root(place, 2)
     with pytest.raises(CorruptError, match=r"ends before what its mark promises.*offsets 6 to 6 are damaged"):
-        root.logs.peek(KEYS[7]).append_as_leader(batch(1), 3)
+        root.logs.peek(KEYS[7]).load()  # type: ignore[union-attr]
     root.close()
     for seed in (3, 4):
         root = open_root(place, seed, lazy=False)
@@ -414,13 +416,13 @@ def test_who_goes_on_with_one_that_turned_out_damaged_hears_why(place: Place) ->
     log = root.logs.peek(KEYS[9], LogConfig())
     assert isinstance(log, UnloadedLog)
     with pytest.raises(CorruptError):
-        log.delete_records(1)
-    for use in (lambda: log.become_leader(7), lambda: log.delete_records(1), lambda: log.directory):
+        log.load()
+    for use in (lambda: log.become_leader(7), log.load):
         with pytest.raises(ClosedError, match="t-9 could not be opened"):
             use()
     log.close(clean=False)
     with pytest.raises(ClosedError, match="t-9 is closed"):
-        log.delete_records(1)
+        log.load()
     root.close()
 
 

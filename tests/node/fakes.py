@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from pyreplog.controller import PartitionKey
-from pyreplog.log import Log
 from pyreplog.node.effects import Effects
 from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import HostedPartition, Timers
@@ -98,7 +97,7 @@ class NodeHarness:
         """A partition of topic id ``id``."""
         replica = self.replicas[number] = FakeReplica()
         key = ("id", number)
-        hosted = self.hosted[key] = HostedPartition(key, TopicPartition("t", number), cast("Log", None), replica)
+        hosted = self.hosted[key] = HostedPartition(key, TopicPartition("t", number), replica)
         return hosted
 
     def wait(self, ms: int) -> None:

@@ -177,6 +177,7 @@ def test_a_leader_whose_log_cannot_wake_to_show_more_tries_again_later() -> None
     root.close()
     root = opened()
     log = root.logs.peek(key, LogConfig(durability="os"))
+    assert isinstance(log, UnloadedLog)
     bench = Bench({1: log})
     bench.leader_epoch = 3
     disk.fail("open", "*t-0/*", times=None, error=errno.EMFILE)
@@ -185,12 +186,13 @@ def test_a_leader_whose_log_cannot_wake_to_show_more_tries_again_later() -> None
         bench.now = bench.wakes.pop(1)
         bench.step(1, Tick())
     assert (bench.offline, bench.replicas[1].role_name, log.high_watermark) == ([], "leader", 0)
-    assert isinstance(log, UnloadedLog)
+    assert bench.replicas[1].log is log
     disk.clear_faults()
     bench.now = bench.wakes.pop(1)
     bench.step(1, Tick())
-    assert (log.high_watermark, log.epochs.latest) == (1, bench.leader_epoch)
-    assert not isinstance(log, UnloadedLog)
+    loaded = bench.replicas[1].log
+    assert not isinstance(loaded, UnloadedLog)
+    assert (loaded.high_watermark, loaded.epochs.latest) == (1, bench.leader_epoch)
     root.close()
 
 

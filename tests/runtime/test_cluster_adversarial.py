@@ -211,7 +211,8 @@ def test_a_long_run_needs_no_more_memory(cluster: pyreplog.Cluster, create: Call
 
     def cached() -> int:
         """Views of what was appended last: bounded by their bytes."""
-        logs = [hosted.log for node in cluster.nodes if node._node is not None for hosted in node._node.hosted.values()]
+        nodes = [node._node for node in cluster.nodes if node._node is not None]
+        logs = [hosted.replica.load_log() for node in nodes for hosted in node.hosted.values()]
         return 4 * sum(len(log._tail) for log in logs) // 3
 
     send(200)

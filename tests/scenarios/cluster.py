@@ -103,7 +103,7 @@ class Broker(Machine):
         """The partition's log, while the node is up."""
         hosted = self.hosted
         if hosted is not None:
-            return hosted.log
+            return hosted.replica.load_log()
         return None if self.root is None else next(iter(self.root.logs.values()), None)
 
 

@@ -64,9 +64,9 @@ def partition(world: World) -> PartitionImage:
 
 def log_of(world: World, node_id: int) -> Log:
     """A node's copy; the node is up and hosts it."""
-    log = world.log_of(node_id, key_of(world))
-    assert log is not None
-    return log
+    hosted = world.hosted(node_id, key_of(world))
+    assert hosted is not None
+    return hosted.replica.load_log()
 
 
 def acknowledged(world: World) -> int:

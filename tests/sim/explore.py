@@ -603,7 +603,7 @@ def _steps(way: Way) -> list[str]:
 
 
 def _shape(node: Node) -> list[tuple[int, int, bytes]]:
-    return [(one.base, one.epoch, one.data[-8:]) for one in node.replica.log.batches]  # type: ignore[attr-defined]
+    return [(one.base, one.epoch, one.data[-8:]) for one in node.replica.log.batches]  # type: ignore[union-attr]
 
 
 def _compare(one: list[tuple[int, int, bytes]], other: list[tuple[int, int, bytes]]) -> None:
@@ -660,7 +660,7 @@ def _fingerprint(node: Node) -> bytes:
             replica.leader_epoch,
             replica.partition_epoch,
             tuple(replica.brokers.items()),
-            tuple((one.base, one.epoch, one.data[-8:]) for one in log.batches),  # type: ignore[attr-defined]
+            tuple((one.base, one.epoch, one.data[-8:]) for one in log.batches),  # type: ignore[union-attr]
             tuple(log.epochs.entries),
             log.high_watermark,
             log.flushed_offset,

@@ -38,6 +38,7 @@ from pyreplog.log.scan import sound_batches
 from pyreplog.log.settings import write_config
 from pyreplog.log.state import LogState
 from pyreplog.log.transaction_index import AbortedRange
+from pyreplog.log.trusted_clock import TrustedClock
 from pyreplog.log.validator import Appended, check_fetched, cut_fetched, is_valid
 from pyreplog.ports import Buffer, Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
@@ -195,6 +196,10 @@ class Log(LogState):
         together with other logs of the same owner. REQUIRES that nothing was appended yet."""
         self._segments.share(cache)
         self._tail = TailCache(self._tail.size_max, room)
+
+    def trust_clock(self, clock: TrustedClock) -> None:
+        """Judge the age of segments by ``clock``, which has watched the wall clock for longer than this log."""
+        self._trusted_clock = clock
 
     def set_tail_cache_size(self, size_max: int) -> None:
         """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end; with 0 buffers are

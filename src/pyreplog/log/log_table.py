@@ -1,4 +1,4 @@
-"""The logs of a root by partition, opened when they are first asked for where it is known that they are there."""
+"""The logs of a root by partition. A log that a clean stop left is opened at its first use."""
 
 from __future__ import annotations
 
@@ -15,48 +15,51 @@ from pyreplog.values import TopicPartition
 
 
 class LogTable(MutableMapping[TopicPartition, Log]):
-    """Belongs to the root's owner. Keys are there without a log being opened; asking for one opens it.
+    """Belongs to the root's owner. Its keys exist without an open log; getting an item opens the log.
 
-    One that turns out to be damaged is noted by whoever opens, and is no longer among the keys: asking for it is a
-    ``KeyError``.
+    An item is an open log, its handle (:class:`UnloadedLog`), or only the body of its entry in the
+    store of summaries. If opening a log shows that it is damaged, its key is removed, and getting
+    the item raises ``KeyError``.
+
+    ``load`` opens a handle and puts the log into this table. ``cache`` and ``room``: the memory
+    that all logs share for their indexes and their tails.
     """
 
-    def __init__(
-        self, make: Callable[[TopicPartition, bytes, LogConfig | None], Log], cache: IndexCache, room: TailBudget
-    ) -> None:
-        """``make``: a sleeping log of what the store says. ``cache`` and ``room``: what all of them keep their
-        indexes and their tails in."""
-        self._make = make
+    def __init__(self, load: Callable[[UnloadedLog], Log], cache: IndexCache, room: TailBudget) -> None:
+        self._load = load
         self._cache = cache
         self._room = room
-        self._logs: dict[TopicPartition, Log | bytes] = {}
-        #: Rises whenever one comes, goes, or wakes.
+        self._logs: dict[TopicPartition, Log | UnloadedLog | bytes] = {}
+        # Each topic id once, because very many partitions may have the same.
+        self._topic_ids: dict[str, str] = {}
+        #: Rises with each log that is added, removed or loaded.
         self.changes = 0
 
     def __getitem__(self, key: TopicPartition) -> Log:
         log = self.peek(key)
-        if isinstance(log, UnloadedLog):
-            try:
-                log.wake()
-            except PyreplogError:
-                if key in self._logs:
-                    raise
-                raise KeyError(key) from None
-        return log
+        if not isinstance(log, UnloadedLog):
+            return log
+        try:
+            return log.load()
+        except PyreplogError:
+            if key in self._logs:
+                raise
+            raise KeyError(key) from None
 
-    def peek(self, key: TopicPartition, config: LogConfig | None = None) -> Log:
-        """The log of ``key`` as it is, open or not: one that is not wakes when it is used. ``config``: its
-        settings, as far as one can know them without opening it. :class:`KeyError` where there is none."""
+    def peek(self, key: TopicPartition, config: LogConfig | None = None) -> Log | UnloadedLog:
+        """Return the log of ``key`` if it is open, else its handle. ``config``: its settings, as far as
+        the caller knows them. Raise :class:`KeyError` if there is none."""
         found = self._logs[key]
         if isinstance(found, bytes):
-            found = self._logs[key] = self._make(key, found, config)
+            topic_id = decode_body(found).topic_id
+            topic_id = self._topic_ids.setdefault(topic_id, topic_id)
+            found = self._logs[key] = UnloadedLog(key, topic_id, found, config, self._load)
         return found
 
     def __setitem__(self, key: TopicPartition, log: Log) -> None:
         self._logs[key] = log
         self.changes += 1
-        if not isinstance(log, UnloadedLog):
-            log.share_memory(self._cache, self._room)
+        log.share_memory(self._cache, self._room)
 
     def __delitem__(self, key: TopicPartition) -> None:
         del self._logs[key]
@@ -72,17 +75,40 @@ class LogTable(MutableMapping[TopicPartition, Log]):
         return key in self._logs
 
     def add_unloaded(self, key: TopicPartition, body: bytes) -> None:
-        """``key`` is there, as the ``body`` of its checked entry of the store says; not opened."""
+        """Add the partition ``key`` without opening it; ``body`` is that of its checked entry in the
+        store."""
         self._logs[key] = body
         self.changes += 1
 
     def opened(self) -> list[Log]:
-        """The logs that are open, or were."""
+        """Return the logs that were opened, also those that were closed since."""
         return [log for log in self._logs.values() if not isinstance(log, (bytes, UnloadedLog))]
 
     def usable(self) -> list[Log]:
         """Return the logs that are open and have not failed."""
         return [log for log in self.opened() if log.failure is None and not log.closed]
+
+    def summaries(self) -> dict[TopicPartition, bytes]:
+        """Return the body of the store's entry for each log that is not open."""
+        found: dict[TopicPartition, bytes] = {}
+        for key, log in self._logs.items():
+            if isinstance(log, bytes):
+                found[key] = log
+            elif isinstance(log, UnloadedLog):
+                found[key] = log.body
+        return found
+
+    def summary(self, key: TopicPartition) -> Summary | None:
+        """Return the summary of a partition that is not open; None if it is open."""
+        found = self._logs[key]
+        if isinstance(found, bytes):
+            return decode_body(found)
+        return found.summary if isinstance(found, UnloadedLog) else None
+
+    def states(self) -> Iterator[tuple[TopicPartition, Log | UnloadedLog | Summary]]:
+        """Yield the facts of each partition, from the best source without opening it."""
+        for key, log in [*self._logs.items()]:
+            yield key, decode_body(log) if isinstance(log, bytes) else log
 
     def summary_entries(self, generation: str) -> list[tuple[bytes, bytes]]:
         """Return the sorted entries of the store of summaries, bound to the lifetime ``generation``.
@@ -95,43 +121,20 @@ class LogTable(MutableMapping[TopicPartition, Log]):
         keys = ((encode_key(where), body) for where, body in bodies.items())
         return sorted((key, sealed(key, generation, body)) for key, body in keys)
 
-    def summaries(self) -> dict[TopicPartition, bytes]:
-        """What the store says, or would say, of those that are not open."""
-        found: dict[TopicPartition, bytes] = {}
-        for key, log in self._logs.items():
-            if isinstance(log, bytes):
-                found[key] = log
-            elif isinstance(log, UnloadedLog):
-                found[key] = log._body
-        return found
-
     def due(self, wall_ms: int) -> list[TopicPartition]:
-        """Those that are not open and in which retention may have something to do by ``wall_ms``."""
+        """Return the unopened partitions in which retention may remove a segment at ``wall_ms``."""
         return [key for key, body in self.summaries().items() if due_ms(body) <= wall_ms]
 
     def take(self, key: TopicPartition) -> Log | None:
-        """Take ``key`` out; its log where it was opened. One that sleeps will not wake any more."""
+        """Remove ``key``; return its log if it was opened. A handle is closed."""
         found = self._logs.pop(key, None)
         self.changes += 1
         if isinstance(found, UnloadedLog):
             found.close(clean=False)
         return None if isinstance(found, (bytes, UnloadedLog)) else found
 
-    def if_loaded(self, key: TopicPartition) -> Log | None:
-        """The log of ``key``, open or not, where anybody asked for it; None where there is only what the store
-        says."""
-        found = self._logs[key]
-        return None if isinstance(found, bytes) else found
-
-    def summary(self, key: TopicPartition) -> Summary | None:
-        """What the store says of a partition that is not open; None for one that is."""
-        found = self._logs[key]
-        if isinstance(found, bytes):
-            return decode_body(found)
-        return found.summary if isinstance(found, UnloadedLog) else None
-
-    def close_sleeping(self) -> None:
-        """No log that sleeps will wake any more."""
+    def close_unloaded(self) -> None:
+        """Close all handles."""
         for log in self._logs.values():
             if isinstance(log, UnloadedLog):
                 log.close(clean=False)

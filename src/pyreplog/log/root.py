@@ -17,12 +17,11 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.log.checkpoints import OffsetCheckpoints
 from pyreplog.log.clean_shutdown import LOGS, NOTHING
-from pyreplog.log.identity import RootIdentity, id_for_name, random_uuid
+from pyreplog.log.identity import RootIdentity, random_uuid
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import (
     INT64_MAX,
     LOCK_NAME,
-    PARTITION_METADATA_NAME,
     SUMMARIES_NAME,
     directory_name,
     join,
@@ -32,19 +31,17 @@ from pyreplog.log.layout import (
 from pyreplog.log.lifetime import RootLifetime
 from pyreplog.log.loader import RecoveryContext
 from pyreplog.log.log import Log
+from pyreplog.log.log_opener import LogOpener, is_shortage
 from pyreplog.log.log_table import LogTable
-from pyreplog.log.mark import find_mark
 from pyreplog.log.names import make_folder
-from pyreplog.log.opening import NewLog, open_parts
+from pyreplog.log.opening import NewLog
 from pyreplog.log.partition_folders import PartitionFolders
 from pyreplog.log.places import is_partition
 from pyreplog.log.recovery_listener import RecoveryOptions
 from pyreplog.log.reserve import keep_reserve, with_reserve
-from pyreplog.log.settings import read_config
 from pyreplog.log.summary import (
     StoreName,
     Summary,
-    decode_body,
     encode_body,
     read_summaries,
     summarize,
@@ -52,8 +49,8 @@ from pyreplog.log.summary import (
 )
 from pyreplog.log.trusted_clock import TrustedClock
 from pyreplog.log.unfinished import refuse_unfinished
-from pyreplog.log.unloaded import UnloadedLog, sleeping
-from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS, Clock, Disk, Lock, RandomBytes
+from pyreplog.log.unloaded import UnloadedLog
+from pyreplog.ports import Clock, Disk, Lock, RandomBytes
 from pyreplog.values import TopicPartition
 
 TAILS_SIZE: Final = 128 << 20
@@ -109,7 +106,8 @@ class LogRoot:
         self.tail_room = TailBudget(TAILS_SIZE)
         #: The clock that a log trusts when it is loaded.
         self.trusted_clock = TrustedClock(clock)
-        self.logs = LogTable(self._asleep, self.index_cache, self.tail_room)
+        self.logs = LogTable(self._load, self.index_cache, self.tail_room)
+        self._opener = LogOpener(disk, clock, self.log_class, self.trusted_clock)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
         #: Called when loading a log shows that it is damaged. The partition is then in ``damaged``
         #: and no longer in ``logs``.
@@ -122,7 +120,6 @@ class LogRoot:
         self._folders = PartitionFolders(disk, path, random, self.notes)
         self._checkpoints = OffsetCheckpoints(disk, path, self.logs, self.notes)
         self._closed = False
-        self._topic_ids: dict[str, str] = {}
         self._new_body = b""
 
     @classmethod
@@ -262,89 +259,56 @@ class LogRoot:
                 self.damaged[key] = found.refusal
                 continue
             try:
-                self.logs[key] = self._open_log(key, recovery)
+                directory = self._folders.path_of(key)
+                self.logs[key] = self._opener.open(directory, key, self._origin_of(key), recovery)
             except (CorruptError, ConfigError, StorageError) as error:
                 if recovery.listener is not None and error is recovery.listener.failure:
                     raise  # the listener raised it, not the log
-                if _is_shortage(error):
+                if is_shortage(error):
                     raise  # nothing is wrong with the log, and a controller must not count it as lost
                 self.damaged[key] = error
         checkpoints.keep_only(self.damaged)
 
-    def _open_log(self, key: TopicPartition, recovery: RecoveryOptions) -> Log:
-        """Open the log in the folder of ``key``, and recover it if the last writer did not stop
-        cleanly."""
-        directory = self._folders.path_of(key)
+    def _origin_of(self, key: TopicPartition) -> RecoveryContext:
         said = self._checkpoints.offsets_of(key)
-        trust_mark = self._lifetime.adopting != LOGS
-        topic_id = config = None
-        if self.disk.stat(join(directory, PARTITION_METADATA_NAME)) is None and not (
-            trust_mark and find_mark(self.disk, directory)
-        ):
-            topic_id = id_for_name(key.topic)  # from before topics had ids
-        if (
-            key in recovery.durability
-            and read_config(self.disk, directory) is None
-            and find_mark(self.disk, directory) is None
-        ):
-            config = LogConfig(durability=recovery.durability[key])
-        origin = RecoveryContext(
+        return RecoveryContext(
             clean=self.clean,
             same_boot=self.same_boot,
             recovery_point=said.recovery_point,
             log_start_offset=said.log_start_offset,
             high_watermark=said.high_watermark,
-            trust_mark=trust_mark,
+            trust_mark=self._lifetime.adopting != LOGS,
         )
-        return self.log_class.open(self.disk, directory, key, config, self.clock, topic_id, origin, recovery.listener)
 
-    def _asleep(self, key: TopicPartition, body: bytes, config: LogConfig | None) -> Log:
-        topic_id = decode_body(body).topic_id
-        return sleeping(self.log_class, self, key, self._topic_ids.setdefault(topic_id, topic_id), body, config)
-
-    def wake(self, log: Log) -> None:
-        """Open ``log``, which sleeps. If room, descriptors or memory for that are lacking, it sleeps on
-        and may wake later; after any other error it is in ``damaged``."""
-        assert isinstance(log, UnloadedLog), "peek"
-        key = log.topic_partition
+    def _load(self, unloaded: UnloadedLog) -> Log:
+        """Open ``unloaded``, put the open log in its place, and return it: see :meth:`UnloadedLog.load`."""
+        key = unloaded.topic_partition
         if self._closed:
             raise ClosedError(f"{self.path} is closed")
-        directory = self._folders.path_of(key)
-        parts = None
+        current = self.logs.peek(key)
+        if not isinstance(current, UnloadedLog):
+            return current  # it was loaded since the caller got the handle
         try:
-            left = log.mark_state
-            origin = RecoveryContext(
-                clean=True,
-                same_boot=True,
-                recovery_point=left.synced_end,
-                log_start_offset=left.start_offset,
-                high_watermark=left.high_watermark,
-                left=left,
-            )
-            parts = open_parts(self.disk, directory, key, None, self.clock, None, origin)
-            log.take_parts(directory, parts)
-        except (CorruptError, ConfigError, StorageError) as error:
-            if not isinstance(log, UnloadedLog):
-                raise  # it is open, and its write failed
-            if parts is not None:
-                parts.segments.close()
-                parts.mark.close()
-            if _is_shortage(error):
-                raise
-            self._remove_damaged(log, log.summary, error)
-            if self.on_damaged is not None:
-                self.on_damaged(key, error)
-            if isinstance(error, ConfigError):
-                raise CorruptError(str(error), file=directory) from error
+            log = self._opener.load(self._folders.path_of(key), unloaded)
+        except (CorruptError, StorageError) as error:
+            if not is_shortage(error):
+                self._remove_damaged(unloaded, unloaded.summary, error)
+                if self.on_damaged is not None:
+                    self.on_damaged(key, error)
             raise
-        self.logs.changes += 1
+        self.logs[key] = log
+        if unloaded.on_load is not None:
+            unloaded.on_load(log)
+        if unloaded.epochs.latest > log.epochs.latest:
+            log.become_leader(unloaded.epochs.latest)
+        return log
 
     def mark_damaged(self, log: Log, error: PyreplogError) -> None:
         """Poison ``log``, which is open and in ``logs``, and move it to ``damaged``. The caller closes
         it."""
         self._remove_damaged(log, log, error)
 
-    def _remove_damaged(self, log: Log, state: Log | Summary, error: PyreplogError) -> None:
+    def _remove_damaged(self, log: Log | UnloadedLog, state: Log | Summary, error: PyreplogError) -> None:
         key = log.topic_partition
         self._checkpoints.keep(key, state)  # before poisoning lowers the high watermark
         log.poison(error)
@@ -353,19 +317,9 @@ class LogRoot:
 
     def known(self) -> Iterator[PartitionInfo]:
         """Yield all partitions in ``logs``, in their order. No log is opened for this."""
-        for key in self.logs:
-            log = self.logs.if_loaded(key)
-            if log is not None:
-                yield PartitionInfo(key, log.topic_id, log.epochs.latest, log.end_offset, log.incomplete, log.reported)
-            elif (summary := self.logs.summary(key)) is not None:
-                found = (
-                    summary.topic_id,
-                    summary.latest_epoch,
-                    summary.end_offset,
-                    summary.incomplete,
-                    summary.reported,
-                )
-                yield PartitionInfo(key, *found)
+        for key, log in self.logs.states():
+            latest = log.latest_epoch if isinstance(log, Summary) else log.epochs.latest
+            yield PartitionInfo(key, log.topic_id, latest, log.end_offset, log.incomplete, log.reported)
 
     # -- creating and removing logs --
 
@@ -376,13 +330,13 @@ class LogRoot:
     def create_log(
         self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False
     ) -> Log:
-        """Create a log in a folder of its own, durable when this returns. In a large root it is not open.
+        """Create a log in a folder of its own, durable when this returns, and return it open.
 
         Raise the reason why an existing folder of that name cannot be used.
         """
         key = TopicPartition(topic, partition)
         self.create_logs([self.new_log(key, topic_id, config, incomplete=incomplete)])
-        return self.logs.peek(key, config)
+        return self.logs[key]
 
     def new_log(self, key: TopicPartition, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> NewLog:
         """Return the argument of :meth:`create_logs` for the partition ``key`` of this root."""
@@ -390,6 +344,8 @@ class LogRoot:
 
     def create_logs(self, wanted: Sequence[NewLog]) -> None:
         """Create all of ``wanted``, no two of one name, as :meth:`create_log` does; they share syncs.
+
+        In a large root they are not open after that.
 
         If one fails, the logs at the beginning of ``wanted`` exist and the others do not.
         """
@@ -551,7 +507,7 @@ class LogRoot:
                 if well and all(log.recovery_point == log.end_offset for log in opened):
                     self._lifetime.sign_off(broker_epoch, self._write_summaries())
         finally:
-            self.logs.close_sleeping()
+            self.logs.close_unloaded()
             try:
                 self._identity.release()
             finally:
@@ -569,10 +525,3 @@ class LogRoot:
         except (CorruptError, StorageError):
             return None
         return write_summaries(self.disk, self.path, entries)
-
-
-def _is_shortage(error: PyreplogError) -> bool:
-    """Return whether room, descriptors or memory were lacking: nothing is wrong with the log."""
-    return isinstance(error, StorageError) and (
-        error.errno in NO_SPACE_ERRNOS or error.errno in RESOURCES_EXHAUSTED_ERRNOS
-    )

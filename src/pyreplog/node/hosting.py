@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Mapping
 
 from pyreplog.controller import MetadataImage, PartitionKey
-from pyreplog.log import Log
+from pyreplog.log import Log, UnloadedLog
 from pyreplog.replica import BrokerStatus, Replica
 from pyreplog.values import TopicPartition
 
@@ -17,16 +17,21 @@ __all__ = ["HostedPartition", "ClusterView", "Timers"]
 class HostedPartition:
     """One partition on this node: its log, its state machine, and the node's data about it."""
 
-    __slots__ = ("key", "log", "partition", "replica", "topic_id", "topic_partition", "wake_ns")
+    __slots__ = ("key", "partition", "replica", "topic_id", "topic_partition", "wake_ns")
 
-    def __init__(self, key: PartitionKey, topic_partition: TopicPartition, log: Log, replica: Replica) -> None:
+    def __init__(self, key: PartitionKey, topic_partition: TopicPartition, replica: Replica) -> None:
         self.key = key
         self.topic_id, self.partition = key
         self.topic_partition = topic_partition
-        self.log = log
         self.replica = replica
         self.wake_ns = 0
         """The time of its next ``Tick``; 0: none is planned."""
+
+    @property
+    def log(self) -> Log | UnloadedLog:
+        """Its log, or the handle of its log: see :class:`ReplicaContext`. Valid until the replica's
+        next step."""
+        return self.replica.log
 
 
 class ClusterView:
@@ -46,7 +51,7 @@ class ClusterView:
         self.brokers: Mapping[int, BrokerStatus] = {}
         """The brokers of ``image``, as the replicas need them. Replaced, never changed."""
         self.leased_until_ns = -1
-        self.leaderless: dict[PartitionKey, Log] = {}
+        self.leaderless: dict[PartitionKey, HostedPartition] = {}
         """Hosted partitions without a leader: their ends are reported to the controller."""
 
     @property

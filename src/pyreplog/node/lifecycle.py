@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 from pyreplog.config import NodeConfig
 from pyreplog.controller import LOST_DIRECTORY, PartitionKey
 from pyreplog.errors import ClusterError, StoragePermissionError, cluster_error
-from pyreplog.log import Log, LogRoot
+from pyreplog.log import LogRoot
 from pyreplog.node.effects import Effects
 from pyreplog.node.events import NodeEvents
-from pyreplog.node.hosting import ClusterView
+from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.ports import Address
 from pyreplog.wire import (
     NO_ERROR,
@@ -73,8 +73,10 @@ def _is_lost(root: LogRoot) -> bool:
     return not all(isinstance(error, StoragePermissionError) for error in root.damaged.values())
 
 
-def _ends(leaderless: Mapping[PartitionKey, Log], statuses: Mapping[PartitionKey, ReplicaStatus]) -> list[PartitionEnd]:
-    served = [(key, log) for key, log in leaderless.items() if statuses.get(key) != ReplicaStatus.MISSING]
+def _ends(
+    leaderless: Mapping[PartitionKey, HostedPartition], statuses: Mapping[PartitionKey, ReplicaStatus]
+) -> list[PartitionEnd]:
+    served = [(key, one.log) for key, one in leaderless.items() if statuses.get(key) != ReplicaStatus.MISSING]
     found = [PartitionEnd(*key, log.epochs.latest, log.end_offset, incomplete=log.incomplete) for key, log in served]
     return found + [PartitionEnd(*key, incomplete=True, status=status) for key, status in statuses.items()]
 

@@ -249,7 +249,7 @@ class MetadataListener:
         if partition.leader != NO_LEADER:
             self._standing.leaderless.pop(key, None)
         elif key not in self._standing.leaderless:
-            self._standing.leaderless[key] = hosted.log
+            self._standing.leaderless[key] = hosted
             self._events.leader_lost()
         self._effects.run(
             hosted,
@@ -306,7 +306,9 @@ class MetadataListener:
                     # Another replica leads and has all committed records: set the damaged copy
                     # aside and fetch the records again.
                     self._root.move_to_stray(topic_partition)
-                log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
+                new = self._root.new_log(topic_partition, key[0], topic.log_config, incomplete=incomplete)
+                self._root.create_logs([new])
+                log = logs.peek(topic_partition, topic.log_config)
             replica = self.replica_class(log, self._node_id, self._config)
         except (StorageError, CorruptError, ConfigError) as error:
             known = self.refused.get(key)
@@ -319,7 +321,7 @@ class MetadataListener:
             return None
         if self.refused.pop(key, None) is not None:
             self._events.hosting_restored(key)
-        hosted = HostedPartition(key, log.topic_partition, log, replica)
+        hosted = HostedPartition(key, topic_partition, replica)
         self._hosted[key] = hosted
         return hosted
 

@@ -457,9 +457,10 @@ class Node(NodeEvents):
     def _discard_copy(self, hosted: HostedPartition, error: CorruptError) -> None:
         """Discard a follower's damaged copy, to be fetched again; the other copies continue."""
         if self.find(hosted.topic_partition) is hosted and hosted.topic_partition in self.root.logs:
-            self.root.mark_damaged(hosted.log, error)
+            log = hosted.replica.load_log()
+            self.root.mark_damaged(log, error)
             self._report_missing(hosted, error)
-            hosted.log.close(clean=False)
+            log.close(clean=False)
 
     def _report_missing(self, hosted: HostedPartition, error: PyreplogError) -> None:
         """Log that the copy is damaged, and report it to the controller, which no longer counts on

@@ -33,7 +33,9 @@ class ReplicaContext:
     """The state that the roles of one replica share.
 
     ``log`` is the only attribute that holds the log: roles and their parts read it here in every
-    step. ``Replica`` extends this class and sets the metadata; roles only read that.
+    step. It is a handle until a step, or the owner of the root, loads the log; then :meth:`load_log`
+    returns the open one. A variable that holds the handle must not be used after that.
+    ``Replica`` extends this class and sets the metadata; roles only read that.
     """
 
     __slots__ = (
@@ -59,8 +61,10 @@ class ReplicaContext:
     )
     __deletable__ = ("out",)
 
-    def __init__(self, log: Log, broker_id: int, config: NodeConfig) -> None:
+    def __init__(self, log: Log | UnloadedLog, broker_id: int, config: NodeConfig) -> None:
         self.log = log
+        if isinstance(log, UnloadedLog):
+            log.on_load = self.log_loaded
         self.broker_id = broker_id
         self.config = config
         self.topic_id: str = log.topic_id
@@ -118,10 +122,20 @@ class ReplicaContext:
             self.out.append(Damaged(error, is_last, is_news))
         return is_last
 
-    def still_unloaded(self) -> bool:
-        """Return whether the log still sleeps after a storage error.
+    def load_log(self) -> Log:
+        """Return the open log, and open it if it is not. Errors as those of
+        :meth:`UnloadedLog.load`."""
+        log = self.log
+        return log.load() if isinstance(log, UnloadedLog) else log
 
-        It does if room, descriptors or memory to open it were lacking. The failed call then changed
+    def log_loaded(self, log: Log) -> None:
+        """Use ``log``, which was opened, instead of its handle."""
+        self.log = log
+
+    def still_unloaded(self) -> bool:
+        """Return whether the log is still unloaded after a storage error.
+
+        It is if room, descriptors or memory to open it were lacking. The failed call then changed
         nothing, and may succeed later.
         """
         return isinstance(self.log, UnloadedLog) and self.log.failure is None

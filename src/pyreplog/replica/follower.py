@@ -199,17 +199,17 @@ class Follower(ReplicaRole):
         except StorageError:
             if not self.context.still_unloaded():
                 raise
-            # Ask the leader again once the log may be able to open.
+            # Ask the leader again when the log can perhaps be opened.
             self.back_off(now_ns, longest=True)
 
     def _append(self, data: PartitionData, now_ns: int) -> bool:
         """Append the records unchanged; if that fails, pause and return False."""
         records: Any = data.records
-        log = self.log
-        end = log.end_offset
+        end = self.log.end_offset
         try:
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
+                log = self.context.load_log()
                 if (end <= data.log_start_offset or end == log.start_offset) and (
                     begin := RecordBatch(parts[0]).base_offset
                 ) < end:
@@ -228,13 +228,13 @@ class Follower(ReplicaRole):
                 log.append_as_follower(parts, at_end=True)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):
             # The records were damaged on the way, or the leader has truncated them since.
-            if log.failure is not None:
+            if self.log.failure is not None:
                 raise
             self._begin_where_kept()
             self.back_off(now_ns)
             return False
         except StorageError as error:
-            if error.errno not in _PASSING or log.failure is not None:
+            if error.errno not in _PASSING or self.log.failure is not None:
                 raise
             self._begin_where_kept()
             if not self.stalled:
@@ -257,7 +257,7 @@ class Follower(ReplicaRole):
         if data.log_start_offset > log.start_offset:
             start = min(data.log_start_offset, log.high_watermark)
             if start > log.start_offset:
-                log.delete_records(start)
+                self.context.load_log().delete_records(start)
 
     def _hear_at_least(self, data: PartitionData, now_ns: int) -> None:
         """Adopt the leader's high watermark and log start offset on a full disk.
@@ -276,18 +276,20 @@ class Follower(ReplicaRole):
         Another leader may send other records in its place, which are not the deleted ones.
         """
         if self.log.end_offset < self.context.deferred_log_start:
-            self.log.truncate_fully(self.context.deferred_log_start)
+            self.context.load_log().truncate_fully(self.context.deferred_log_start)
 
     def _advance(self, now_ns: int, *, streaming: bool) -> None:
         """Set the high watermark to the leader's, but not above this log's end.
 
         Call it after the append. The end of a ``sync`` log is its flushed end.
         """
-        log = self.log
-        high_watermark = log.flushed_offset if self.context.needs_sync else log.end_offset
+        high_watermark = self.log.flushed_offset if self.context.needs_sync else self.log.end_offset
         if self.leader_high_watermark < high_watermark:
             high_watermark = self.leader_high_watermark
-        if high_watermark > log.high_watermark and log.advance_high_watermark(high_watermark):
+        if high_watermark <= self.log.high_watermark:
+            return
+        log = self.context.load_log()
+        if log.advance_high_watermark(high_watermark):
             if self.context.deferred_log_start:
                 self.hide_deleted()
             if self.readers.waiting:
@@ -327,7 +329,7 @@ class Follower(ReplicaRole):
         # The target may lie below this log's start: the log of an uncleanly elected leader may end
         # there.
         self.context.deferred_log_start = min(self.context.deferred_log_start, target)
-        log.truncate_to(target)
+        self.context.load_log().truncate_to(target)
 
     def _refused(self, data: PartitionData, now_ns: int) -> None:
         code = data.error_code
@@ -348,7 +350,7 @@ class Follower(ReplicaRole):
         if leader_end < log.end_offset:
             self._truncate(leader_end)
         elif leader_start > log.end_offset:
-            log.truncate_fully(leader_start)
+            self.context.load_log().truncate_fully(leader_start)
         else:
             self.back_off(now_ns)
             return

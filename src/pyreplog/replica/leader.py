@@ -167,7 +167,8 @@ class Leader(ReplicaRole):
                 self.refuse_produce(event, code)
                 return
         try:
-            appended = self.log.append_as_leader(event.records, self.context.leader_epoch, trusted=event.trusted)
+            log = self.context.load_log()
+            appended = log.append_as_leader(event.records, self.context.leader_epoch, trusted=event.trusted)
         except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
             self._not_appended(event, error, now_ns)
             return
@@ -196,7 +197,7 @@ class Leader(ReplicaRole):
         while at < len(events):
             one = events[at]
             try:
-                places = self.log.append_many_as_leader(
+                places = self.context.load_log().append_many_as_leader(
                     [(e.records, e.trusted) for e in events[at:]], self.context.leader_epoch
                 )
             except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
@@ -327,14 +328,13 @@ class Leader(ReplicaRole):
 
     def advance(self, now_ns: int) -> None:
         """Move the high watermark if it can move, then write the mark, then answer the waiting
-        requests. If the log cannot wake, retry later."""
-        log = self.log
+        requests. If the log cannot be opened, retry later."""
         try:
-            before = log.high_watermark
-            if log.end_offset <= before:
+            before = self.log.high_watermark
+            if self.log.end_offset <= before:
                 return
             candidate = self.in_sync_set.high_watermark_candidate(self.local_ack_offset(), now_ns)
-            if candidate <= before or not log.advance_high_watermark(candidate):
+            if candidate <= before or not self.context.load_log().advance_high_watermark(candidate):
                 return
         except StorageError:
             if not self.context.still_unloaded():
@@ -344,7 +344,7 @@ class Leader(ReplicaRole):
             return
         if self.context.deferred_log_start:
             self.hide_deleted()
-        log.write_mark()
+        self.log.write_mark()
         if self.delayed_appends.acks_all:
             self.acknowledge_appends()
         if self.readers.waiting:
@@ -379,7 +379,7 @@ class Leader(ReplicaRole):
         if offset < end:
             try:
                 # At least one batch, or the follower would never progress.
-                records = log.read(offset, max(request.partition_max_bytes, 1), end, checked=True)
+                records = context.load_log().read(offset, max(request.partition_max_bytes, 1), end, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
                 self.refuse_read(event, error)
                 return
@@ -388,7 +388,7 @@ class Leader(ReplicaRole):
             self.acknowledge_deletes()
         if not follower.in_maximal_isr:
             in_sync.propose_join(follower, now_ns)
-        if log.high_watermark < end:
+        if self.log.high_watermark < end:
             self.advance(now_ns)
         if records is not None and records.size:
             self.reply(event, self.data(records))
@@ -432,7 +432,7 @@ class Leader(ReplicaRole):
         end = log.end_offset if is_follower else log.high_watermark
         is_end_known = is_follower or end >= self.in_sync_set.start_of_epoch
         try:
-            answer = look_up_offset(log, request, end, self.context.leader_epoch, is_end_known=is_end_known)
+            answer = look_up_offset(self.context, request, end, is_end_known=is_end_known)
         except (CorruptError, StorageError) as error:
             answer = ListOffsetsPartitionResponse(request.partition_index, self.read_code(error))
         self.reply(event, answer)
@@ -456,7 +456,7 @@ class Leader(ReplicaRole):
         if offset > log.start_offset:
             try:
                 # Durable: a power loss must not bring deleted records back.
-                log.delete_records(offset)
+                context.load_log().delete_records(offset)
             except StorageError:
                 if not context.still_unloaded():
                     raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyreplog.config import INT64_MAX
+from pyreplog.replica.context import ReplicaContext
 from pyreplog.wire import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -23,13 +24,15 @@ __all__ = ["look_up_offset"]
 
 
 def look_up_offset(
-    log: Log, request: ListOffsetsPartition, end: int, leader_epoch: int, *, is_end_known: bool
+    context: ReplicaContext, request: ListOffsetsPartition, end: int, *, is_end_known: bool
 ) -> ListOffsetsPartitionResponse:
     """Return the answer to ``request`` over the records below ``end``.
 
     ``is_end_known``: the caller may learn ``end``. If not, a question that only ``end`` answers
-    gets OFFSET_NOT_AVAILABLE. Raises CorruptError and StorageError of the log.
+    gets OFFSET_NOT_AVAILABLE. Only a question about a timestamp opens the log. Raises CorruptError
+    and StorageError of the log.
     """
+    log = context.log
     answer = ListOffsetsPartitionResponse(request.partition_index, 0)
     timestamp = request.timestamp
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -43,8 +46,9 @@ def look_up_offset(
         answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
     elif timestamp == LATEST_TIMESTAMP:
         answer.offset = end
-        answer.leader_epoch = leader_epoch
+        answer.leader_epoch = context.leader_epoch
     else:
+        log = context.load_log()
         found = _find_greatest(log, end) if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp, end)
         if found is not None:
             answer.offset, answer.timestamp = found

@@ -63,7 +63,8 @@ class ParkedFetches:
             here = (request.fetch_offset, max(request.partition_max_bytes, 1))
             if data is None or here != at:
                 try:
-                    data, at = role.data(role.log.read(*here, role.log.end_offset, checked=True)), here
+                    log = role.context.load_log()
+                    data, at = role.data(log.read(*here, log.end_offset, checked=True)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
                     role.refuse_read(parked, error)
                     continue

@@ -74,7 +74,7 @@ class Readers:
         records: LogSlice | None = None
         if request.fetch_offset < high_watermark:
             try:
-                records = role.log.read(
+                records = role.context.load_log().read(
                     request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark, checked=True
                 )
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:

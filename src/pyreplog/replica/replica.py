@@ -133,21 +133,23 @@ class Replica(ReplicaContext):
     leader_class: ClassVar[type[Leader]] = Leader
     follower_class: ClassVar[type[Follower]] = Follower
 
-    def __init__(self, log: Log, broker_id: int, config: NodeConfig) -> None:
+    def __init__(self, log: Log | UnloadedLog, broker_id: int, config: NodeConfig) -> None:
         super().__init__(log, broker_id, config)
+        settings = log.config
         self.syncing = False
         self._flush_at = FAR_FUTURE_NS
         self._flush_ns = (
-            log.config.flush_ms * 1_000_000
-            if not self.needs_sync and log.config.flush_ms < FAR_FUTURE_NS // 1_000_000
+            settings.flush_ms * 1_000_000
+            if not self.needs_sync and settings.flush_ms < FAR_FUTURE_NS // 1_000_000
             else 0
         )
-        self._sync_after = 1 if self.needs_sync or log.config.flush_ms == 0 else log.config.flush_messages
+        self._sync_after = 1 if self.needs_sync or settings.flush_ms == 0 else settings.flush_messages
         self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
         # A full segment is synced whatever the flush settings say. Asking the log at every event
         # would take a tenth of all time, so a flag holds the answer.
-        self._is_segment_full = not isinstance(log, UnloadedLog) and log.has_unsynced_segment
-        log.on_roll = self._note_roll
+        self._is_segment_full = False
+        if not isinstance(self.log, UnloadedLog):
+            self.log_loaded(self.log)
         self.role: ReplicaRole = NoLeaderRole(self)
         self._of_role = _handlers(NoLeaderRole, _BY_ROLE)
         self._of_replica = _handlers(type(self), _BY_REPLICA)
@@ -258,8 +260,9 @@ class Replica(ReplicaContext):
         self.syncing = False
         if isinstance(self.role, OfflineRole):
             return
-        self.log.synced(event.upto, event.generation, mark=False)
-        self._is_segment_full = self._is_segment_full and self.log.has_unsynced_segment
+        log = self.load_log()
+        log.synced(event.upto, event.generation, mark=False)
+        self._is_segment_full = self._is_segment_full and log.has_unsynced_segment
         self.role.synced(event, now_ns)
 
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
@@ -286,6 +289,12 @@ class Replica(ReplicaContext):
 
     # -- help
 
+    def log_loaded(self, log: Log) -> None:
+        """Use ``log``, which was opened, instead of its handle."""
+        super().log_loaded(log)
+        self._is_segment_full = log.has_unsynced_segment
+        log.on_roll = self._note_roll
+
     def _note_roll(self) -> None:
         self._is_segment_full = True
 
@@ -293,14 +302,14 @@ class Replica(ReplicaContext):
         """Record in an incomplete log whether the newest metadata lists this copy as in sync.
 
         If it does, the copy lacks nothing; the metadata includes this incarnation's registration.
-        If not, record that the controller knows that the copy is incomplete. If the log cannot wake
-        now, retry later; until then its mark says less than is known.
+        If not, record that the controller knows that the copy is incomplete. If the log cannot be
+        opened now, retry later; until then its mark says less than is known.
         """
         try:
             if in_sync:
-                self.log.set_incomplete(False)
+                self.load_log().set_incomplete(False)
             elif not self.log.reported:
-                self.log.set_reported()
+                self.load_log().set_reported()
         except StorageError as error:
             if not self.still_unloaded() and (
                 in_sync or error.errno not in NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS
@@ -337,9 +346,9 @@ class Replica(ReplicaContext):
         if isinstance(self.role, OfflineRole):
             return
         try:
-            plan = log.sync_plan()
+            plan = self.load_log().sync_plan()
         except StorageError as error:
-            if error.errno not in RESOURCES_EXHAUSTED_ERRNOS or log.failure is not None:
+            if error.errno not in RESOURCES_EXHAUSTED_ERRNOS or self.log.failure is not None:
                 raise
             # The sync did not start, for lack of descriptors.
             self._flush_at = now_ns + WAKE_RETRY_NS

@@ -36,7 +36,7 @@ from pyreplog.wire import (
 )
 
 if TYPE_CHECKING:
-    from pyreplog.log import Log, LogSlice
+    from pyreplog.log import Log, LogSlice, UnloadedLog
 
 __all__ = ["NoLeaderRole", "OfflineRole", "ReplicaRole"]
 
@@ -58,8 +58,8 @@ class ReplicaRole:
         self.context = context
 
     @property
-    def log(self) -> Log:
-        """The replica's log."""
+    def log(self) -> Log | UnloadedLog:
+        """The replica's log, or its handle: see :class:`ReplicaContext`."""
         return self.context.log
 
     # -- taking and leaving the role
@@ -139,7 +139,7 @@ class ReplicaRole:
         """
         deferred_log_start, log = self.context.deferred_log_start, self.log
         if deferred_log_start > log.start_offset:
-            log.delete_records(min(deferred_log_start, log.high_watermark))
+            self.context.load_log().delete_records(min(deferred_log_start, log.high_watermark))
 
     def diverging(self, request: FetchPartition, end: int) -> PartitionData | None:
         """Return an error or a divergence instead of records, by rules 3-6 of 2.8.

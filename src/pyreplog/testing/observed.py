@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pyreplog.controller import MetadataImage, PartitionImage, PartitionKey
-from pyreplog.log import Log, LogRoot
+from pyreplog.log import Log, LogRoot, UnloadedLog
 from pyreplog.node import HostedPartition, Node
 from pyreplog.ports import Address
 from pyreplog.testing.clock import SimClock
@@ -129,7 +129,7 @@ class ObservedWorld(Protocol):
         """Return the partition that a node hosts; None while the node is down."""
         ...
 
-    def log_of(self, node_id: int, key: PartitionKey) -> Log | None:
+    def log_of(self, node_id: int, key: PartitionKey) -> Log | UnloadedLog | None:
         """Return a node's log of a partition; None while the node is down."""
         ...
 

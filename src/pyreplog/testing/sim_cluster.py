@@ -25,7 +25,7 @@ from pyreplog.controller import (
     ReplicaEnd,
 )
 from pyreplog.errors import PyreplogError
-from pyreplog.log import Log, LogRoot
+from pyreplog.log import Log, LogRoot, UnloadedLog
 from pyreplog.node import HostedPartition, MetadataListener, Node
 from pyreplog.ports import Address, Clock
 from pyreplog.replica import Replica
@@ -411,7 +411,7 @@ class SimCluster(ABC):
         node = self.machines[node_id].node
         return None if node is None else node.hosted.get(key)
 
-    def log_of(self, node_id: int, key: PartitionKey) -> Log | None:
+    def log_of(self, node_id: int, key: PartitionKey) -> Log | UnloadedLog | None:
         """Return a node's log of a partition; None while the node is down."""
         hosted = self.hosted(node_id, key)
         return None if hosted is None else hosted.log

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from pyreplog.controller import MetadataImage
-from pyreplog.log import Log
+from pyreplog.log import Log, UnloadedLog
 from pyreplog.record import Record, RecordBatch, split
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.testing.workload import Attempt, SimConsumer
@@ -97,9 +97,13 @@ class Committed(NamedTuple):
     crc: int
 
 
-def batches_of(log: Log, start: int, end: int) -> list[RecordBatch]:
+def batches_of(log: Log | UnloadedLog, start: int, end: int) -> list[RecordBatch]:
     """The batches of ``log`` from offset ``start`` up to ``end``."""
     found: list[RecordBatch] = []
+    if start >= end:
+        return found
+    if isinstance(log, UnloadedLog):
+        log = log.load()
     while start < end:
         slice_ = log.read(start, READ_SIZE, end)
         batches = [batch for part in slice_.parts() for batch in split(part)]

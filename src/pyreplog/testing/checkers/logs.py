@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from pyreplog.controller import PartitionKey
-from pyreplog.log import Log
+from pyreplog.log import Log, UnloadedLog
 from pyreplog.testing.checkers.base import Checker, Committed, batches_of, summary
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.values import TopicPartition
@@ -72,7 +72,7 @@ class CommittedIdentical(Checker):
         afterwards."""
         self.node_turn(world, machine)
 
-    def compare(self, world: ObservedWorld, node_id: int, key: PartitionKey, log: Log, rule: str) -> None:
+    def compare(self, world: ObservedWorld, node_id: int, key: PartitionKey, log: Log | UnloadedLog, rule: str) -> None:
         """REQUIRES that ``log`` has all that is committed; compares it with what is known."""
         end = self.end(key)
         if log.end_offset < end:
@@ -165,11 +165,10 @@ class EpochsWellFormed(Checker):
             if before == now:
                 continue
             self._seen[place] = now
-            self.look(
-                world, machine.node_id, log, log.start_offset if before is None or before[:3] != now[:3] else before[3]
-            )
+            begin = log.start_offset if before is None or before[:3] != now[:3] else before[3]
+            self.look(world, machine.node_id, log, begin)
 
-    def look(self, world: ObservedWorld, node_id: int, log: Log, begin: int) -> None:
+    def look(self, world: ObservedWorld, node_id: int, log: Log | UnloadedLog, begin: int) -> None:
         """The history, and the batches from ``begin`` on."""
         entries = log.epochs.entries
         about = (

@@ -42,7 +42,7 @@ class Sightings(Checker):
         """What happened to logs."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
-            log = hosted.log
+            log = hosted.replica.load_log()
             before = self._logs.get((machine.node_id, machine.starts, key))
             if before is None:
                 self._count(world, "a torn tail", log.recovery.torn_size > 0)

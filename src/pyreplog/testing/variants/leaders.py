@@ -353,7 +353,8 @@ class _TwiceReadingLeader(Leader):
         if between is not None:
             between()
         if event.request.fetch_offset < high_watermark:
-            self.reply(event, self.data(self.log.read(event.request.fetch_offset, 1 << 20, self.log.end_offset)))
+            log = self.context.load_log()
+            self.reply(event, self.data(log.read(event.request.fetch_offset, 1 << 20, log.end_offset)))
         else:
             super().consumer_fetch(event, now_ns)
 
@@ -371,7 +372,7 @@ class FsyncFailureIgnored(Replica):
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
         """Go on as after a successful sync."""
         self.syncing = False
-        self.log.synced(self.log.end_offset, self.log.generation, mark=False)
+        self.load_log().synced(self.log.end_offset, self.log.generation, mark=False)
         self.role.synced(Synced(self.log.end_offset, self.log.generation), now_ns)
 
 
@@ -449,7 +450,7 @@ class _RecomputingLeader(Leader):
         before."""
         candidate = self.in_sync_set.high_watermark_candidate(self.local_ack_offset(), now_ns)
         if 0 <= candidate < self.log.high_watermark:
-            self.log.set_high_watermark(candidate)
+            self.context.load_log().set_high_watermark(candidate)
         super().advance(now_ns)
 
 
@@ -497,7 +498,8 @@ class _OpenHandedLeader(Leader):
         """Read up to the end of the log if no committed records are left to read."""
         log, request = self.log, event.request
         if log.high_watermark <= request.fetch_offset < log.end_offset:
-            self.reply(event, self.data(log.read(request.fetch_offset, request.partition_max_bytes, log.end_offset)))
+            records = self.context.load_log().read(request.fetch_offset, request.partition_max_bytes, log.end_offset)
+            self.reply(event, self.data(records))
         else:
             super().consumer_fetch(event, now_ns)
 
