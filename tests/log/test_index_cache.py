@@ -77,7 +77,7 @@ def test_readers_have_one_of_their_own(place: Place) -> None:
     root = fill(place, 1)
     log = root.logs[TopicPartition("t", 0)]
     ((_, reader),) = open_readers(place.disk, place.of("root")).items()
-    cache: IndexCache = reader._copies[0]._index_cache
+    cache: IndexCache = reader._copies[0]._folder._index_cache
     cache.count_max = 3
     for offset in range(0, 120, 2):
         reader.read(offset, 1)

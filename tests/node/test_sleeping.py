@@ -33,7 +33,7 @@ class DrowsyRoot(LogRoot):
     """Its logs sleep from the first one on."""
 
     summaries_from = 1
-    sleeping_from = 0
+    unloaded_from = 0
 
 
 class Drowsy(World):

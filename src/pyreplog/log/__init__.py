@@ -68,9 +68,10 @@ from pyreplog.log.places import (
 )
 from pyreplog.log.reader import LogReader
 from pyreplog.log.recovery_listener import RecoveryListener, RecoveryOptions
-from pyreplog.log.replica_view import ReplicaView, RootView
+from pyreplog.log.replica_view import ReplicaView
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot
+from pyreplog.log.root_view import RootView
 from pyreplog.log.settings import read_config
 from pyreplog.log.skipping import SkippingSource, check_skipping, placed_lists
 from pyreplog.log.snapshot import format_state, parse_state, read_state, read_whole, replace_file, write_state

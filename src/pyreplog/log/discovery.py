@@ -31,7 +31,8 @@ from pyreplog.log.places import (
     topic_id_of,
 )
 from pyreplog.log.reader import LogReader
-from pyreplog.log.replica_view import ReplicaView, RootView
+from pyreplog.log.replica_view import ReplicaView
+from pyreplog.log.root_view import RootView
 from pyreplog.log.unfinished import refuse_unfinished
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition

@@ -22,6 +22,7 @@ from pyreplog.log.clean_shutdown import (
     write_incarnation,
 )
 from pyreplog.log.epochs import EpochCache, read_epochs
+from pyreplog.log.folder_view import INDEX_INTERVAL
 from pyreplog.log.identity import random_uuid
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
@@ -44,7 +45,7 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.mark import MarkFile, MarkState, find_mark
 from pyreplog.log.producer_snapshot import read_snapshot, snapshot_offsets
-from pyreplog.log.replica_view import INDEX_INTERVAL, LogFilePart, ReplicaView
+from pyreplog.log.replica_view import LogFilePart, ReplicaView
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import read_whole, write_offsets

@@ -8,60 +8,41 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from pyreplog._core import LOG_OVERHEAD, OffsetIndex, SegmentScanner
 from pyreplog.config import MAX_BATCH_BYTES, Durability
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
-from pyreplog.log.clean_shutdown import read_farewell, read_incarnation
 from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.epochs import EpochCache, read_epochs
-from pyreplog.log.folder import FolderPlan, plan_folder
+from pyreplog.log.folder_view import FolderView, LogFileView
 from pyreplog.log.identity import read_topic_id
-from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import (
     HIGH_WATERMARK_NAME,
     INT64_MAX,
     LOG_START_NAME,
     LOG_SUFFIX,
     RECOVERY_POINT_NAME,
-    SWAP_SUFFIX,
     join,
     parent_of,
 )
 from pyreplog.log.mark import MarkState, read_mark
-from pyreplog.log.overflow import find_parts, may_overflow
 from pyreplog.log.producer_state import newest_table, producer_batches
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.resumption import resume
+from pyreplog.log.root_view import RootView
 from pyreplog.log.scan import scan_segment, sound_batches
 from pyreplog.log.segment import Segment, SegmentNames
 from pyreplog.log.segments import Segments
-from pyreplog.log.snapshot import read_offsets
-from pyreplog.ports import Disk, Stat
+from pyreplog.ports import Disk
 from pyreplog.record import base_offset_of, size_of
 from pyreplog.values import TopicPartition
 
-INDEX_INTERVAL: Final = 4096
 _SAME_TRIES: Final = 10
 
 T = TypeVar("T")
-
-
-class _LogFile(NamedTuple):
-    """A log file, ``found`` to be of so many bytes at that time, as the segments it holds: one, but for an old
-    broker's whose offsets reach too far."""
-
-    path: str
-    found: Stat
-    segments: list[Segment]
-
-    def is_still(self, found: Stat) -> bool:
-        """Whether ``found`` is the same file, with what was there before."""
-        before = self.found
-        return (found.size, found.mtime_ms, found.identity) == (before.size, before.mtime_ms, before.identity)
 
 
 class LogFilePart(NamedTuple):
@@ -93,34 +74,6 @@ def _scan_end(segment: Segment) -> SegmentScanner:
 def _first_above(offsets: OffsetIndex, offset: int) -> int:
     """The first slot whose entry lies above ``offset``."""
     return bisect_right(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
-
-
-class RootView:
-    """What the files of one root say, each read when first asked for and kept: for whoever opens many partitions at
-    once."""
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._disk = disk
-        self._path = path
-        self._offsets: dict[str, Mapping[TopicPartition, int]] = {}
-
-    @cached_property
-    def lost_power(self) -> bool | None:
-        """Whether the machine went down since the root was last written, and nobody has recovered it; None where no
-        file says."""
-        if read_farewell(self._disk, self._path) is not None:
-            return False
-        incarnation = read_incarnation(self._disk, self._path)
-        return None if incarnation is None else not incarnation.boot_id == self._disk.boot_id(self._path) != ""
-
-    def offset(self, name: str, topic_partition: TopicPartition) -> int | None:
-        """What the checkpoint ``name`` says of a partition; None where it says nothing."""
-        if name not in self._offsets:
-            try:
-                self._offsets[name] = read_offsets(self._disk, join(self._path, name))
-            except CorruptError:
-                self._offsets[name] = {}
-        return self._offsets[name].get(topic_partition)
 
 
 class _ConcurrentDeletes:
@@ -162,14 +115,7 @@ class ReplicaView:
         self._unreadable_size: int | None = None
         self._unreadable_start = 0
         self.epochs = EpochCache()
-        self._segments: Segments | None = None
-        # By the base offset in its name.
-        self._files: dict[int, _LogFile] = {}
-        # Of the last look at the folder: what it listed, and what that makes; none where that was
-        # not all.
-        self._names: Sequence[str] = ()
-        self._plan: FolderPlan | None = None
-        self._index_cache = IndexCache()
+        self._folder = FolderView(disk, directory)
         self._mark: MarkState | None = None
         self._closed = False
         #: How far readers may see, as a checkpoint has it.
@@ -206,7 +152,7 @@ class ReplicaView:
 
     def segments(self) -> list[tuple[int, int]]:
         """(base offset, size) of each segment, in order."""
-        return [(segment.base_offset, segment.size) for segment in self._segments or ()]
+        return [(segment.base_offset, segment.size) for segment in self._folder.segments or ()]
 
     @property
     def mark(self) -> MarkState | None:
@@ -223,7 +169,7 @@ class ReplicaView:
             raise CorruptLogError(
                 "segments are missing", start=self.start_offset, end=self._lost_end, file=self.directory
             )
-        bases = [base for base in sorted(self._files) if base <= end_offset]
+        bases = [base for base in sorted(self._folder.files) if base <= end_offset]
         while len(bases) > 1 and bases[1] <= self.start_offset:
             del bases[0]
         if not bases and end_offset > self.start_offset:
@@ -232,7 +178,7 @@ class ReplicaView:
             )
         parts = []
         for base, following in zip(bases, [*bases[1:], None], strict=False):
-            file = self._files[base]
+            file = self._folder.files[base]
             size = (
                 file.found.size if following is not None else self._retry(partial(self._size_below, file, end_offset))
             )
@@ -240,7 +186,7 @@ class ReplicaView:
             parts.append(LogFilePart(file.path, base, size, suffix, following is None))
         return parts
 
-    def _size_below(self, file: _LogFile, end_offset: int) -> int:
+    def _size_below(self, file: LogFileView, end_offset: int) -> int:
         """Where in ``file`` the batches below ``end_offset`` end. What lies behind may be in the middle of being
         written."""
         for segment in file.segments:
@@ -285,14 +231,12 @@ class ReplicaView:
 
     def release(self) -> None:
         """Close the files; they are opened again when they are needed."""
-        if self._segments is not None:
-            self._segments.close()
+        self._folder.release()
 
     def close(self) -> None:
-        """Release the files. Twice is harmless."""
+        """Release the files. A second call is harmless."""
         self._closed = True
-        if self._segments is not None:
-            self._segments.close()
+        self._folder.release()
 
     def _load(self, mark: MarkState | None = None) -> None:
         """``mark``: as it was read just now, if it was."""
@@ -316,8 +260,8 @@ class ReplicaView:
         while True:
             # The mark first: what it promises is in the files by then, and they only grow. So a
             # newer mark asks for a newer look.
-            self._load_segments(self._settled_end(mark), foreign=mark is None)
-            segments = self._segments
+            self._folder.look(self._settled_end(mark), foreign=mark is None)
+            segments = self._folder.segments
             if segments is not None:
                 first = segments.first.base_offset
             else:
@@ -364,9 +308,9 @@ class ReplicaView:
         promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
         self._promised_end = INT64_MAX if promised_end is None else promised_end
         self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
-        if self._unreadable_size and self._segments is not None:
+        if self._unreadable_size and self._folder.segments is not None:
             self._look_behind(
-                self._segments.last
+                self._folder.segments.last
             )  # a reader then meets the damage, and does not end before it as if nothing followed
         if promised_end is not None:
             # What was flushed is there, or is missed: it was readable once, and no kill or power
@@ -378,8 +322,7 @@ class ReplicaView:
 
     def _forget(self) -> None:
         """What was found so far is of another log."""
-        self.release()
-        self._files, self._plan = {}, None
+        self._folder.forget()
         self._mark = self._producers = self._unreadable_size = None
 
     def _settled_end(self, mark: MarkState | None) -> int:
@@ -395,106 +338,13 @@ class ReplicaView:
         epochs = self._kept_epochs(mark)
         return 0 if epochs is None else min(settled, self.epochs.agrees_up_to(epochs))
 
-    def _load_segments(self, settled: int, *, foreign: bool) -> None:
-        """``settled``: below it nothing can have changed. ``foreign``: without a mark, and so perhaps with files
-        whose offsets reach too far for one segment."""
-        disk, directory = self.disk, self.directory
-        known, self._files = self._files, {}
-        before_names, before_plan = self._names, self._plan
-        self._plan = None
-        names_there = disk.list(directory)
-        first = 0
-        if before_plan is not None and not foreign and names_there == before_names:
-            # Each commit is a reason to look, and a log may have thousands of segments.
-            plan = before_plan
-            first = max(bisect_right(plan.bases, settled) - 1, 0)
-            # Where a backup was put back and went on, all from some offset on are other files: the
-            # last of these tells.
-            if first:
-                last = known[plan.bases[first - 1]]
-                found = disk.stat(last.path)
-                if found is None or not last.is_still(found):
-                    first = 0
-            self._files = {base: known.pop(base) for base in plan.bases[:first]}
-        else:
-            plan = plan_folder(disk, directory, names_there)
-        for base, following in zip(plan.bases[first:], [*plan.bases[first + 1 :], None], strict=False):
-            names = SegmentNames(base, SWAP_SUFFIX if base in plan.swapped else "")
-            path = join(directory, names.log)
-            found = disk.stat(path)
-            if found is None:
-                # What was listed with it may be of another time too: the look is made again.
-                self._files = {**known, **self._files}
-                raise StorageError(errno.ENOENT, "a segment that the folder lists is not there", path)
-            before = known.pop(base, None)
-            # What lay above may have been cut, and as many other bytes be in its place. Where there
-            # is no mark only the file can tell.
-            kept = foreign or (following is not None and following <= settled)
-            if not kept or before is None or before.path != path or not before.is_still(found):
-                before = self._look_into(base, following, names, found, before, foreign=foreign)
-            self._files[base] = before
-        for gone in known.values():
-            for segment in gone.segments:
-                segment.release()
-        segments = [segment for base in plan.bases for segment in self._files[base].segments]
-        self._segments = Segments(segments, self._index_cache) if segments else None
-        if not plan.drop and not plan.rename:  # else it goes by what is in the files, too
-            self._names, self._plan = names_there, plan
-
-    def _look_into(
-        self,
-        base: int,
-        following: int | None,
-        names: SegmentNames,
-        found: Stat,
-        before: _LogFile | None,
-        *,
-        foreign: bool,
-    ) -> _LogFile:
-        """The log file of ``base``, new or perhaps no longer as ``before``; ``following``: the base offset of the
-        next."""
-        disk, directory = self.disk, self.directory
-        path, size = join(directory, names.log), found.size
-        for segment in () if before is None else before.segments:
-            segment.release()
-        if before is not None and before.path == path and len(before.segments) == 1:
-            segment = before.segments[0]
-            segment.reset_to(size)
-        else:
-            segment = Segment(
-                disk, directory, base, size=size, index_interval=INDEX_INTERVAL, writable=False, names=names
-            )
-        if not foreign or not may_overflow(segment, following):
-            return _LogFile(path, found, [segment])
-        parts = find_parts(segment.file, size, base, following)
-        if len(parts) == 1:
-            return _LogFile(path, found, [segment])
-        segment.release()
-        return _LogFile(
-            path,
-            found,
-            [
-                Segment(
-                    disk,
-                    directory,
-                    part.base_offset,
-                    size=part.end - part.start,
-                    index_interval=INDEX_INTERVAL,
-                    writable=False,
-                    names=SegmentNames(part.base_offset, log=names.log),
-                    origin=part.start,
-                )
-                for part in parts
-            ],
-        )
-
     def _find_epochs(self, mark: MarkState | None) -> EpochCache:
         """The kept history; where it is missing or not what the mark says, that of the batches."""
         kept = self._kept_epochs(mark)
         if kept is not None:
             return kept
         epochs = EpochCache()
-        for segment in self._segments or ():
+        for segment in self._folder.segments or ():
             for epoch, offset in scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False).epochs:
                 if epoch > epochs.latest:
                     epochs.assign(epoch, offset)
@@ -510,9 +360,9 @@ class ReplicaView:
     def _valid_end(self, limit: int) -> int:
         """Where whole and undamaged batches end behind the last index entry of the last segment, or ``limit`` where
         they reach it."""
-        if self._segments is None:
+        if self._folder.segments is None:
             return 0
-        segments = list(self._segments)
+        segments = list(self._folder.segments)
         while segments:
             segment = segments.pop()
             if segment.base_offset >= limit and segments:
@@ -536,7 +386,7 @@ class ReplicaView:
         self._retry(self._see_behind)
 
     def _see_behind(self) -> None:
-        last = None if self._segments is None else self._segments.last
+        last = None if self._folder.segments is None else self._folder.segments.last
         if self._mark is not None or last is None or not self.unreadable_size:
             return
         self._look_behind(last)
@@ -696,7 +546,7 @@ class ReplicaView:
             failure = error
         removals = _ConcurrentDeletes()
         while removals.explain(failure) and not self._closed:
-            self._plan = None  # what the last look left alone may be what went
+            self._folder.distrust()
             self._load()
             try:
                 return look()
@@ -708,4 +558,4 @@ class ReplicaView:
     def _open_segments(self) -> Segments | None:
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
-        return self._segments
+        return self._folder.segments

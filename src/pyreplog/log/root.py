@@ -93,7 +93,7 @@ class LogRoot:
     summaries_from: int = 16
     #: With at least this many partitions a new log is closed until its first use. With fewer,
     #: keeping it open costs less than opening it again.
-    sleeping_from: int = 64
+    unloaded_from: int = 64
 
     def __init__(self, disk: Disk, path: str, *, clock: Clock, random: RandomBytes, lock: Lock) -> None:
         self.disk = disk
@@ -379,7 +379,7 @@ class LogRoot:
                         folders.remove([new.directory])
             raise
         for new, log in zip(wanted, made, strict=True):
-            if len(self.logs) < self.sleeping_from:
+            if len(self.logs) < self.unloaded_from:
                 self.logs[new.topic_partition] = log
                 continue
             body = encode_body(summarize(log))
