@@ -152,7 +152,7 @@ def test_no_thread_where_nobody_ever_staged_anything(
 
     with pyreplog.open_log(tmp_path / "t") as log:
         log.append(b"own")
-        spool_watcher = log._lookout
+        spool_watcher = log._watcher
         assert spool_watcher is not None
         assert spool_watcher._look() == lookouts.INTERVAL_S
         assert spool_watcher.owner is None
@@ -179,10 +179,10 @@ def test_logs_hear_which_producers_to_keep(tmp_path: Path) -> None:
     ids = frozenset([5])
     with pyreplog.open_log(tmp_path / "log") as log:
         publish(tmp_path / "log", "log")
-        until(lambda: log._lookout is not None and log._lookout.owner is not None)
-        assert log._lookout is not None
-        assert log._lookout.owner is not None
-        log._lookout.owner._keep(ids)
+        until(lambda: log._watcher is not None and log._watcher.owner is not None)
+        assert log._watcher is not None
+        assert log._watcher.owner is not None
+        log._watcher.owner._keep(ids)
         assert log._writer is not None
         assert log._writer.log.producers.kept == ids
     with pyreplog.Cluster(tmp_path / "cluster", nodes=2) as cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from typing import overload
 
 from pyreplog.arrow import ArrowRows
 from pyreplog.config import RECORDS_SIZE_MAX, batch_max, producer_batch_max
@@ -14,7 +15,7 @@ from pyreplog.ports import Buffer, Headers
 from pyreplog.record import HEADER_SIZE, BatchBuilder, RecordBatch
 from pyreplog.timestamps import TIMESTAMP_MAX, beyond_last, record_ms
 
-__all__ = ["Encoder"]
+__all__ = ["Encoder", "RowStamps"]
 
 
 class Encoder:
@@ -141,3 +142,27 @@ class Encoder:
             f"record {index} does not fit a batch of {self.size_max} bytes{when}; nothing was appended. Send less at"
             f" once, or {larger}"
         )
+
+
+class RowStamps(Sequence[int]):
+    """The timestamps (ms) of a table's appended rows, for the Acks of these rows. Each is looked up on access."""
+
+    __slots__ = ("_count", "_first", "_rows", "_stamp")
+
+    def __init__(self, rows: ArrowRows, first: int, count: int, stamp: int) -> None:
+        self._rows = rows
+        self._first = first
+        self._count = count
+        self._stamp = stamp
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(self._count))]
+        return self._rows.timestamp(self._first + index, self._stamp)

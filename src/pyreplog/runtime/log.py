@@ -9,45 +9,29 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from itertools import chain
-from operator import length_hint
 from types import TracebackType
-from typing import Final, Literal, NoReturn, SupportsIndex, overload
+from typing import Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import Scan, check_range, rows_of, timestamp_ms
 from pyreplog.client import Acks
 from pyreplog.config import MAX_BATCH_BYTES, LogConfig, Permissions, check_seconds, listed, whole
 from pyreplog.errors import (
     ClosedError,
-    ConfigError,
     CorruptLogError,
-    LockedError,
     OffsetOutOfRangeError,
-    PyreplogError,
     ReadOnlyError,
 )
-from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
-from pyreplog.runtime.at_exit import forget, remember, remembered
+from pyreplog.runtime.at_exit import forget, remember
 from pyreplog.runtime.follow import follow
-from pyreplog.runtime.locking import log_wait
+from pyreplog.runtime.log_opener import LogOpener, log_name
 from pyreplog.runtime.log_writer import LogWriter
-from pyreplog.runtime.opening import (
-    Asked,
-    check_clock,
-    check_disk,
-    check_progress,
-    disk_of,
-    folder_of,
-    open_for_reading,
-    open_for_writing,
-)
+from pyreplog.runtime.open_options import OpenOptions
+from pyreplog.runtime.read_position import ReadPosition
 from pyreplog.runtime.spool_watcher import SpoolWatcher
 from pyreplog.runtime.views import (
     CommittedView,
@@ -55,16 +39,13 @@ from pyreplog.runtime.views import (
     ReaderView,
     SkippingView,
     WriterView,
-    record_lists,
     records,
     teller_of,
 )
-from pyreplog.system import SystemClock, anchored, current_process
+from pyreplog.system import current_process
 from pyreplog.values import LogStats, RecoveryProgress
 
 __all__ = ["Log", "open_log"]
-
-_NO_RUN: Final[tuple[list[Record], Iterator[Record]]] = ([], iter(()))
 
 
 def open_log(
@@ -122,85 +103,11 @@ def open_log(
     where nothing is there, and UnknownTopicError, where others are; StoragePermissionError, a PermissionError),
     CorruptLogError where acknowledged records can no longer be read.
     """
-    folder = folder_of(path)
-    committed = check_isolation(isolation) == READ_COMMITTED
-    max_batch_bytes = whole("max_batch_bytes", max_batch_bytes, 1)
-    check_progress(progress)
-    check_disk(disk)
-    check_clock(clock)
-    takes_spool = disk is None  # other processes reach this machine's files, not a simulated disk's
-    place = anchored(folder) if disk is None else folder
-    disk = disk_of(permissions, disk)
-    clock = SystemClock() if clock is None else clock
-    wait = log_wait(folder, lock_timeout)
-    if mode == "r":
-        if (
-            durability is not None
-            or config is not None
-            or buffer_memory is not None
-            or max_block_ms is not None
-            or lock_timeout != 0
-        ):
-            raise ConfigError(
-                "durability, config, buffer_memory, max_block_ms and lock_timeout belong to mode='a': a reader takes"
-                " the log as it is"
-            )
-        reader = open_for_reading(disk, place, topic, partition)
-        if above_high_watermark:
-            reader.include_above_high_watermark()
-        reader.max_batch_bytes = max_batch_bytes
-        reading = ReaderView(reader, disk)
-        return Log(folder, CommittedView(reading) if committed else reading, None)
-    if above_high_watermark:
-        raise ConfigError(
-            "above_high_watermark belongs to mode='r': the writer's opening decides what becomes of the records"
-            " above it"
-        )
-    if mode != "a":
-        raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
-    lookout: SpoolWatcher | None = None
-    made: list[
-        LogWriter
-    ] = []  # noted before anything can come between: a signal handler that raises leaves no folder locked
-    asked = Asked.of(topic, partition, durability, config, buffer_memory, max_block_ms)
-    opening = partial(open_for_writing, disk, clock, place, asked, _name(folder), progress, made)
-    try:
-        writer = wait.call(partial(_open, opening, place))
-        lookout = SpoolWatcher(disk, place, clock, writer) if takes_spool else None
-        writing = WriterView(writer, max_batch_bytes)
-        return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
-    except BaseException:
-        if lookout is not None:
-            lookout.stop()
-        for writer in made:
-            with suppress(PyreplogError):
-                writer.close()
-            forget(writer)
-        raise
-
-
-def _open(opening: Callable[[], LogWriter], folder: str) -> LogWriter:
-    try:
-        return opening()
-    except LockedError:
-        if not _close_abandoned(folder):
-            raise
-    return opening()
-
-
-def _close_abandoned(folder: str) -> bool:
-    """Close the log of ``folder`` that this process opened, never closed, and holds no more
-    (``open_log(path).append(value)``, a notebook's cell run twice): whether there was one."""
-    for writer in remembered():
-        if isinstance(writer, LogWriter) and writer.abandoned is not None and writer.folder == folder:
-            writer.abandoned()
-            return True
-    return False
-
-
-def _name(folder: str) -> str:
-    """What errors call a log: by the folder that it was opened by, whoever raises them."""
-    return f"the log {folder!r}"
+    options = OpenOptions(
+        topic, partition, durability, config, buffer_memory, max_block_ms, isolation, above_high_watermark,
+        max_batch_bytes, progress, permissions, lock_timeout, disk, clock,
+    )  # fmt: skip
+    return LogOpener(path, options).open(mode, Log)
 
 
 class Log:
@@ -215,26 +122,24 @@ class Log:
         path: str,
         view: WriterView | ReaderView | CommittedView,
         writer: LogWriter | None,
-        lookout: SpoolWatcher | None = None,
+        watcher: SpoolWatcher | None,
     ) -> None:
         """Made by :func:`open_log`."""
         self._path = path
-        self._name = _name(path)
+        self._name = log_name(path)
         self._view = view
         self._writer = writer
         self._closed = False
         self._process = current_process()
-        self._position = view.start_offset
-        self._run: tuple[list[Record], Iterator[Record]] = _NO_RUN
-        self._move_count = 0
+        self._position = ReadPosition(view.start_offset)
         if writer is not None:
             if not writer.nowait.bounded:
                 # The same face, and fewer calls for each record.
                 self.append_nowait = writer.nowait.append_unbounded  # type: ignore[method-assign]
             remember(writer)
-        self._lookout = lookout
-        if lookout is not None:
-            lookout.start()
+        self._watcher = watcher
+        if watcher is not None:
+            watcher.start()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -386,8 +291,7 @@ class Log:
         if before is not None and before < 0:
             raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=self._name)
         start = self._writing().delete_records(-1 if before is None else before)
-        if self.position < start:
-            self._go_to(start)
+        self._position.raise_to(start)
         return start
 
     def apply_retention(self) -> int:
@@ -397,44 +301,14 @@ class Log:
         It happens by itself every five minutes and whenever a segment is full, while the log is open.
         """
         count = self._writing().apply_retention()
-        start = self._view.start_offset
-        if self.position < start:
-            self._go_to(start)
+        self._position.raise_to(self._view.start_offset)
         return count
 
     # -------------------------------------------------------------------------------------- reading
 
     def __iter__(self) -> Iterator[Record]:
         """The records from ``position`` to the end as it is now; ``position`` moves along."""
-        self._check()
-        self._view.refresh()
-        self._position, self._run = self.position, _NO_RUN
-        return chain.from_iterable(self._runs(self._view.end_offset))
-
-    def _runs(self, end: int) -> Iterator[Iterator[Record]]:
-        """The records of one batch after another; where in it the reader is can be told from how many are left."""
-        while True:
-            moves = self._move_count
-            for batch in record_lists(self._view, self._position, end):
-                left = iter(batch)
-                self._run = batch, left
-                yield left
-                if self._move_count != moves:
-                    break
-                self._position = batch[-1].offset + 1
-                self._run = _NO_RUN
-                del batch, left  # nothing here may hold what was read while more is read: see record_lists
-            else:
-                self._position = max(self._position, end)
-                return
-
-    def _go_to(self, offset: int) -> None:
-        """``position`` is ``offset`` now, for a loop that is under way, too."""
-        run = self._run
-        self._run, self._position = _NO_RUN, offset
-        self._move_count += 1
-        if run is not _NO_RUN:
-            deque(run[1], maxlen=0)  # what the loop would have gone on with
+        return self._position.records(self._refreshed())
 
     def read(
         self,
@@ -574,7 +448,7 @@ class Log:
             if not view.start_offset <= offset <= view.end_offset:
                 view.refresh()
                 self._check_start(offset)
-        self._go_to(offset)
+        self._position.move(offset)
         return offset
 
     # ---------------------------------------------------------------------------------------- facts
@@ -607,38 +481,28 @@ class Log:
     @property
     def position(self) -> int:
         """The offset at which iterating goes on."""
-        batch, left = self._run
-        taken = len(batch) - length_hint(left)
-        return batch[taken - 1].offset + 1 if taken else self._position
+        return self._position.offset
 
     @property
     def start_offset(self) -> int:
         """The first offset that is there."""
-        self._check()
-        self._view.refresh()
-        return self._view.start_offset
+        return self._refreshed().start_offset
 
     @property
     def end_offset(self) -> int:
         """The offset the next record gets. For a reader: the end of what it may see."""
-        self._check()
-        self._view.refresh()
-        return self._view.log_end_offset
+        return self._refreshed().log_end_offset
 
     @property
     def high_watermark(self) -> int:
         """Readers see what is below: the flushed end under durability ``sync``, the written end under ``os``; with
         isolation ``"read_committed"`` the last stable offset."""
-        self._check()
-        self._view.refresh()
-        return self._view.end_offset
+        return self._refreshed().end_offset
 
     @property
     def last_stable_offset(self) -> int:
         """Where the oldest transaction begins that is open; the high watermark where none is."""
-        self._check()
-        self._view.refresh()
-        return self._view.last_stable_offset
+        return self._refreshed().last_stable_offset
 
     @property
     def durability(self) -> str:
@@ -663,7 +527,7 @@ class Log:
         call does the rest, and one beside another returns when that is done. Raises what failed, having closed all
         the same."""
         self._closed = True
-        _close(self._view, self._writer, self._lookout)
+        _close(self._view, self._writer, self._watcher)
 
     def __enter__(self) -> Log:
         self._check()
@@ -686,7 +550,7 @@ class Log:
         if not hasattr(self, "_closed") or self._writer is None or self._writer.released:
             return
         self._writer.is_told_of = True
-        self._writer.abandoned = partial(_close, self._view, self._writer, self._lookout)
+        self._writer.abandoned = partial(_close, self._view, self._writer, self._watcher)
         text = f"unclosed log {self!r}; it stays open until it is opened again, or the process ends"
         warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
@@ -695,6 +559,12 @@ class Log:
             raise self._process.refuse(self._name)
         if self._closed:
             raise ClosedError(f"{self._name} is closed: open it again to use it")
+
+    def _refreshed(self) -> WriterView | ReaderView | CommittedView:
+        """Return the view, as of now."""
+        self._check()
+        self._view.refresh()
+        return self._view
 
     def _writing(self) -> LogWriter:
         if self._writer is None:
@@ -714,10 +584,10 @@ def _in_time(view: LogView | SkippingView, start: int, end: int, low: int | None
             yield record
 
 
-def _close(view: LogView, writer: LogWriter | None, lookout: SpoolWatcher | None) -> None:
+def _close(view: LogView, writer: LogWriter | None, watcher: SpoolWatcher | None) -> None:
     """All that one opening made."""
-    if lookout is not None:
-        lookout.stop()
+    if watcher is not None:
+        watcher.stop()
     try:
         view.close()
     finally:

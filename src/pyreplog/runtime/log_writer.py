@@ -36,7 +36,7 @@ from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.backpressure import UnsyncedBudget
 from pyreplog.runtime.change_fence import ChangeFence
-from pyreplog.runtime.encoder import Encoder
+from pyreplog.runtime.encoder import Encoder, RowStamps
 from pyreplog.runtime.follow import WriterSignal
 from pyreplog.runtime.group_commit import GroupCommit
 from pyreplog.runtime.logger import tell_unheard
@@ -44,7 +44,6 @@ from pyreplog.runtime.loop_future import loop_future
 from pyreplog.runtime.maintenance import Maintenance
 from pyreplog.runtime.nowait_batch import NowaitBatch
 from pyreplog.runtime.pending_appends import PendingAppends
-from pyreplog.runtime.row_timestamps import RowStamps
 from pyreplog.system import OwnedLock, SystemClock
 from pyreplog.values import LogStats
 

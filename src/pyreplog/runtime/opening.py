@@ -7,17 +7,14 @@ import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyreplog.config import (
-    INT32_MAX,
-    Durability,
     LogConfig,
     Permissions,
     check_callable,
     check_methods,
     check_permissions,
-    milliseconds,
     small_retention,
     suggestion,
     whole,
@@ -54,14 +51,14 @@ from pyreplog.log import (
     unsafe_permissions,
 )
 from pyreplog.ports import Clock, Disk
-from pyreplog.runtime.log_writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
+from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.open_options import WriteOptions
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import SystemChance, SystemDisk
 from pyreplog.values import RecoveryProgress, TopicPartition
 
 __all__ = [
-    "Asked",
     "check_alone",
     "check_clock",
     "check_disk",
@@ -77,7 +74,6 @@ __all__ = [
 
 _NO_FOLDER: Final = "a log is a folder, and this is a file"
 
-BUFFER_MEMORY_MIN: Final = 4096
 NUMBERS_NAMED_MAX: Final = 10
 """Partitions that an error lists."""
 
@@ -232,6 +228,22 @@ def _choose(
     return TopicPartition(topic, partition)
 
 
+def _choose_to_write(folder: str, options: WriteOptions, topics: Mapping[str, Sequence[int]]) -> TopicPartition:
+    """Return the partition to write in ``folder``, which has these partitions of ``topics``. Raises
+    :class:`ConfigError` if several could be meant."""
+    topic, name = options.topic, _folder_name(folder)
+    if topic is None and len(topics) > 1 and name not in topics:
+        raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
+    if topic is None:
+        topic = next(iter(topics)) if len(topics) == 1 else name
+    if options.partition is not None:
+        return TopicPartition(topic, options.partition)
+    numbers = topics.get(topic, ())
+    if len(numbers) > 1:
+        raise _several(folder, topic, numbers)
+    return TopicPartition(topic, numbers[0] if numbers else 0)
+
+
 def _several(folder: str, topic: str, numbers: Sequence[int]) -> ConfigError:
     """The caller named no partition, and ``topic`` has more than one: no choice would be the whole topic."""
     named = ", ".join(map(str, numbers[:NUMBERS_NAMED_MAX])) + (", ..." if len(numbers) > NUMBERS_NAMED_MAX else "")
@@ -246,59 +258,6 @@ def _folder_name(folder: str) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 
-class Asked(NamedTuple):
-    """What is to be written to, and how: all of it possible, each default in its place."""
-
-    topic: str | None
-    """None: the folder's name, or the only topic that is there."""
-    partition: int | None
-    """None: the only partition of the topic, and 0 if the topic has none yet."""
-    settings: Mapping[str, object]
-    """Those that were asked for, by Kafka's keys."""
-    buffer_memory: int
-    max_block_ms: float
-
-    @classmethod
-    def of(
-        cls,
-        topic: str | None,
-        partition: int | None,
-        durability: str | None,
-        config: Mapping[str, object] | LogConfig | None,
-        buffer_memory: int | None,
-        max_block_ms: float | None,
-    ) -> Asked:
-        """As :func:`open_log` was asked. Raises :class:`ConfigError` for what cannot be."""
-        return cls(
-            topic,
-            None if partition is None else whole("partition", partition, 0, INT32_MAX),
-            _asked_settings(durability, config),
-            whole(
-                "buffer_memory, in bytes,", BUFFER_MEMORY if buffer_memory is None else buffer_memory, BUFFER_MEMORY_MIN
-            ),
-            MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms),
-        )
-
-    def place(self, folder: str, topics: Mapping[str, Sequence[int]]) -> TopicPartition:
-        """The partition in ``folder``, which has these partitions of ``topics``. Raises :class:`ConfigError` if
-        several could be meant."""
-        topic, name = self.topic, _folder_name(folder)
-        if topic is None and len(topics) > 1 and name not in topics:
-            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
-        if topic is None:
-            topic = next(iter(topics)) if len(topics) == 1 else name
-        if self.partition is not None:
-            return TopicPartition(topic, self.partition)
-        numbers = topics.get(topic, ())
-        if len(numbers) > 1:
-            raise _several(folder, topic, numbers)
-        return TopicPartition(topic, numbers[0] if numbers else 0)
-
-    def durability(self, key: TopicPartition) -> dict[TopicPartition, Durability]:
-        """That of the partition alone: those beside it, of a broker's folder, were not asked for."""
-        return {key: LogConfig.from_mapping(self.settings).durability} if "durability" in self.settings else {}
-
-
 _SIZES: Final = frozenset(("retention.bytes", "segment.bytes"))
 """The settings that together say how much is kept. The call that gives one of them is told if they do not fit, and
 no later call."""
@@ -308,20 +267,20 @@ def open_for_writing(
     disk: Disk,
     clock: Clock,
     folder: str,
-    asked: Asked,
+    options: WriteOptions,
     name: str,
     progress: Callable[[RecoveryProgress], None] | None,
     made: list[LogWriter],
 ) -> LogWriter:
     """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress``
     is told of a recovery. The writer is added to ``made`` besides, in one step with leaving it to the caller."""
-    durability = asked.durability(asked.place(folder, _check_place(disk, folder, asked.topic)))
+    durability = options.durability(_choose_to_write(folder, options, _check_place(disk, folder, options.topic)))
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
-            options = RecoveryOptions(recovery, durability)
-            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, recovery=options)
-        key = asked.place(folder, _by_topic((*root.logs, *root.damaged)))
+            recovering = RecoveryOptions(recovery, durability)
+            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, recovery=recovering)
+        key = _choose_to_write(folder, options, _by_topic((*root.logs, *root.damaged)))
         if key in root.damaged:
             raise root.damaged[key]
         topic_id = _topic_id(disk, folder, key.topic, (*root.logs, *root.damaged))
@@ -331,15 +290,15 @@ def open_for_writing(
                 key.topic,
                 key.partition,
                 topic_id or random_uuid(SystemChance()),
-                LogConfig.from_mapping(asked.settings),
+                LogConfig.from_mapping(options.settings),
             )
         else:
-            _take_over(log, asked.settings, folder, name)
+            _take_over(log, options.settings, folder, name)
         tell_torn(root, name, log)
-        if not _SIZES.isdisjoint(asked.settings) and (advice := small_retention(log.config)):
+        if not _SIZES.isdisjoint(options.settings) and (advice := small_retention(log.config)):
             LOGGER.warning("%s: %s", name, advice)
         made.append(
-            LogWriter(root, log, clock, partial(_reopen, root, key), name, asked.buffer_memory, asked.max_block_ms)
+            LogWriter(root, log, clock, partial(_reopen, root, key), name, options.buffer_memory, options.max_block_ms)
         )
         return made[0]
     except ConfigError:
@@ -447,23 +406,6 @@ def _check_names(folder: str, topic: str | None, topics: Collection[str]) -> Non
             raise InvalidTopicError(
                 f"{excerpt(name)} is the folder's, and cannot be a topic's: name one with topic="
             ) from None
-
-
-def _asked_settings(durability: str | None, config: Mapping[str, object] | LogConfig | None) -> dict[str, object]:
-    """What was asked for, by Kafka's keys. A LogConfig is whole: it asks for its defaults too, except for
-    ``durability`` beside it."""
-    config = {} if config is None else config
-    LogConfig.from_mapping(config)  # refuses before anything is touched
-    if isinstance(config, LogConfig):
-        asked: dict[str, object] = {**config.to_mapping(whole=True)}
-        if durability is not None:
-            asked["durability"] = durability
-    else:
-        asked = dict(config)
-        if durability is not None and asked.setdefault("durability", durability) != durability:
-            raise ConfigError(f"durability is {durability!r}, but config says {asked['durability']!r}")
-    LogConfig.from_mapping(asked)
-    return asked
 
 
 def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) -> None:

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Literal
 
 from pyreplog.arrow import LOGS_COLUMNS, BatchSource, Scan
-from pyreplog.config import MAX_BATCH_BYTES, whole
+from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import ConfigError, CorruptLogError
-from pyreplog.log import READ_COMMITTED, LogReader, Together, check_isolation, check_skipping, log_names, printable_name
+from pyreplog.log import Together, check_skipping, log_names, printable_name
+from pyreplog.runtime.open_options import ReadOptions
 from pyreplog.runtime.opening import folder_of, open_all_for_reading
-from pyreplog.runtime.views import CommittedView, ReaderView, SkippingView, teller_of
+from pyreplog.runtime.views import SkippingView, teller_of
 from pyreplog.system import SystemDisk
 
 __all__ = ["scan"]
@@ -48,16 +49,8 @@ def scan(
     given; UnknownTopicError for a log without that topic or partition; StorageError for a path without a log.
     Damage in one log ends the stream with an error that names the log.
     """
-    if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
-        raise ConfigError(f"paths is {paths!r}; it must be a list of folders (glob.glob makes one of a pattern)")
-    folders = [os.path.abspath(folder_of(path)) for path in paths]
-    if not folders:
-        raise ConfigError("paths is empty; name at least one log's folder")
-    for position, folder in enumerate(folders):
-        if folder in folders[:position]:
-            raise ConfigError(f"{folder} is named twice in paths, and its records would be read twice: name it once")
-    committed = check_isolation(isolation) == READ_COMMITTED
-    max_batch_bytes = whole("max_batch_bytes", max_batch_bytes, 1)
+    folders = _folders_of(paths)
+    options = ReadOptions(isolation, above_high_watermark, max_batch_bytes)
     tell = teller_of(skip_damaged)
     if tell is not None:
         check_skipping(isolation)
@@ -68,11 +61,8 @@ def scan(
     for folder, name in zip(folders, log_names(folders), strict=True):
         readers = open_all_for_reading(disk, folder, topic, partition)
         together.add(folder, readers)
-        for reader in readers:
-            reader.max_batch_bytes = max_batch_bytes
-            if above_high_watermark:
-                reader.include_above_high_watermark()
-        sources += [(reader.partition, _source(reader, disk, committed, tell)) for reader in readers]
+        views = [options.view_of(reader, disk) for reader in readers]
+        sources += [(view.partition, view if tell is None else SkippingView(view, tell)) for view in views]
         names += [printable_name(name)] * len(readers)
     return Scan(
         sources,
@@ -89,9 +79,14 @@ def scan(
     )
 
 
-def _source(
-    reader: LogReader, disk: SystemDisk, committed: bool, tell: Callable[[CorruptLogError], object] | None
-) -> BatchSource:
-    reading = ReaderView(reader, disk)
-    view = CommittedView(reading) if committed else reading
-    return view if tell is None else SkippingView(view, tell)
+def _folders_of(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return the folders as absolute paths. Raises :class:`ConfigError` if there is none, or one twice."""
+    if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
+        raise ConfigError(f"paths is {paths!r}; it must be a list of folders (glob.glob makes one of a pattern)")
+    folders = [os.path.abspath(folder_of(path)) for path in paths]
+    if not folders:
+        raise ConfigError("paths is empty; name at least one log's folder")
+    for position, folder in enumerate(folders):
+        if folder in folders[:position]:
+            raise ConfigError(f"{folder} is named twice in paths, and its records would be read twice: name it once")
+    return folders
