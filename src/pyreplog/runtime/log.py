@@ -28,7 +28,7 @@ from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.at_exit import forget, remember
 from pyreplog.runtime.follow import follow
-from pyreplog.runtime.log_opener import LogOpener, log_name
+from pyreplog.runtime.log_opening import LogOpening, log_name
 from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.open_options import OpenOptions
 from pyreplog.runtime.read_position import ReadPosition
@@ -107,7 +107,7 @@ def open_log(
         topic, partition, durability, config, buffer_memory, max_block_ms, isolation, above_high_watermark,
         max_batch_bytes, progress, permissions, lock_timeout, disk, clock,
     )  # fmt: skip
-    return LogOpener(path, options).open(mode, Log)
+    return LogOpening(path, options).open(mode, Log)
 
 
 class Log:

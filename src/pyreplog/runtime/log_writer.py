@@ -246,7 +246,7 @@ class LogWriter:
                 self._pending.write(batch)
         except (PyreplogError, MemoryError) as error:
             end = self._fence.log.end_offset
-            if end == offsets.start or isinstance(error, OutcomeUnknownError):
+            if end == offsets.start or isinstance(error, (OutcomeUnknownError, ReentrantCallError)):
                 raise
             return end, error
         return None

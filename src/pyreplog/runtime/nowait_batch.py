@@ -208,7 +208,7 @@ class NowaitBatch:
             self.result = None
             pending.add(pending.write(batch), result)
         except BaseException as error:
-            if isinstance(error, (PyreplogError, MemoryError)):
+            if isinstance(error, MemoryError) or self._fence.is_refusal(error):
                 self.fail(error, result)
                 return
             if not result.settled and pending.find(result) is None:

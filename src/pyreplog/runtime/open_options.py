@@ -13,7 +13,7 @@ from pyreplog.runtime.log_writer import BUFFER_MEMORY, MAX_BLOCK_MS
 from pyreplog.runtime.views import CommittedView, ReaderView
 from pyreplog.values import RecoveryProgress, TopicPartition
 
-__all__ = ["OpenOptions", "ReadOptions", "WriteOptions"]
+__all__ = ["OpenOptions", "ViewOptions", "WriterOptions"]
 
 BUFFER_MEMORY_MIN: Final = 4096
 
@@ -46,7 +46,7 @@ class OpenOptions(NamedTuple):
             )
 
 
-class ReadOptions:
+class ViewOptions:
     """How the records of a log are read, checked. ``open_log`` and ``scan`` share it."""
 
     __slots__ = ("above_high_watermark", "committed", "max_batch_bytes")
@@ -66,7 +66,7 @@ class ReadOptions:
         return CommittedView(view) if self.committed else view
 
 
-class WriteOptions(NamedTuple):
+class WriterOptions(NamedTuple):
     """Which partition is written, and how, checked, with the defaults filled in."""
 
     topic: str | None
@@ -79,7 +79,7 @@ class WriteOptions(NamedTuple):
     max_block_ms: float
 
     @classmethod
-    def of(cls, options: OpenOptions) -> WriteOptions:
+    def of(cls, options: OpenOptions) -> WriterOptions:
         """Return the checked options. Raises :class:`ConfigError`."""
         memory, block_ms = options.buffer_memory, options.max_block_ms
         return cls(

@@ -53,7 +53,7 @@ from pyreplog.log import (
 from pyreplog.ports import Clock, Disk
 from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.open_options import WriteOptions
+from pyreplog.runtime.open_options import WriterOptions
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import SystemChance, SystemDisk
 from pyreplog.values import RecoveryProgress, TopicPartition
@@ -228,7 +228,7 @@ def _choose(
     return TopicPartition(topic, partition)
 
 
-def _choose_to_write(folder: str, options: WriteOptions, topics: Mapping[str, Sequence[int]]) -> TopicPartition:
+def _choose_to_write(folder: str, options: WriterOptions, topics: Mapping[str, Sequence[int]]) -> TopicPartition:
     """Return the partition to write in ``folder``, which has these partitions of ``topics``. Raises
     :class:`ConfigError` if several could be meant."""
     topic, name = options.topic, _folder_name(folder)
@@ -267,7 +267,7 @@ def open_for_writing(
     disk: Disk,
     clock: Clock,
     folder: str,
-    options: WriteOptions,
+    options: WriterOptions,
     name: str,
     progress: Callable[[RecoveryProgress], None] | None,
     made: list[LogWriter],

@@ -109,6 +109,8 @@ class PendingAppends:
         result = self.new_result(timestamps)
         try:
             appended = self.write(batch)
+        except ReentrantCallError:  # of a signal handler within the write, which is cut short
+            raise
         except (PyreplogError, MemoryError) as error:
             self.fail(result, count, error)
         else:

@@ -11,7 +11,7 @@ from pyreplog.arrow import LOGS_COLUMNS, BatchSource, Scan
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import ConfigError, CorruptLogError
 from pyreplog.log import Together, check_skipping, log_names, printable_name
-from pyreplog.runtime.open_options import ReadOptions
+from pyreplog.runtime.open_options import ViewOptions
 from pyreplog.runtime.opening import folder_of, open_all_for_reading
 from pyreplog.runtime.views import SkippingView, teller_of
 from pyreplog.system import SystemDisk
@@ -50,7 +50,7 @@ def scan(
     Damage in one log ends the stream with an error that names the log.
     """
     folders = _folders_of(paths)
-    options = ReadOptions(isolation, above_high_watermark, max_batch_bytes)
+    options = ViewOptions(isolation, above_high_watermark, max_batch_bytes)
     tell = teller_of(skip_damaged)
     if tell is not None:
         check_skipping(isolation)

@@ -1,4 +1,4 @@
-"""LogOpener: one call of ``open_log``, which leaves no folder locked if it fails at any step."""
+"""LogOpening: one call of ``open_log``, which leaves no folder locked if it fails at any step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyreplog.errors import ConfigError, LockedError, PyreplogError
 from pyreplog.runtime.at_exit import forget, remembered
 from pyreplog.runtime.locking import log_wait
 from pyreplog.runtime.log_writer import LogWriter
-from pyreplog.runtime.open_options import OpenOptions, ReadOptions, WriteOptions
+from pyreplog.runtime.open_options import OpenOptions, ViewOptions, WriterOptions
 from pyreplog.runtime.opening import (
     check_clock,
     check_disk,
@@ -26,7 +26,7 @@ from pyreplog.runtime.spool_watcher import SpoolWatcher
 from pyreplog.runtime.views import CommittedView, ReaderView, WriterView
 from pyreplog.system import SystemClock, anchored
 
-__all__ = ["LogOpener", "log_name"]
+__all__ = ["LogOpening", "log_name"]
 
 T = TypeVar("T")
 MakeLog = Callable[[str, WriterView | ReaderView | CommittedView, LogWriter | None, SpoolWatcher | None], T]
@@ -37,14 +37,14 @@ def log_name(folder: str) -> str:
     return f"the log {folder!r}"
 
 
-class LogOpener:
+class LogOpening:
     """Open one log by its folder and options, in either mode."""
 
     def __init__(self, path: str | os.PathLike[str], options: OpenOptions) -> None:
         """Raises :class:`ConfigError` for impossible options."""
         self._folder = folder = folder_of(path)
         self._options = options
-        self._reading = ReadOptions(options.isolation, options.above_high_watermark, options.max_batch_bytes)
+        self._reading = ViewOptions(options.isolation, options.above_high_watermark, options.max_batch_bytes)
         check_progress(options.progress)
         check_disk(options.disk)
         check_clock(options.clock)
@@ -82,7 +82,7 @@ class LogOpener:
             self._disk,
             self._clock,
             self._place,
-            WriteOptions.of(self._options),
+            WriterOptions.of(self._options),
             log_name(self._folder),
             self._options.progress,
             made,
