@@ -16,4 +16,4 @@ except Exception as error:
         broken.BrokenSource.reason = f"{type(error).__name__}: {error}"
         DefaultSource = broken.BrokenSource  # type: ignore[assignment, misc]
     except Exception:
-        pass  # without Spark nobody asks
+        pass  # without Spark it is not needed

@@ -1,4 +1,4 @@
-"""What stands in for the source where it cannot be loaded."""
+"""The replacement for the source if it cannot be loaded."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_what_remains_of_a_planned_range() -> None:
     )
     cases: list[tuple[Available | None, type[DataLossError], str]] = [
         (None, RecordsDeletedError, "now the partition is gone"),
-        (Available(0, 20, "other"), TopicRecreatedError, r"made anew \(its id was id, it is other\)"),
+        (Available(0, 20, "other"), TopicRecreatedError, r"created again \(its id was id, it is other\)"),
         (Available(10, 20, "id"), RecordsDeletedError, "now offsets 10"),
         (Available(0, 5, "id"), LogTruncatedError, "now offsets 0 up to 5"),
     ]

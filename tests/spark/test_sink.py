@@ -156,12 +156,12 @@ def test_nobody_takes_it(spark: SparkSession, tmp_path: Path) -> None:
     with pyreplog.Cluster(tmp_path / "cluster") as cluster:
         cluster.admin.create_topic("t")
     text = error(numbered(spark, 4), tmp_path / "cluster", commitTimeout="500ms")
-    assert "nobody took batch 0" in text
+    assert "no process took batch 0" in text
     assert "start the process that has" in text
     assert not [name for name in os.listdir(tmp_path / "cluster") if name.endswith((".staged", ".manifest"))]
     pyreplog.open_log(tmp_path / "log").close()
     text = error(numbered(spark, 4), tmp_path / "log", owner="running", commitTimeout="500ms")
-    assert "nobody took batch 0" in text
+    assert "no process took batch 0" in text
     assert values(tmp_path / "log") == []
 
 
@@ -247,7 +247,7 @@ def test_output_modes(spark: SparkSession, tmp_path: Path) -> None:
     source = spark.readStream.format("replog").option("startingOffsets", "earliest").load(str(filled(tmp_path)))
     counts = source.groupBy("key").count().selectExpr("key", "string(count) AS value").writeStream
     for mode, text in (
-        ("complete", "output mode complete would write everything anew"),
+        ("complete", "output mode complete would write all rows again"),
         ("update", "does not support Update mode"),
     ):
         query = (

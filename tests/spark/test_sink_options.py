@@ -265,7 +265,7 @@ def test_nobody_comes(tmp_path: Path) -> None:
     path = tmp_path / "log"
     pyreplog.open_log(path).close()
     spool = Spool(SystemDisk(), str(path))
-    with pytest.raises(SpoolRefusedError, match=r"nobody took batch 0 of query query within 0.05 s"):
+    with pytest.raises(SpoolRefusedError, match=r"no process took batch 0 of query query within 0.05 s"):
         commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 0.05, own=False)
     assert [name for name in os.listdir(path) if name.startswith("replog.spool.")] == ["replog.spool.query.lock"]
     with (

@@ -471,7 +471,7 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     append(tmp_path, 4)
     append(tmp_path, 2, partition=1)
     with pytest.raises(
-        TopicRecreatedError, match=r"t-0 was read up to offset 10, but topic t was made anew \(its id was "
+        TopicRecreatedError, match=r"t-0 was read up to offset 10, but topic t was created again \(its id was "
     ):
         step(strict, start)
     anew = step(lenient, start)

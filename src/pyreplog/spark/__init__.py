@@ -1,10 +1,10 @@
 """Spark's data source ``replog``. With this package installed, ``spark.read.format("replog")`` works without any
 call.
 
-What there is to call is for special cases: a function on the log's Arrow batches inside the executors
-(:func:`map_arrow`), how far a stream is behind (:func:`lag`), a session on this machine with a Java that is brought
-along (:func:`local_session`), and registering by hand (:func:`register`) where another broken ``pyspark_*`` package
-keeps Spark from finding the source. Nothing here loads Spark before it is called.
+The functions here are for special cases: a function on the log's Arrow batches inside the executors
+(:func:`map_arrow`), how far a stream is behind (:func:`lag`), a session on this machine with a Java from PyPI
+(:func:`local_session`), and registration by hand (:func:`register`) if another, broken ``pyspark_*`` package keeps
+Spark from finding the source. None of them loads Spark before it is called.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(ReplogDataSource)
     except AnalysisException as error:
-        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses what it found by itself
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses a source that it found itself
             raise
     # Where to write Spark asks the session of the thread, and a new thread of Python has none
     # before a DataFrame is made in it of data.
@@ -57,15 +57,15 @@ def map_arrow(
     columns: Sequence[str] | None = None,
     **options: object,
 ) -> DataFrame:
-    """What ``fn`` makes of a log's Arrow batches, inside the executors, as a DataFrame of ``schema``: an
-    aggregation by it costs a fifth of one on rows.
+    """Run ``fn`` on a log's Arrow batches, inside the executors, and return its results as a DataFrame of
+    ``schema``. An aggregation by it costs a fifth of one on rows.
 
-    ``fn`` is called once in each task with an iterator of ``pyarrow.RecordBatch``, and gives an iterator of batches
-    of ``schema`` (DDL or a ``StructType``), whose columns are found by their names. A task has a part of the log,
-    so what is counted there is added up afterwards: ``.groupBy("hour").sum("bytes")``. ``columns`` are names of the
-    DataFrame's columns, with its types; fewer are faster. ``options`` are those of a batch read:
-    ``path="data/", topic="orders", startingTimestamp=...``. What is read is decided by this call, on this machine.
-    Raises :class:`ConfigError`, and what planning a read raises. Spark needs pandas installed for this.
+    Each task calls ``fn`` once with an iterator of ``pyarrow.RecordBatch``, and ``fn`` returns an iterator of
+    batches of ``schema`` (DDL or a ``StructType``), whose columns are found by their names. A task has a part of
+    the log, so add up the results of the tasks afterwards: ``.groupBy("hour").sum("bytes")``. ``columns`` are names
+    of the DataFrame's columns, with its types; fewer are faster. ``options`` are those of a batch read:
+    ``path="data/", topic="orders", startingTimestamp=...``. This call plans the read, on this machine. Raises
+    :class:`ConfigError`, and the errors of planning a read. Spark needs pandas installed for this.
     """
     from pyreplog.spark import arrow_map  # noqa: PLC0415  (Spark is loaded when it is needed, not before)
 

@@ -1,8 +1,8 @@
 """How a Spark process reaches a log: by its files, on a path that driver and workers share. No lock is taken and
 nothing is written.
 
-The writers live on meanwhile: they append, roll, delete, fail over. So what is looked up may be gone when it is
-read; then the folders are looked at again. No Spark in here.
+The writers go on during a query: they append, roll, delete, fail over. So a file that was found may be gone when it
+is read; then the folders are searched again. This module does not import Spark.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAUSE_S: Final = 0.02
 GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 CHANGES: Final = (StorageError, CorruptError, OffsetOutOfRangeError, TopicRecreatedError)
-"""What a reader raises whose files change while they are read, for that or for another reason."""
+"""The errors that a reader may raise because its files change while it reads them."""
 
 Result = TypeVar("Result")
 
@@ -137,18 +137,18 @@ class FileAccess:
         return list(folders)
 
     def refresh(self) -> None:
-        """Let :meth:`available` look anew at what it knows."""
+        """Make :meth:`available` check the folders again."""
         for partition in list(self._readers):
             self._steady(lambda partition=partition: self._refresh(partition))  # type: ignore[misc]
 
     def reopen(self, partition: TopicPartition) -> LogReader | None:
-        """A reader of what is there now, all folders looked for again; None where there is none."""
+        """Search all folders again and return a new reader; None if the partition has no folder."""
         self._forget(partition)
         self._finder = None
         return self.reader(partition)
 
     def reader(self, partition: TopicPartition) -> LogReader | None:
-        """The reader of one partition; None where it has no folder."""
+        """Return the reader of one partition; None if it has no folder."""
         reader = self._readers.pop(partition, None)
         if reader is None:
             reader = self._steady(lambda: self._open(partition))
@@ -165,8 +165,8 @@ class FileAccess:
         return reader
 
     def available(self, partition: TopicPartition) -> Available | None:
-        """What readers may see of it, as of its opening or the last :meth:`refresh`; None where it has no
-        folder."""
+        """Return the offsets that readers may see, as of the opening or the last :meth:`refresh`; None if the
+        partition has no folder."""
         return self._asked(partition, self._available)
 
     def _available(self, reader: LogReader) -> Available:
@@ -180,13 +180,13 @@ class FileAccess:
         return "" if reader is None else cluster_id_of(self._disk, os.path.dirname(reader.directory))
 
     def find_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """Offset of its first record at or after ``timestamp`` (ms); None where there is none."""
+        """Return the offset of the first record at or after ``timestamp`` (ms); None if there is none."""
         found = self._asked(partition, lambda reader: reader.isolated(self._isolation).find_timestamp(timestamp))
         return None if found is None else found[0]
 
     def split_points(self, whole: OffsetRange, size: int) -> list[int]:
-        """Offsets strictly inside ``whole`` at which pieces of about ``size`` bytes begin, as far as it is there:
-        of the rest tells who reads it."""
+        """Return the offsets strictly inside ``whole`` at which pieces of about ``size`` bytes begin. Missing
+        records are ignored here: the reader of their piece reports them."""
 
         def look(reader: LogReader) -> list[int]:
             start = max(whole.start, reader.start_offset)
@@ -211,8 +211,8 @@ class FileAccess:
         return int(total)
 
     def _asked(self, partition: TopicPartition, ask: Callable[[LogReader], Result]) -> Result | None:
-        """What ``ask`` says of its reader; asked again of what is there now where the files were changed
-        meanwhile."""
+        """Return the result of ``ask`` for the partition's reader. If the files changed during the call, search the
+        folders again and repeat it."""
 
         def once() -> Result | None:
             reader = self.reader(partition)
@@ -239,7 +239,7 @@ class FileAccess:
         self._used(partition)
 
     def _used(self, partition: TopicPartition) -> None:
-        """Note the use of its reader, and close the files of the one that was not used for longest."""
+        """Record a use of the partition's reader, and close the files of the least recently used one."""
         self._opened.pop(partition, None)
         self._opened[partition] = None
         if len(self._opened) > OPEN_READERS_MAX:

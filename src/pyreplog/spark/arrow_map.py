@@ -1,5 +1,5 @@
-"""A function of the user on the log's Arrow batches, inside the executors: only what it makes of them passes
-through the JVM."""
+"""A function of the user on the log's Arrow batches, inside the executors: only its results pass through the
+JVM."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ _ALIKE: Final = frozenset(
 
 
 def read_ahead(batches: Generator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-    """The same ``batches``, read by a thread of their own: reading and what a function does in Arrow both leave
-    Python's lock alone."""
+    """Return the same ``batches``, read by a thread of their own: the reader and Arrow's functions both work
+    without the GIL."""
     with closing(batches), ThreadPoolExecutor(1, "pyreplog read") as reader:
         pending: deque[Future[pa.RecordBatch | None]] = deque(
             reader.submit(next, batches, None) for _ in range(AHEAD_COUNT)

@@ -1,8 +1,8 @@
 """Arrow batches of :mod:`pyreplog.arrow` in the types that Spark takes: it compares schemas exactly, and knows only
 microseconds.
 
-Keys, values and offsets are not copied; what Spark wants otherwise (topic, microseconds, 32-bit types) is made
-anew.
+Keys, values and offsets are not copied. Columns that Spark wants in another type (topic, microseconds, 32-bit
+types) are built new.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _microseconds(batch: pa.RecordBatch, where: OffsetRange) -> pa.Array:
 
 
 def _headers(headers: pa.ListArray) -> pa.Array:
-    """Null where a record has none, as in Spark's Kafka source; names of fields and nullability as Spark has
-    them."""
+    """Null if a record has none, as in Spark's Kafka source; the names of fields and the nullability are
+    Spark's."""
     import pyarrow.compute as pc  # noqa: PLC0415  (as above)
 
     items = headers.values

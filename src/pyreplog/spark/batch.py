@@ -1,7 +1,7 @@
 """The batch read, as Spark drives it: planned in a process beside the driver, carried out by tasks in the workers.
 
-Planning pins what is read: a loaded DataFrame keeps seeing the offsets that its first action found; load again for
-newer ones. Tasks open the files themselves. Everything that travels between processes is plain data.
+Planning fixes the offsets: a loaded DataFrame keeps the offsets that its first action found; load again for newer
+ones. Tasks open the files themselves. Everything that travels between processes is plain data.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ ARROW_TASK_SIZE_MAX: Final = 1 << 30
 def plan_tasks(
     options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores: int | None = None
 ) -> list[tuple[OffsetRange, ...]]:
-    """What each task reads, from what the folder holds now. What cannot pass ``filters`` (PySpark's) is left out.
+    """Return the ranges of each task, from the present content of the folder. Records that cannot pass ``filters``
+    (PySpark's) are left out.
 
-    ``arrow_cores``: no row passes through the JVM, on so many cores. Then a task costs as much as reading 128 MiB
-    does, so a large log is read in larger ones, a few for each core.
+    ``arrow_cores``: the rows do not pass through the JVM, and the tasks run on so many cores. A task then costs as
+    much as reading 128 MiB, so a large log is read in larger tasks, a few for each core.
     """
     with access_of(options, options.isolation) as access:
         chosen = select(options, access.partitions())
@@ -81,7 +82,7 @@ class ReplogReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> _Push:
-        """What Spark calls with the filters of a query, where it pushes them."""
+        """Take the filters of a query. Spark calls it if it pushes filters."""
         return _Push(self._take)
 
     def _take(self, filters: list[Any]) -> list[Any]:
@@ -91,7 +92,7 @@ class ReplogReader(DataSourceReader):
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks, from what the folder holds now."""
+        """Return the tasks, from the present content of the folder."""
         return [Task(task) for task in plan_tasks(self._options, self._filters)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

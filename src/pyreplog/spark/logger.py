@@ -1,5 +1,5 @@
-"""What is told where Spark runs us: its Python processes set no logging up, so warnings go to standard error, which
-Spark keeps. No Spark in here.
+"""Logging in Spark's Python processes: they do not configure logging, so warnings go to standard error, which Spark
+keeps. This module does not import Spark.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ __all__ = ["LOGGER"]
 
 
 class _Unheard(logging.StreamHandler[TextIO]):
-    """Writes what no handler of an application takes. Python itself would, were it not for the one that keeps the
-    library silent."""
+    """Writes the messages that no handler of an application takes. Python would write them itself, but the
+    library's NullHandler keeps it silent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class _Unheard(logging.StreamHandler[TextIO]):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Unless somebody else does."""
+        """Write the message, unless another handler does."""
         others = [*LOGGER.handlers, *logging.getLogger("pyreplog").handlers, *logging.getLogger().handlers]
         if all(other is self or isinstance(other, logging.NullHandler) for other in others):
             self.stream = sys.stderr

@@ -1,6 +1,6 @@
-"""Offsets as Spark's users write them: the JSON of Kafka's source, and where a read begins and ends.
+"""Offsets as Spark's users write them: the JSON of Kafka's source, and the start and end of a read.
 
-Pure: no Spark, no files. Rules and names: Spark's Kafka integration guide. The messages are ours.
+Pure: no Spark, no files. Rules and names: Spark's Kafka integration guide. The texts of errors are pyreplog's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIGITS_MAX: Final = 19
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a read begins or ends, as asked. ``option`` is the option that said so, for messages."""
+    """The requested start or end of a read. ``option`` is the option that set it, for messages."""
 
     kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
     option: str = ""
@@ -56,8 +56,8 @@ _EXAMPLE_BY_LOG: Final = '{"worker-0": {"orders": {"0": 23, "1": -1}}}'
 
 
 def number_of(text: str) -> int | None:
-    """The whole number from 0 that ``text`` is; None where it is none, or has more digits than any that is asked
-    for (Python refuses to read very many)."""
+    """Return ``text`` as a whole number from 0; None if it is not one, or has more digits than any offset (Python
+    refuses to read very many digits)."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else None
 
 

@@ -1,7 +1,7 @@
-"""What ``.option(...)`` may say, checked: text in, one frozen value out.
+"""The options of a read, checked: text in, one frozen value out.
 
-Pure: no Spark, no files. Names and meanings are those of Spark's Kafka source where it has them; what that ignores
-in silence is an error here.
+Pure: no Spark, no files. Names and meanings are those of Spark's Kafka source, if it has them. An option that
+Kafka's source ignores in silence is an error here.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ IGNORED_OPTIONS: Final = (
 """What jobs written for Kafka's source may carry, and means nothing where files are read."""
 
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-"""What a stream has no use for, and Kafka's source refuses too. A batch lets the options of triggers pass, as that
-does."""
+"""Options that have no meaning in a stream; Kafka's source refuses them too. A batch read ignores the options of
+triggers, as Kafka's source does."""
 
 _INSTEAD: Final = {
     "kafka.bootstrap.servers": "name the folder by 'path'",
@@ -126,8 +126,8 @@ class ReadOptions:
     topics: tuple[str, ...] | None = None
     """From ``topic`` or ``subscribe``; None: by pattern, by ``assign``, or the only topic there is."""
     pattern: str | None = None
-    """From ``subscribePattern``: it matches where it is found in a topic's name, as Spark's Kafka source has it;
-    internal topics aside."""
+    """The expression of ``subscribePattern``: it matches if it is found anywhere in a topic's name, as in Spark's
+    Kafka source; internal topics never match."""
     assigned: tuple[TopicPartition, ...] | None = None
     """From ``assign``."""
     partitions: frozenset[int] | None = None
@@ -135,7 +135,7 @@ class ReadOptions:
     starting: Bound = EARLIEST
     ending: Bound = LATEST
     starting_strategy: Literal["error", "latest"] = "error"
-    """What a starting time means for a partition that has no record so late."""
+    """The meaning of a starting time for a partition without a record at or after it."""
     fail_on_data_loss: bool = True
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
@@ -148,7 +148,7 @@ class ReadOptions:
     max_batch_bytes: int = MAX_BATCH_BYTES
     """The most bytes that one compressed batch may take unpacked."""
     pushdown: Literal["false", "true", "unsafe"] = "false"
-    """Whether filters narrow what is read; ``unsafe``: also where Spark then mixes up DataFrames."""
+    """Whether filters limit the read; ``unsafe``: also if Spark then confuses DataFrames."""
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -167,9 +167,9 @@ class ReadOptions:
 
 
 def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
-    """The options of ``spark.read.format("replog")`` or of ``readStream``, whose names come in any case.
-    :class:`ConfigError` names the option and what it may be. ``streaming`` None: which of the two it will be is not
-    known yet."""
+    """Check the options of ``spark.read.format("replog")`` or of ``readStream``, whose names may have any case.
+    :class:`ConfigError` names the option and its valid values. ``streaming`` None: it is not known yet which of the
+    two it will be."""
     given = by_name(options, _CANONICAL, _unknown)
     if streaming:
         for name in BATCH_ONLY:
@@ -246,7 +246,8 @@ def _unknown(key: str) -> str:
 
 
 def folder_of(value: str | None) -> str:
-    """The option ``path`` as an absolute folder of this machine; :class:`ConfigError` where it is none."""
+    """Return the option ``path`` as an absolute folder of this machine; raise :class:`ConfigError` if it is not
+    one."""
     if not value:
         raise ConfigError(
             "option 'path' is missing: name the log's folder by .option(\"path\", ...) or .load(...) "

@@ -26,8 +26,8 @@ _TAKEN: Final = (
 
 
 def check_pattern(text: str) -> str:
-    """Return ``text``, if Java and Python read it alike; :class:`ConfigError` names what they do not, and its
-    place, otherwise."""
+    """Return ``text`` if Java and Python read it alike. Otherwise raise :class:`ConfigError`, which names the
+    construct and its place."""
     _Scanner(text).run()
     try:
         re.compile(text)
@@ -122,7 +122,7 @@ class _Scanner:
         self._at += 1
 
     def _refuse_operator(self, also: str = "") -> None:
-        """Refuse what is, or may become, an operator of a class in one of the two."""
+        """Refuse characters that are, or may become, an operator of a class in one of the two."""
         here = self._text[self._at : self._at + 2]
         if here in _DOUBLED:
             self._refuse(here)

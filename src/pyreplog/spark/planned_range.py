@@ -1,7 +1,7 @@
-"""A planned range, read from files that others change meanwhile: all of it, or an error that says what became of
-the rest.
+"""A planned range, read from files that other processes change: all of its records, or an error that says why the
+rest is missing.
 
-No Spark in here.
+This module does not import Spark.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
 __all__ = ["PlannedRange"]
 
 SETTLE_S: Final = 10.0
-"""So long what was planned may be missing from a partition of several replicas: a new leader takes over
-meanwhile."""
+"""How long planned records may be missing from a partition with several replicas, while a new leader is elected."""
 PAUSE_S: Final = 0.05
 DAMAGED_TRIES: Final = 5
-"""So often bytes that are wrong are looked for anew: in another replica, or after a change that is under way."""
+"""How often wrong bytes are read again: from another replica, or after a change of the files has finished."""
 
 
 class _Stable:
-    """A reader that is stable as far as somebody reads it, as whoever planned that found: transactions that end do
-    not open again.
+    """A reader without open transactions up to the end of the plan. The planner checked that, and a transaction
+    that has ended does not open again.
 
-    So nobody has to look for open ones. What lies behind the plan may be in one; it stands in batches that are read
-    along and left out.
+    So this reader does not search for open transactions. Records behind the plan may be in one; they are read with
+    their batches and left out.
     """
 
     def __init__(self, reader: LogReader, end: int) -> None:
@@ -52,17 +51,17 @@ class _Stable:
 class PlannedRange:
     """The source (:class:`pyreplog.arrow.BatchSource`) of one planned range. Belongs to one thread.
 
-    The replica that is ahead is read; when its files go away, the one that is ahead then, from the same offset on.
-    It ends at the end of the plan, wherever the high watermark is by then. What is not there any more is a
-    :class:`DataLossError`, or with ``fail_on_data_loss`` false a call of ``warn``.
+    It reads the replica that is ahead. If the files of that replica disappear, it goes on at the same offset in the
+    replica that is ahead then. It ends at the end of the plan, even if the high watermark has moved. Records that
+    no longer exist are a :class:`DataLossError`, or with ``fail_on_data_loss`` false a call of ``warn``.
     """
 
     def __init__(
         self, access: Access, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn, committed: bool = False
     ) -> None:
-        """``committed``: leave out what was aborted. REQUIRES that all of ``wanted`` was stable when it was
-        planned, and that it says by :attr:`~pyreplog.spark.planner.OffsetRange.reach` how a copy is known to be as
-        far."""
+        """``committed``: leave out aborted records. REQUIRES that all of ``wanted`` was stable when it was planned,
+        and that its :attr:`~pyreplog.spark.planner.OffsetRange.reach` says how to recognise a copy that reaches its
+        end."""
         self._access = access
         self._wanted = wanted
         self._partition = wanted.place
@@ -75,8 +74,8 @@ class PlannedRange:
         self._stable_end = INT64_MAX
         self._lost = ""
         self._begun = False
-        #: What is to be read by another source when this one ends: behind what is gone. A batch may
-        #: hold both.
+        #: The range behind missing records, which another source reads when this one ends. A batch
+        #: may hold records of both.
         self.left: OffsetRange | None = None
 
     @property
@@ -95,10 +94,10 @@ class PlannedRange:
         return self._access.max_batch_bytes
 
     def refresh(self) -> None:
-        """Nothing: the plan says what is read."""
+        """Do nothing: the plan fixes the offsets."""
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of its first record that is not older; None where there is none."""
+        """Return (offset, timestamp) of the first record that is not older; None if there is none."""
         reader = self._reader or self._settled(self.start_offset)
         return None if reader is None else reader.find_timestamp(timestamp)
 
@@ -110,8 +109,8 @@ class PlannedRange:
         )
 
     def read(self, offset: int, size_max: int) -> memoryview:
-        """Whole, checked batches from the one that holds ``offset`` on, or the first behind it; empty where there
-        is no more to read."""
+        """Return whole, checked batches from the one that holds ``offset`` on, or the first behind it; an empty
+        result at the end of the plan."""
         damaged = 0
         while True:
             reader = self._reader or self._settled(offset)
@@ -136,7 +135,7 @@ class PlannedRange:
         return self._source
 
     def _really_ends(self, reader: LogReader) -> bool:
-        """Whether there is nothing between the offset asked for and the end: what was there was compacted away."""
+        """Return whether no record is left between the requested offset and the end, because of compaction."""
         return reader.end_offset >= self._wanted.end
 
     def _found(self, reader: LogReader) -> Available:
@@ -144,8 +143,8 @@ class PlannedRange:
         return replace(found, cluster_id=self._access.cluster_id(self._partition)) if self._wanted.cluster_id else found
 
     def _settled(self, offset: int) -> LogReader | None:
-        """A fresh view from ``offset`` to the end of the plan; None where nothing is left, or only what lies behind
-        ``offset``."""
+        """Return a new view from ``offset`` to the end of the plan; None if no record is left, or only records
+        behind ``offset``."""
         self._source = None
         rest = replace(self._wanted, start=offset)
         deadline = time.monotonic() + SETTLE_S
@@ -161,7 +160,7 @@ class PlannedRange:
             if lost is None:
                 self._reader = reader
                 return reader
-            # One replica alone has nobody to catch up with; and what is deleted stays deleted.
+            # A single replica cannot catch up with another one; and deleted records stay deleted.
             several = reader is not None and len(reader.replicas) > 1
             if time.monotonic() >= deadline or not several or (kept is not None and kept.start > offset):
                 break

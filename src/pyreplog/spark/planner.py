@@ -1,6 +1,6 @@
-"""From what is asked and what is there to tasks: which offsets of which partitions each task reads.
+"""Plans the tasks of a read: the offsets and partitions of each task, from the request and the logs' content.
 
-Pure: what is there comes in as values. Rules: Spark's Kafka source (``KafkaOffsetReader``,
+Pure: the content of the logs comes in as values. Rules: Spark's Kafka source (``KafkaOffsetReader``,
 ``KafkaOffsetRangeCalculator``), with splits by bytes in its place, because the index knows them.
 """
 
@@ -50,18 +50,19 @@ SMALL_SHARE: Final = 4
 """Ranges are put together into one task up to a quarter of ``maxBytesPerPartition``: a task costs more than reading
 that."""
 OPENING_SIZE: Final = 256 << 10
-"""Opening a partition takes as long as reading about so many bytes: what a range of any size counts at least."""
+"""Opening a partition takes as long as reading about so many bytes. A smaller range counts as this size."""
 
 REACH_UNKNOWN: Final = INT64_MAX
 
 FindTimestamp = Callable[[TopicPartition, int], int | None]
-"""Offset of the first record of a partition at or after a time (ms), below its end; None where there is none."""
+"""Returns the offset of a partition's first record at or after a time (ms), below its end; None if there is
+none."""
 SplitPoints = Callable[["OffsetRange", int], Sequence[int]]
 """Offsets strictly inside a range at which pieces of about so many bytes begin."""
 SizeOf = Callable[["OffsetRange"], int]
 """About how many bytes a range has on disk."""
 Warn = Callable[[str], None]
-"""Where a loss goes that is let pass."""
+"""Takes a loss that does not fail the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Available:
     reach: int = 0
     """See :class:`OffsetRange`."""
     cluster_id: str = ""
-    """Of several logs: tells a log from another one that took its folder; empty if the folder does not say."""
+    """With several logs: distinguishes a log from another one that replaced it in its folder; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +120,12 @@ def select(
     partly: bool = False,
     known_topics: Mapping[str, Iterable[str]] | None = None,
 ) -> list[TopicPartition]:
-    """The partitions to read, in order. Where what is named is not there: :class:`UnknownTopicError`, or with
-    ``partly`` what of it is.
+    """Return the partitions to read, in order. If a named one is missing, raise :class:`UnknownTopicError`, or with
+    ``partly`` return the others.
 
-    Of several logs each gives what it has of the topics that are named, and at least one must have each of them; if
-    none is named, each gives its only topic. ``known_topics``: the topics that an earlier micro-batch read, by log:
-    the only one there was stays the one.
+    With several logs, each log contributes the named topics that it has, and at least one log must have each of
+    them. If no topic is named, each log contributes its only topic. ``known_topics``: the topics that an earlier
+    micro-batch read, by log; a log's only topic at that time stays its topic.
     """
     named = options.topics or options.pattern or options.assigned
     before = {} if known_topics is None or named else known_topics
@@ -225,10 +226,10 @@ def _select(options: ReadOptions, there: Iterable[TopicPartition], *, partly: bo
 def resolve(
     options: ReadOptions, there: Mapping[TopicPartition, Available], find_timestamp: FindTimestamp, warn: Warn
 ) -> list[OffsetRange]:
-    """The range of each partition of ``there`` (those that are read), empty ones left out; never beyond what is
-    available.
+    """Return the range of each partition of ``there`` (the partitions to read) without empty ones, limited to the
+    available offsets.
 
-    :class:`DataLossError` where that is less than was asked, or ``warn`` with ``failOnDataLoss=false``.
+    If that is less than requested, raise :class:`DataLossError`, or call ``warn`` with ``failOnDataLoss=false``.
     """
     for bound in (options.starting, options.ending):
         check_partitions(bound, there)
@@ -260,16 +261,15 @@ def resolve(
 def remaining(
     wanted: OffsetRange, found: Available | None, but: str = "were planned, but now"
 ) -> tuple[OffsetRange | None, DataLossError | None]:
-    """What of ``wanted`` is there (None: nothing), and the error for what is not (None: all of it is)."""
+    """Return the available part of ``wanted`` (None: no part), and the error for the missing part (None: no
+    part)."""
     if found is None:
         return None, RecordsDeletedError(f"{wanted} {but} the partition is gone")
     if wanted.cluster_id and found.cluster_id and wanted.cluster_id != found.cluster_id:
         other = f"the folder holds another log (its cluster id was {wanted.cluster_id}, it is {found.cluster_id})"
         return None, TopicRecreatedError(f"{wanted} {but} {other}")
     if wanted.topic_id and found.topic_id and wanted.topic_id != found.topic_id:
-        anew = (
-            f"the topic is another one of that name, made anew (its id was {wanted.topic_id}, it is {found.topic_id})"
-        )
+        anew = f"the topic was deleted and created again (its id was {wanted.topic_id}, it is {found.topic_id})"
         return None, TopicRecreatedError(f"{wanted} {but} {anew}")
     kept = _part(wanted, max(wanted.start, found.start), min(wanted.end, found.end))
     if kept == wanted:
@@ -301,8 +301,8 @@ def check_partitions(bound: Bound, there: Mapping[TopicPartition, Available]) ->
 
 
 def _check_order(starting: Bound, ending: Bound, partition: TopicPartition) -> None:
-    """Of two offsets, or two times, the start is not the larger; how an offset lies to a time is not known to who
-    asks, as in Kafka's source."""
+    """Check that the start is not above the end, if both are offsets or both are times. An offset and a time cannot
+    be compared here, as in Kafka's source."""
     first, last = _said(starting, partition), _said(ending, partition)
     if (
         first is not None
@@ -362,9 +362,9 @@ def plan(
     size_of: SizeOf,
     share: int = SMALL_SHARE,
 ) -> list[tuple[OffsetRange, ...]]:
-    """Tasks that together read ``ranges`` once: each at most about ``maxBytesPerPartition`` bytes and at most
-    ``maxRecordsPerPartition`` offsets, at least ``minPartitions`` of them where there are so many offsets. Small
-    ranges share a task up to 1 / ``share`` of those bytes."""
+    """Return tasks that together read ``ranges`` once: each at most about ``maxBytesPerPartition`` bytes and at
+    most ``maxRecordsPerPartition`` offsets; at least ``minPartitions`` tasks, if there are so many offsets. Small
+    ranges share a task of up to 1 / ``share`` of those bytes."""
     size_max = options.max_bytes_per_partition
     unit = max(1, size_max // UNITS_PER_TASK)
     records_max = options.max_records_per_partition
@@ -428,7 +428,7 @@ def _dealt(parts: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, 
 def _packed(
     parts: Sequence[tuple[OffsetRange, int]], size_max: int, records_max: int | None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Parts in tasks: what is smaller than ``size_max`` shares one with its neighbours."""
+    """Return the parts in tasks: parts smaller than ``size_max`` share a task with their neighbours."""
     tasks: list[list[OffsetRange]] = []
     size = size_max
     records = 0

@@ -1,9 +1,9 @@
-"""How far a streaming query has come: the offset JSON that Spark keeps in its checkpoint, and how much the next
-micro-batch gets.
+"""The progress of a streaming query: the offset JSON that Spark keeps in its checkpoint, and the size of the next
+micro-batch.
 
 Pure. Spark compares offsets as text, so the same progress is always the same text. Rules: Spark's
-``KafkaMicroBatchStream``. What that keeps in a file of its own, where the query began, stands in the first offset
-here; and where a partition began that appeared later.
+``KafkaMicroBatchStream``. Kafka's source keeps the start of the query in a file of its own; here it is in the first
+offset, with the start of each partition that appeared later.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class StreamProgress:
     topic_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Of those of ``ends`` whose folder says it: tells a topic from another one of the same name made later."""
     cluster_ids: Mapping[str, str] = field(default_factory=dict)
-    """Of several logs, by their names, if their folders say it: tells a log from another one that took its
-    folder."""
+    """With several logs, their ids by name, if their folders have one: distinguishes a log from another one that
+    replaced it in its folder."""
     several: bool = False
     """Whether the places are those of several logs."""
 
@@ -57,8 +57,9 @@ class StreamProgress:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """For ``json.dumps``, always in one order: ``{"v": 1, "t": {"topic": {"0": 5}}}``, with ``from`` and ``id``
-        where there are any; of several logs ``{"v": 2, "logs": {"worker-0": {"cluster": "...", "t": {...}}}}``."""
+        """Return the progress for ``json.dumps``, always in one order: ``{"v": 1, "t": {"topic": {"0": 5}}}``, with
+        ``from`` and ``id`` if there are any; with several logs
+        ``{"v": 2, "logs": {"worker-0": {"cluster": "...", "t": {...}}}}``."""
         if not self.several:
             return {"v": VERSION, **_entry(self.ends, self.starts, self.topic_ids)}
         logs: dict[str, Any] = {}
@@ -166,8 +167,8 @@ def _by_partition(topics: Mapping[str, Mapping[str, Any]], kind: type[Value]) ->
 
 
 def limit_offsets(starts: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """``ends``, moved so that about ``limit`` offsets lie between, each partition in proportion to what it has, and
-    none left out."""
+    """Return ``ends``, lowered so that about ``limit`` offsets lie before them, in proportion to the offsets of
+    each partition; no partition is left out."""
     total = sum(max(0, ends[partition] - starts[partition]) for partition in ends)
     if total <= limit:
         return dict(ends)

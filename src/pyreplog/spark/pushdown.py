@@ -25,7 +25,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class _Bounds(NamedTuple):
-    """What a value can be: from ``least`` to ``most``, both included."""
+    """The range of a value: from ``least`` to ``most``, both included."""
 
     least: int
     most: int
@@ -37,7 +37,7 @@ def check_safe(wanted: str, spark_version: str) -> None:
         raise ConfigError(
             f"pushdown is true, but Spark {spark_version} keeps a pushed filter with the DataFrame:"
             " df.filter(a).count() and then df.count() would both count the rows of a. Give ranges by options such as"
-            " startingOffsets, or set pushdown to unsafe and call load() anew for each query"
+            " startingOffsets, or set pushdown to unsafe and call load() again for each query"
         )
 
 
@@ -58,8 +58,8 @@ def narrowed(ranges: Sequence[OffsetRange], filters: Sequence[Any], find_timesta
                 elif not bounds.least <= whole.partition <= bounds.most or not _among(each, whole.partition):
                     end = start
             elif column == "timestamp" and start < end and (first := _milliseconds(each)) is not None:
-                # Times may go up and down: what is before the first that is late enough cannot
-                # match, what is behind it may.
+                # Times may go up and down: records before the first one that is late enough cannot
+                # match, records behind it may.
                 found = find_timestamp(whole.place, first)
                 start = end if found is None else max(start, found)
         if start < end:

@@ -54,10 +54,10 @@ class Query(Protocol):
 
 
 def lag(query: Query) -> Lag | None:
-    """How far ``query`` is behind the logs it reads; None before its first trigger. Needs PySpark 4.2, where Spark
-    asks for it.
+    """Return how far ``query`` is behind the logs that it reads; None before its first trigger. It needs PySpark
+    4.2, which asks sources for it.
 
-    Sources of other formats are passed over; :class:`ConfigError` where there is none of ours.
+    Sources of other formats are skipped; :class:`ConfigError` if the query has no source of this format.
     """
     progress = query.lastProgress
     return (

@@ -1,6 +1,6 @@
 """The columns Spark sees: those of its own Kafka source, by name, type and order.
 
-Pure: types are Spark's own short texts (``bigint``), which ``source`` compares with what a user's schema says.
+Pure: types are Spark's own short texts (``bigint``), which ``source`` compares with a user's schema.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["COLUMNS", "LOG", "Column", "Field", "as_ddl", "default_columns", "de
 
 
 class Column(NamedTuple):
-    """One column: its name and type in Spark, where it comes from, and whether it can hold null."""
+    """One column: its name and type in Spark, its source, and whether it can hold null."""
 
     name: str
     type: str
@@ -84,7 +84,7 @@ def _check_log(name: str, several: bool) -> None:
 
 
 def named(names: Sequence[str], several: bool = False) -> list[Column]:
-    """The columns of these names, in their order. :class:`ConfigError` for one that there is not."""
+    """Return the columns of these names, in their order. Raise :class:`ConfigError` for an unknown name."""
     for name in names:
         _check_log(name, several)
         if name not in _BY_NAME:
@@ -116,7 +116,7 @@ def project(fields: Sequence[Field], several: bool = False) -> list[Column]:
                 f'as in df.select(df["{field.name}"].cast("{field.type}"))'
             )
         if column.nullable and not field.nullable:
-            raise ConfigError(f"the schema says {field.name} is NOT NULL; it is null where a record has none")
+            raise ConfigError(f"the schema says {field.name} is NOT NULL; it is null if a record has none")
         columns.append(column)
     return columns
 

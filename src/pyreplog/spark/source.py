@@ -62,7 +62,7 @@ class ReplogDataSource(DataSource):
         """As :meth:`writer`, of a stream."""
         if overwrite:
             raise ConfigError(
-                "output mode complete would write everything anew with each batch; use append, or update with"
+                "output mode complete would write all rows again with each batch; use append, or update with"
                 " foreachBatch"
             )
         writer: DataSourceStreamWriter = ReplogStreamWriter(parse_write_options(self._given()), _plain_fields(schema))
@@ -86,7 +86,7 @@ def _fields(schema: StructType, several: bool) -> list[Field]:
     fields = _plain_fields(schema)
     project(fields, several)
     for field in schema.fields:
-        # Of what a list holds Spark compares that as well, and its short text does not tell.
+        # Spark also compares the nullability of a list's elements, which the short text lacks.
         if isinstance(field.dataType, ArrayType) and field.dataType != field.dataType.toNullable():
             raise ConfigError(
                 f"the schema says that parts of {field.name} are NOT NULL; ask for it as"

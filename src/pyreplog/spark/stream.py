@@ -1,8 +1,8 @@
-"""The streaming read, as Spark drives it: one long-lived process beside the driver asks how far there is, tasks in
-the workers read it.
+"""The streaming read, as Spark drives it: one long-lived process beside the driver asks for the ends of the logs,
+and tasks in the workers read the records.
 
-Nothing is kept here that a restart would need: the checkpoint has the end of each micro-batch, and the first end
-says where it began.
+The process keeps no state that a restart would need: the checkpoint has the end of each micro-batch, and the first
+end also has the start of the query.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ __all__ = ["LIMITS", "ReplogStreamReader"]
 TASK_SIZE_MIN: Final = 16 << 20
 """A micro-batch of fewer bytes is one task: a second task costs more than reading them."""
 SETTLE_S: Final = 30.0
-"""So long a high watermark may lie below what was read already: a new leader takes over meanwhile."""
+"""How long a high watermark may lie below the offsets that were read, while a new leader is elected."""
 PAUSE_S: Final = 0.1
-"""Between looks at it, where nobody asks again."""
+"""The interval between checks of it, if Spark does not ask."""
 TOLD_MAX: Final = 1000
 """So many losses are known to have been told. A query that is slower than its topic's retention loses something new
 for ever."""
@@ -69,7 +69,7 @@ There = Mapping[TopicPartition, Available]
 
 
 class _New(NamedTuple):
-    """What may be read next of each partition."""
+    """The offsets of each partition that may be read next."""
 
     starts: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
@@ -78,8 +78,8 @@ class _New(NamedTuple):
 
 
 class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
-    """One streaming read. Plain data where it is made; what it learns belongs to the one process that plans the
-    query."""
+    """One streaming read. It is plain data when it is created; its later state belongs to the one process that
+    plans the query."""
 
     def __init__(
         self,
@@ -98,25 +98,25 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         self._monotonic = monotonic
         self._sleep = sleep
         self._access: Access | None = None
-        #: Where a new query begins, once it was asked.
+        #: The start of a new query, after the first request for it.
         self._initial: StreamProgress | None = None
         #: End of the micro-batch planned last.
         self._planned: StreamProgress | None = None
-        #: Whether the query only takes what is there when it begins, and what that is, once it was
-        #: looked at.
+        #: Whether the query reads only the records that exist when it begins, and the ends of these
+        #: records, once they are known.
         self._freezes = False
         self._frozen: There | None = None
         self._seen: There | None = None
         self._last_batch_s: float | None = None
-        #: Since when a partition ends before what was read.
+        #: Since when a partition ends before the offsets that were read.
         self._short_since: dict[TopicPartition, float] = {}
-        #: The last losses that were let pass: what is gone is found to be so at every trigger.
+        #: The last losses that were reported: every trigger finds the same losses again.
         self._told: deque[str] = deque(maxlen=TOLD_MAX)
 
     # -- where the query begins --
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins; the same at every call."""
+        """Return the start of a new query; the same at every call."""
         if self._initial is None:
             there = self._there(None)
             options = self._options
@@ -129,8 +129,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                     self._tell(lost)
                 starts[partition] = min(max(start, available.start), available.end)
             self._initial = self._progress(starts, {}, there)
-        # No end of a micro-batch looks like this: so Spark notes the first one down even where
-        # nothing is there yet, and what comes is new.
+        # No end of a micro-batch is equal to this. So Spark stores the first end even if the log is
+        # empty, and later records count as new.
         return self._initial.to_json() | {"initial": True}
 
     # -- how far the next micro-batch goes --
@@ -147,7 +147,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """The end of the next micro-batch; ``start`` itself where there is nothing new."""
+        """Return the end of the next micro-batch; ``start`` itself if there are no new records."""
         before = self._before(start)
         there = self._there(before)
         if before is None:
@@ -165,9 +165,9 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return self._progress(ends, starts if first else added, there, before).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on there is nothing but what is there now."""
-        # Looked at with the first question: that knows what was read before, which says what is
-        # read now.
+        """Limit the query to the records that exist now."""
+        # The ends are read at the first request, because it has the offsets that were read before,
+        # and these say which partitions are read.
         self._freezes = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -188,8 +188,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             return []  # where this one began may stand in it, but that was the micro-batch before
         access = self._files()
         ranges = []
-        # The first micro-batch says of each partition where it begins. Spark runs it again from
-        # what is there by then, new ones among it, which the next one reads.
+        # The first micro-batch has the start of each partition. If Spark runs it again, there may
+        # be new partitions by that time, which the next micro-batch reads.
         if not until.ends or until.starts.keys() != until.ends.keys():
             for partition, reached in before.ends.items():
                 if partition not in until.ends:
@@ -258,7 +258,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             )
             raise ConfigError(
                 f"the checkpoint is of a query whose path was {was}, and path {self._options.path} is {now}: "
-                "give the query a checkpointLocation of its own, and say by startingOffsets where it begins"
+                "give the query a checkpointLocation of its own, and set its start by startingOffsets"
             )
         return progress
 
@@ -274,8 +274,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return there
 
     def _look(self, before: StreamProgress | None) -> There:
-        """What the partitions that are read hold now, new ones among them. ``before``: those are read, whatever
-        became of the others."""
+        """Return the available offsets of the partitions to read, new ones among them. The partitions in ``before``
+        are always included."""
         access = self._files()
         found = access.partitions()
         access.refresh()
@@ -283,8 +283,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         known = None if before is None else before.topics()
         if before is None and options.several and not found:
             raise no_log(options)
-        # What a pattern names may come, and what was read may have gone: the latter is told
-        # partition by partition.
+        # Partitions that match a pattern may appear, and partitions that were read may be gone:
+        # each of the latter is reported.
         chosen = select(options, found, partly=before is not None or options.pattern is not None, known_topics=known)
         seen = {partition: available for partition in chosen if (available := access.available(partition)) is not None}
         self._seen = seen
@@ -298,7 +298,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return self._planned or self._initial
 
     def _new(self, before: StreamProgress, there: There) -> _New:
-        """What may be read next."""
+        """Return the offsets that may be read next."""
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         added: dict[TopicPartition, int] = {}
@@ -319,7 +319,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                 # Kafka's rule: what appears while the query runs is read from its first record on.
                 if found.start > 0 and (self._initial is None or self._planned is not None):
                     lost = f"{partition} is new and begins at offset {found.start}"
-                    self._tell(RecordsDeletedError(f"{lost}: what was before it was deleted unread"))
+                    self._tell(RecordsDeletedError(f"{lost}: the records before it were deleted unread"))
                 added[partition] = found.start
             elif found.end < end:
                 if not self._settled(partition):
@@ -343,8 +343,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return RecordsDeletedError(f"{partition} was read up to offset {end}, but {why}")
 
     def _first(self, partition: TopicPartition, before: StreamProgress, until: StreamProgress) -> int:
-        """Where a micro-batch begins in ``partition``. Of one that was planned without knowing what was read, as
-        before Spark 4.2 after a restart, nobody has looked yet whether it goes on there."""
+        """Return the start of a micro-batch in ``partition``. If the micro-batch was planned without the offsets
+        that were read before, as after a restart before Spark 4.2, this checks that it goes on there."""
         end, last = before.ends.get(partition), until.ends[partition]
         if partition in until.starts:
             return until.starts[partition]
@@ -365,7 +365,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         return last if found is None else found.start
 
     def _short(self, before: StreamProgress, there: There) -> bool:
-        """Whether something ends before what was read of it, not for too long yet."""
+        """Return whether a partition ends before the offsets that were read, and not for too long yet."""
         known = [
             partition
             for partition in before.ends
@@ -378,7 +378,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         """Whether ``partition``, which ends too early, has done so for too long."""
         if partition not in self._short_since:
             self._short_since[partition] = self._monotonic()
-            LOGGER.warning("%s ends before what was read of it; waiting for its new leader", partition)
+            LOGGER.warning("%s ends before the offsets that were read; waiting for its new leader", partition)
         return self._monotonic() - self._short_since[partition] >= SETTLE_S
 
     def _too_few(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
@@ -394,7 +394,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
     def _limited(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """``ends`` by ``maxOffsetsPerTrigger`` and ``maxBytesPerTrigger``, whichever is less."""
+        """Return ``ends``, limited by ``maxOffsetsPerTrigger`` and ``maxBytesPerTrigger``."""
         options = self._options
         limited = dict(ends)
         if options.max_offsets_per_trigger is not None:
@@ -439,7 +439,7 @@ def _behind_gaps(
 
 
 def _is_another(before: StreamProgress, partition: TopicPartition, found: Available) -> bool:
-    """Whether the topic of ``partition`` is another one of that name than the one that was read."""
+    """Return whether the topic of ``partition`` was deleted and created again since it was read."""
     return _differ(before.identity(partition), (found.cluster_id, found.topic_id))
 
 
@@ -453,7 +453,7 @@ def _made_anew(partition: TopicPartition, end: int, was: tuple[str, str], now: t
     if was[0] and now[0] and was[0] != now[0]:
         anew = f"but the folder {log_of(partition)} holds another log (its cluster id was {was[0]}, it is {now[0]})"
     else:
-        anew = f"but topic {partition.topic} was made anew (its id was {was[1]}, it is {now[1]})"
+        anew = f"but topic {partition.topic} was created again (its id was {was[1]}, it is {now[1]})"
     return TopicRecreatedError(f"{partition} was read up to offset {end}, {anew}")
 
 
@@ -467,7 +467,7 @@ def _planned_short(partition: TopicPartition, end: int, planned: int) -> DataLos
         " Spark noted it down"
     )
     return LogTruncatedError(
-        f"{partition} was read up to offset {end}, {short}: failOnDataLoss=false has what lies between come again"
+        f"{partition} was read up to offset {end}, {short}: failOnDataLoss=false reads the records between again"
     )
 
 

@@ -45,9 +45,9 @@ def read_task(options: ReadOptions, fields: Sequence[Field], partition: InputPar
 def read_ranges(
     options: ReadOptions, fields: Sequence[Field], ranges: Sequence[OffsetRange]
 ) -> Generator[pa.RecordBatch]:
-    """The rows of ``ranges`` as Arrow batches, in exactly the types Spark expects for ``fields``.
+    """Yield the rows of ``ranges`` as Arrow batches, in exactly the types Spark expects for ``fields``.
 
-    :class:`DataLossError` where a part of them is gone by now, or a warning in the log with
+    If a part of them no longer exists, raise :class:`DataLossError`, or log a warning with
     ``failOnDataLoss=false``.
     """
     converter = Converter(project(fields, options.several), [field.nullable for field in fields])

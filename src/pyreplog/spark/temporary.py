@@ -12,8 +12,8 @@ __all__ = ["process_folder"]
 
 
 def process_folder(prefix: str) -> Path:
-    """A new, empty folder in the system's temporary one, its user's own. It goes when this process ends, not when a
-    child that it forked does; one that is killed leaves it."""
+    """Return a new, empty folder in the system's temporary one, for this user only. It is removed when this process
+    ends, but not when a forked child ends. A process that is killed leaves it behind."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     atexit.register(_remove, folder, os.getpid())
     return folder

@@ -1,9 +1,9 @@
 """A home for Spark in which its Python is not zipped.
 
-Of its home Spark puts ``python/lib/pyspark.zip`` and py4j's first on the path of every Python process it starts,
-which is one or two for each step of a query. Python keeps no byte code of what it imports from a zip: each of them
-compiles PySpark anew, for longer than everything else takes until the first row is there. Here both names are
-folders, with the packages that this process imports.
+Spark puts ``python/lib/pyspark.zip`` and py4j's zip of its home first on the path of every Python process that it
+starts, one or two for each step of a query. Python keeps no byte code of a module in a zip, so each process
+compiles PySpark again, which takes longer than all other work before the first row. Here both names are folders,
+with the packages that this process imports.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ __all__ = ["unzipped_home"]
 
 @contextmanager
 def unzipped_home() -> Iterator[None]:
-    """Within, ``SPARK_HOME`` names such a home, for a JVM to start with. Where it is set already, that one stays.
+    """Set ``SPARK_HOME`` to such a home within the context, for a JVM that starts there. A ``SPARK_HOME`` that is
+    set already stays.
 
-    It is a folder of links, which goes when this process ends: until then the JVM starts workers from it.
+    The home is a folder of links. It is removed when this process ends, because until then the JVM starts workers
+    from it.
     """
     home = None if "SPARK_HOME" in os.environ else _linked_home()
     if home is None:
