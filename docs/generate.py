@@ -123,6 +123,8 @@ def class_entry(node: ast.ClassDef) -> list[str]:
                 continue
             if part.name.startswith("_") and not made:
                 continue
+            if made and any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in part.decorator_list):
+                continue  # the last definition has every parameter
             if any(isinstance(mark, ast.Name) and mark.id == "property" for mark in part.decorator_list):
                 kind = f": {ast.unparse(part.returns)}" if part.returns is not None else ""
                 lines += entry(f"{part.name}{kind}", text(part))

@@ -83,7 +83,7 @@ def test_nobody_may_lead(cluster: pyreplog.Cluster, create: Callable[..., str]) 
     number = leader.node_id
 
     def awaited(*eligible: int) -> bool:
-        image = cluster._authority.authority.image
+        image = cluster._controller.image
         partition = image.topics[image.topic_ids[topic]].partitions[0]
         return partition.leader == -1 and (*partition.isr, *partition.elr) == eligible
 

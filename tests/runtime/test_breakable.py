@@ -85,7 +85,7 @@ def test_pause_after_a_paused_node_was_stopped(cluster: BreakableCluster) -> Non
     node.stop(0.1)
     node.restart()
     node.pause()
-    assert cluster._driver.wait_until(lambda: cluster._authority.authority.image.brokers[first].fenced, 10.0)
+    assert cluster._driver.wait_until(lambda: cluster._controller.image.brokers[first].fenced, 10.0)
     node.resume()
     assert cluster._driver.wait_until(node._settled, 10.0)
 

@@ -934,7 +934,7 @@ def test_a_record_that_another_thread_took(cluster: pyreplog.Cluster, create: Ca
         """Drives, and takes the first record before who waited for it."""
 
         monotonic_ns = consumer._driver.monotonic_ns
-        enter = consumer._driver.mark_ready
+        mark_ready = consumer._driver.mark_ready
         driver = consumer._driver
 
         def wait(self, pending: Completion, timeout: float) -> bool:

@@ -49,8 +49,8 @@ def test_producers_share_what_a_close_may_take(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr(pyreplog.Producer, "close", close)
         patched.setattr(Driver, "monotonic_ns", lambda driver: now_ns)
-        cluster._close_clients(1.0)
-        cluster._close_clients(None)
+        cluster._clients.close(1.0)
+        cluster._clients.close(None)
     assert given == [pytest.approx(1.0), pytest.approx(0.6), pytest.approx(0.2), 0.0] + [None] * 4
     del producers
     cluster.close()
@@ -185,15 +185,14 @@ def test_an_interrupted_opening_leaves_nothing_locked(tmp_path: Path) -> None:
         pyreplog.Cluster(path).close()
 
 
-@pytest.mark.parametrize("step", ["_check_state", "Admin", "remember"])
+@pytest.mark.parametrize("step", ["cluster.check_state", "clients.Admin", "cluster.remember"])
 def test_an_opening_interrupted_at_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """From the lock on, to the last step: the folder is free again."""
-    from pyreplog.runtime import cluster as module  # noqa: PLC0415  (its names are replaced)
 
     def strike(*_: object) -> None:
         raise Struck
 
-    monkeypatch.setattr(module, step, strike)
+    monkeypatch.setattr(f"pyreplog.runtime.{step}", strike)
     with pytest.raises(Struck):
         pyreplog.Cluster(tmp_path / "data", 1)
     monkeypatch.undo()

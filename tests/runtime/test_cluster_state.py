@@ -103,10 +103,10 @@ def test_a_node_whose_folder_is_gone_is_still_one_of_the_cluster(tmp_path: Path)
         assert len(cluster.nodes) == 3
         assert cluster._driver.wait_until(
             lambda: (
-                len(cluster._authority.authority.image.topics) == 1
+                len(cluster._controller.image.topics) == 1
                 and all(
                     len(partition.isr) == 3
-                    for topic in cluster._authority.authority.image.topics.values()
+                    for topic in cluster._controller.image.topics.values()
                     for partition in topic.partitions.values()
                 )
             ),
@@ -220,7 +220,7 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
         disk.error = error
         if error == errno.ENOSPC:
             with still(cluster._driver):
-                cluster._controller_interrupted(None)
+                cluster._controller._interrupted(None)
         with pytest.raises((ClusterError, OutcomeUnknownError)):
             cluster.admin.create_topic("b")
         disk.error = 0
@@ -228,8 +228,8 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
             producer.send("a", b"1").result(PATIENCE_S)
 
         def back() -> bool:
-            return cluster._is_controlled and all(
-                broker.active for broker in cluster._authority.authority.image.brokers.values()
+            return cluster._controller.is_running and all(
+                broker.active for broker in cluster._controller.image.brokers.values()
             )
 
         assert cluster._driver.wait_until(back, PATIENCE_S)
@@ -261,11 +261,11 @@ def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: P
         if instead == "an older state":
             (path / STATE).write_bytes(older)
         with still(cluster._driver):
-            cluster._controller_interrupted(None)
-        assert not cluster._is_controlled
+            cluster._controller._interrupted(None)
+        assert not cluster._controller.is_running
         shutil.rmtree(path, ignore_errors=True)
         away.rename(path)
-        assert cluster._driver.wait_until(lambda: cluster._is_controlled, PATIENCE_S)
+        assert cluster._driver.wait_until(lambda: cluster._controller.is_running, PATIENCE_S)
         assert cluster.admin.topics() == ["a"]
         with cluster.producer() as another:
             assert another.send("a", b"2").result(PATIENCE_S).offset == 1
@@ -277,10 +277,10 @@ def test_a_controller_that_begins_again_counts_on_nobody_yet(tmp_path: Path) -> 
     """Until the nodes are registered anew: that nobody is waited for does not mean that everybody serves."""
     with pyreplog.Cluster(tmp_path / "data") as cluster:
         with still(cluster._driver):
-            cluster._controller_interrupted(None)
-            assert not any(broker.active for broker in cluster._authority.authority.image.brokers.values())
+            cluster._controller._interrupted(None)
+            assert not any(broker.active for broker in cluster._controller.image.brokers.values())
         with pytest.raises(TimeoutError, match="serve only 0 %"):
-            cluster._settle("none", 1, 0.0)
+            cluster._nodes.await_topic("none", 1, 0.0)
 
 
 def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

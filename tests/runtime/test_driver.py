@@ -11,8 +11,8 @@ import pytest
 from pyreplog.client import Completion
 from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.runtime.background import Background
+from pyreplog.runtime.controller_host import RETRY_NS, PeriodicRetry
 from pyreplog.runtime.driver import TIMER_CHECK, DrivenMachine, Driver
-from pyreplog.runtime.retry import INTERVAL_NS, Retry
 from pyreplog.system import OwnedLock, SystemClock
 from pyreplog.system.sync_batcher import SyncBatcher
 from pyreplog.testing import SimClock
@@ -262,11 +262,11 @@ def test_what_could_not_be_done_is_tried_again() -> None:
         tried.append(clock.monotonic_ns())
         return len(tried) == 2
 
-    retry = Retry(clock, act)
+    retry = PeriodicRetry(clock, act)
     for count in (0, 1):
         due = retry.next_wake_ns
-        assert due == clock.monotonic_ns() + INTERVAL_NS
-        clock.advance(INTERVAL_NS - 1)
+        assert due == clock.monotonic_ns() + RETRY_NS
+        clock.advance(RETRY_NS - 1)
         assert not retry.poll()
         assert len(tried) == count
         clock.advance(1)

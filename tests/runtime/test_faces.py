@@ -216,7 +216,7 @@ def test_a_clusters_settings_come_as_a_dict_or_a_config(tmp_path: Path) -> None:
     with pyreplog.Cluster(
         tmp_path / "data", config={"session_timeout_ms": 4000, "replica.fetch.wait.max.ms": "300"}
     ) as cluster:
-        assert cluster._config == pyreplog.NodeConfig(session_timeout_ms=4000, replica_fetch_wait_max_ms=300)
+        assert cluster._options.config == pyreplog.NodeConfig(session_timeout_ms=4000, replica_fetch_wait_max_ms=300)
         made = cluster.admin.create_topic("events", config=pyreplog.LogConfig(durability="os", segment_bytes=2000))
         assert made.config == {"durability": "os", "segment.bytes": "2000", "min.insync.replicas": "2"}
 

@@ -71,7 +71,7 @@ def test_a_controller_survives_a_description(
     """Nothing was decided, so it does not begin anew, and nobody's leadership ends."""
     topic = create()
     leader_epoch = cluster.admin.describe(topic).partitions[0].leader_epoch
-    before = cluster._authority
+    before = cluster._controller._server
 
     def broken(*arguments: object) -> None:
         raise RuntimeError("a bug")
@@ -80,6 +80,6 @@ def test_a_controller_survives_a_description(
         patch.setattr(describe, "describe_topics", broken)
         with pytest.raises(pyreplog.UnknownServerError):
             cluster.admin.describe(topic)
-    assert cluster._authority is before
+    assert cluster._controller._server is before
     assert cluster.admin.describe(topic).partitions[0].leader_epoch == leader_epoch
     assert [record.exc_info is not None for record in caplog.records] == [True]

@@ -142,7 +142,7 @@ def test_what_a_handler_raises_is_its_callers(
     assert leader is not None
     with cluster.producer() as producer:
         producer.send("events", b"before").result(PATIENCE_S)
-        seat = {"leader": leader._seat, "producer": producer._seat, "controller": cluster._authority_seat}[who]
+        seat = {"leader": leader._seat, "producer": producer._seat, "controller": cluster._controller._seat}[who]
 
         def act() -> None:
             producer.send("events", b"v").result(PATIENCE_S)
@@ -786,7 +786,7 @@ def test_a_node_restarted_by_hand_is_not_restarted_again(cluster: pyreplog.Clust
 def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
     """Closed clients, and those that were replaced, leave no endpoint, seat or address."""
     create()
-    before = len(cluster._driver.network._endpoints), len(cluster._driver._seats), len(cluster._trusted)
+    before = len(cluster._driver.network._endpoints), len(cluster._driver._seats), len(cluster._clients.trusted)
     for _ in range(5):
         with cluster.producer() as producer, cluster.consumer("events") as consumer:
             producer.send("events", b"v").result(PATIENCE_S)
@@ -795,14 +795,19 @@ def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callabl
                 cluster._driver._fail(consumer._seat, None)
                 cluster._driver._mend()
             producer.send("events", b"v").result(PATIENCE_S)
-    assert (len(cluster._driver.network._endpoints), len(cluster._driver._seats), len(cluster._trusted)) == before
+    assert (
+        len(cluster._driver.network._endpoints),
+        len(cluster._driver._seats),
+        len(cluster._clients.trusted),
+    ) == before
 
 
 @pytest.mark.parametrize("who", ["admin", "controller"])
 def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster: pyreplog.Cluster, who: str) -> None:
     """The client that was cut short has not put the question, and a controller that has just begun again counts on
     nobody yet."""
-    seat = cluster._authority_seat if who == "controller" else cluster.admin._place[1]
+    seat = cluster._controller._seat if who == "controller" else cluster.admin._place[1]
+    assert seat is not None
     with still(cluster._driver):
         seat.busy = True  # as a turn that a signal handler cut short leaves it
     assert cluster.admin.create_topic("events").partitions[0].leader > 0
@@ -814,12 +819,12 @@ def test_nodes_that_are_away_are_not_waited_for(cluster: pyreplog.Cluster) -> No
     allowed."""
     for node in cluster.nodes:
         node.pause()
-    session_s = cluster._config.session_timeout_ms / 1000
-    local_controller = cluster._authority.authority
+    session_s = cluster._options.config.session_timeout_ms / 1000
+    local_controller = cluster._controller._controller
     assert cluster._driver.wait_until(
         lambda: not any(broker.active for broker in local_controller.image.brokers.values()), session_s + PATIENCE_S
     )
-    assert cluster._driver.run_exclusively(cluster._counts)
+    assert cluster._driver.run_exclusively(cluster._nodes.are_known)
     with pytest.raises(pyreplog.BrokerNotAvailableError):
         cluster.admin.create_topic("events")
 

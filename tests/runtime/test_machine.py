@@ -83,9 +83,7 @@ def test_row_6_rot_in_a_leaders_copy(tmp_path: Path, caplog: pytest.LogCaptureFi
         assert re.search(r"offsets 2\d0 to 2\d9 are damaged", line)
 
         def whole() -> bool:
-            ((partition,),) = (
-                topic.partitions.values() for topic in cluster._authority.authority.image.topics.values()
-            )
+            ((partition,),) = (topic.partitions.values() for topic in cluster._controller.image.topics.values())
             return sorted(partition.isr) == [1, 2, 3]
 
         assert whole(), "it has everything that comes"

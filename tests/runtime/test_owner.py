@@ -189,7 +189,7 @@ def test_logs_hear_which_producers_to_keep(tmp_path: Path) -> None:
         cluster.admin.create_topic("t", replication_factor=2)
         with cluster.producer() as producer:
             producer.send("t", b"x").result()
-        cluster._keep_producers(ids)
+        cluster._nodes.retain_producers(ids)
         kept = [
             log.producers.kept
             for node in cluster.nodes

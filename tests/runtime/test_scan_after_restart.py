@@ -63,7 +63,7 @@ def test_a_scan_waits_for_all_partitions_together(tmp_path: Path, monkeypatch: p
         with monkeypatch.context() as patched:
             patched.setattr(pyreplog.Consumer, "end_offset", end_offset)
             patched.setattr(Driver, "monotonic_ns", lambda driver: now_ns)
-            cluster._settle_ends("orders")
+            cluster._clients.await_ends("orders")
     assert given == [10.0, 6.0, 2.0, 0.0]
 
 

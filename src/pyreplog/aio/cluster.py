@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -15,14 +15,14 @@ from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.clients import Admin, Consumer, Producer, Subject
 from pyreplog.aio.opening import Opening
 from pyreplog.arrow import Scan
-from pyreplog.config import NodeConfig, Permissions, check_seconds
-from pyreplog.errors import ClosedError, ConfigError
-from pyreplog.ports import Clock, Disk
+from pyreplog.config import check_seconds
+from pyreplog.errors import ClosedError
 from pyreplog.runtime import LockWait
-from pyreplog.values import RecoveryProgress, TopicPartition
+from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:
     from pyreplog.aio.cluster_reader import ClusterReader
+    from pyreplog.runtime import ClusterReaderSettings, ClusterSettings
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -76,12 +76,7 @@ class Cluster:
         nodes: int | Sequence[str | os.PathLike[str]] | None = None,
         *,
         mode: Literal["a"] = "a",
-        config: NodeConfig | Mapping[str, object] | None = None,
-        disk: Callable[[str], Disk] | None = None,
-        clock: Clock | None = None,
-        progress: Callable[[RecoveryProgress], None] | None = None,
-        permissions: Permissions = "owner",
-        lock_timeout: float | None = 0,
+        **settings: Unpack[ClusterSettings],
     ) -> None: ...
     @overload
     def __init__(  # type: ignore[misc]  # this class's name makes one of that class
@@ -89,9 +84,7 @@ class Cluster:
         path: str | os.PathLike[str],
         *,
         mode: Literal["r"],
-        disk: Callable[[str], Disk] | None = None,
-        clock: Clock | None = None,
-        permissions: Permissions = "owner",
+        **settings: Unpack[ClusterReaderSettings],
     ) -> None: ...
     def __init__(
         self,
@@ -99,29 +92,17 @@ class Cluster:
         nodes: int | Sequence[str | os.PathLike[str]] | None = None,
         *,
         mode: Literal["a", "r"] = "a",
-        config: NodeConfig | Mapping[str, object] | None = None,
-        disk: Callable[[str], Disk] | None = None,
-        clock: Clock | None = None,
-        progress: Callable[[RecoveryProgress], None] | None = None,
-        permissions: Permissions = "owner",
-        lock_timeout: float | None = 0,
+        **settings: Unpack[ClusterSettings],
     ) -> None:
         """Store the settings; nothing is opened yet.
 
         ``progress`` is not called on the event loop. Cancelling ends a wait of ``lock_timeout``.
         """
-        if mode != "a":
-            raise ConfigError(
-                f"mode is {mode!r}; it must be 'a' (run the cluster) or 'r' (read it beside the process that runs it)"
-            )
-
-        def open_it() -> runtime.Cluster:
-            # The first use of the name loads the module.
-            return runtime.Cluster(
-                path, nodes, config=config, disk=disk, clock=clock, progress=progress, permissions=permissions
-            )
-
-        self._begin_with(path, open_it, partial(runtime.cluster_wait, runtime.folder_of(path), lock_timeout))
+        runtime.check_mode(mode)
+        runtime.check_setting_names(settings, runtime.ClusterSettings)
+        wait = partial(runtime.cluster_wait, runtime.folder_of(path), settings.pop("lock_timeout", 0))
+        # The first use of runtime.Cluster loads its module.
+        self._begin_with(path, lambda: runtime.Cluster(path, nodes, **settings), wait)
 
     def _begin_with(
         self,
@@ -130,7 +111,7 @@ class Cluster:
         wait: Callable[[], LockWait] | None = None,
     ) -> None:
         self._name = os.path.basename(runtime.folder_of(path))
-        self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it, wait)
+        self._opening: Opening[Any] = Opening(self._name, self._begin, open_it, wait)
         self._closing: asyncio.Future[None] | None = None
         self._opened: tuple[runtime.Cluster, ThreadCalls] | None = None
         self._nodes: Sequence[ClusterNode] = ()
@@ -146,7 +127,7 @@ class Cluster:
             " mode='r')"
         )
 
-    def _begin(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Cluster:
+    def _begin(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Self:
         self._opened = cluster, calls
         self._nodes = self._make_nodes(cluster, calls)
         return self
@@ -154,7 +135,7 @@ class Cluster:
     def _make_nodes(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Sequence[ClusterNode]:
         return runtime.Nodes(ClusterNode(node, calls) for node in cluster.nodes)
 
-    def __await__(self) -> Generator[Any, None, Cluster]:
+    def __await__(self) -> Generator[Any, None, Self]:
         return self._opening.__await__()
 
     @property
@@ -256,7 +237,7 @@ class Cluster:
             self._calls.stop()
         await asyncio.shield(self._closing)
 
-    async def __aenter__(self) -> Cluster:
+    async def __aenter__(self) -> Self:
         return self if self._opened is not None else await self
 
     async def __aexit__(

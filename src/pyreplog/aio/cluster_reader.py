@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex, TypedDict, Unpack, cast, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
@@ -17,12 +17,14 @@ from pyreplog.aio.cluster import Cluster, ClusterNode
 from pyreplog.aio.follow import CHUNK_COUNT, LoopNews
 from pyreplog.aio.opening import Opening
 from pyreplog.aio.records import Records, Steps
-from pyreplog.config import NodeConfig, Permissions, check_seconds, whole
+from pyreplog.config import check_seconds, whole
 from pyreplog.errors import ClosedError
-from pyreplog.ports import Clock, Disk
 from pyreplog.record import Record
 from pyreplog.runtime import TopicDescription
-from pyreplog.values import RecoveryProgress, TopicPartition
+from pyreplog.values import TopicPartition
+
+if TYPE_CHECKING:
+    from pyreplog.runtime import ClusterSettings
 
 __all__ = ["ClusterReader", "ReaderConsumer"]
 
@@ -47,28 +49,10 @@ class ClusterReader(Cluster):
         nodes: None = None,
         *,
         mode: Literal["r"] = "r",
-        config: NodeConfig | Mapping[str, object] | None = None,
-        disk: Callable[[str], Disk] | None = None,
-        clock: Clock | None = None,
-        progress: Callable[[RecoveryProgress], None] | None = None,
-        permissions: Permissions = "owner",
-        lock_timeout: float | None = 0,
+        **settings: Unpack[ClusterSettings],
     ) -> None:
         """Store the settings; nothing is opened yet."""
-
-        def open_it() -> runtime.Cluster:
-            return runtime.ClusterReader(
-                path,
-                nodes,
-                config=config,
-                disk=disk,
-                clock=clock,
-                progress=progress,
-                permissions=permissions,
-                lock_timeout=lock_timeout,
-            )
-
-        self._begin_with(path, open_it)
+        self._begin_with(path, lambda: runtime.ClusterReader(path, nodes, **settings))
 
     def _make_nodes(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Sequence[ClusterNode]:
         return ()
@@ -87,12 +71,6 @@ class ClusterReader(Cluster):
         """Raises ReadOnlyError: the nodes run in the process that writes."""
         self._reader.nodes  # noqa: B018  (raises)
         return ()
-
-    def __await__(self) -> Generator[Any, None, ClusterReader]:
-        return cast("Generator[Any, None, ClusterReader]", self._opening.__await__())
-
-    async def __aenter__(self) -> ClusterReader:
-        return cast("ClusterReader", await super().__aenter__())
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from pyreplog.runtime.background_syncs import BackgroundSyncs
     from pyreplog.runtime.backing_up import backup
     from pyreplog.runtime.cluster import Cluster
-    from pyreplog.runtime.cluster_node import ClusterNode
+    from pyreplog.runtime.cluster_node import ClusterNode, Nodes
+    from pyreplog.runtime.cluster_options import (
+        ClusterReaderSettings,
+        ClusterSettings,
+        check_mode,
+        check_setting_names,
+    )
     from pyreplog.runtime.cluster_reader import ClusterReader, ReaderAdmin
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
-    from pyreplog.runtime.nodes import Nodes
     from pyreplog.runtime.producer import Producer
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.several import scan
@@ -33,6 +38,8 @@ __all__ = [
     "Cluster",
     "ClusterNode",
     "ClusterReader",
+    "ClusterReaderSettings",
+    "ClusterSettings",
     "Consumer",
     "FileWatchSignal",
     "BackgroundSyncs",
@@ -49,6 +56,8 @@ __all__ = [
     "TopicDescription",
     "apply_offline",
     "backup",
+    "check_mode",
+    "check_setting_names",
     "cluster_wait",
     "folder_of",
     "log_wait",
@@ -66,12 +75,16 @@ _LATER: Final = {
     "ClusterReader": ".cluster_reader",
     "Consumer": ".consumer",
     "BackgroundSyncs": ".background_syncs",
-    "Nodes": ".nodes",
+    "ClusterReaderSettings": ".cluster_options",
+    "ClusterSettings": ".cluster_options",
+    "Nodes": ".cluster_node",
     "PartitionDescription": ".admin",
     "Producer": ".producer",
     "ReaderAdmin": ".cluster_reader",
     "ReaderConsumer": ".reader_consumer",
     "TopicDescription": ".admin",
+    "check_mode": ".cluster_options",
+    "check_setting_names": ".cluster_options",
     "apply_offline": ".spool_applier",
     "backup": ".backing_up",
     "make_unowned": ".spool_applier",

@@ -33,6 +33,7 @@ from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.client_face import ClientFace
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.opening import check_name
 from pyreplog.wire import (
     NO_ERROR,
@@ -84,18 +85,14 @@ class Admin(ClientFace[Machine]):
         driver: Driver,
         advice: Advice,
         make: Callable[[], tuple[Machine, DrivenMachine]],
-        settle: Callable[[str, int, float | None], None],
-        counts: Callable[[], bool],
-        node_count: int,
+        nodes: NodeGroup,
     ) -> None:
-        """Made by the cluster. ``settle`` waits until every node serves a new topic of so many partitions, for so
-        long. ``counts``: whether the controller knows on which nodes to count; asked while no machine moves."""
+        """Made by the cluster. ``make`` returns the machine, and again after an interruption."""
         self._driver = driver
         self._advice = advice
         self._make = make
-        self._settle = settle
-        self._counts = counts
-        self._node_count = node_count
+        self._nodes = nodes
+        self._node_count = len(nodes.nodes)
         self._place = make()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -150,7 +147,7 @@ class Admin(ClientFace[Machine]):
         else:
             if advice := small_retention(LogConfig.from_mapping(texts)):
                 LOGGER.warning("topic %s: %s", name, advice)
-        self._settle(name, count, patience)
+        self._nodes.await_topic(name, count, patience)
         return self.describe(name)
 
     def topics(self) -> list[str]:
@@ -246,7 +243,9 @@ class Admin(ClientFace[Machine]):
         again has to hear from the nodes before it can decide anything. Who waits in vain asks all the same, and is
         told why not."""
         begun_ns = self._driver.monotonic_ns()
-        self._driver.wait_until(self._counts, NODES_TIMEOUT_S if patience is None else min(patience, NODES_TIMEOUT_S))
+        self._driver.wait_until(
+            self._nodes.are_known, NODES_TIMEOUT_S if patience is None else min(patience, NODES_TIMEOUT_S)
+        )
         return None if patience is None else max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
 
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:

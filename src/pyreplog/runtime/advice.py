@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from pyreplog.config import suggestion
 from pyreplog.errors import PyreplogError, RequestTimedOutError, UnknownTopicError
 from pyreplog.runtime.cluster_node import ClusterNode
+from pyreplog.runtime.controller_host import Leaderless
 from pyreplog.values import TopicPartition
 
-__all__ = ["Advice", "Awaited"]
-
-
-class Awaited(NamedTuple):
-    """Of a partition that nobody leads: the nodes that may, and all that have a copy."""
-
-    eligible: Sequence[int]
-    replicas: Sequence[int]
+__all__ = ["Advice"]
 
 
 class Advice:
@@ -27,7 +20,7 @@ class Advice:
         self,
         nodes: Sequence[ClusterNode],
         topics: Callable[[], Collection[str]],
-        awaited: Callable[[TopicPartition], Awaited | None],
+        awaited: Callable[[TopicPartition], Leaderless | None],
         refused: Callable[[str], Mapping[int, PyreplogError]],
     ) -> None:
         """``nodes``: of the cluster, all of them by the time somebody asks. ``topics``: the names it has.
@@ -71,7 +64,7 @@ class Advice:
         return UnknownTopicError(f"{name!r}; admin.create_topic makes one{suggestion(name, known) if known else ''}")
 
 
-def _leaderless(of: TopicPartition, awaited: Awaited, down: Sequence[int]) -> str:
+def _leaderless(of: TopicPartition, awaited: Leaderless, down: Sequence[int]) -> str:
     """Why nobody leads, and what to do."""
     lose = (
         f"cluster.admin.elect_leaders({of.topic!r}, [{of.partition}], unclean=True) has another lead, and says what"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container
 from random import Random, SystemRandom
-from typing import Literal, NoReturn, SupportsIndex
+from typing import Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.controller import CONTROLLER_ADDRESS
@@ -13,15 +13,19 @@ from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
+from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import DrivenMachine, Driver
+from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.runtime.opening import check_name
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
-__all__ = ["ClusterNode", "close_disk"]
+__all__ = ["ClusterNode", "Nodes", "close_disk"]
 
 _log = logging.getLogger("pyreplog")
+T = TypeVar("T")
+
 _node_log = logging.getLogger("pyreplog.node")
 
 
@@ -32,31 +36,25 @@ class ClusterNode:
     def __init__(
         self,
         node_id: int,
-        path: str,
         *,
-        check: Callable[[], None],
+        folders: NodeFolders,
+        controller: ControllerHost,
         driver: Driver,
         make_disk: Callable[[str], Disk],
         clock: Clock,
         config: NodeConfig,
-        cluster_id: str,
         trusted: Container[Address],
-        fence: Callable[[int], None],
-        is_fenced: Callable[[int], bool],
     ) -> None:
-        """Made by the cluster. ``check`` raises if the folder is not the node's now. ``fence`` tells the controller
-        that the node died, ``is_fenced`` asks whether the controller lets it serve no more."""
-        self._check_folder = check
+        """Made by the cluster. ``trusted``: addresses of clients whose batches need no validation."""
         self._node_id = node_id
-        self._path = path
+        self._folders = folders
+        self._controller = controller
+        self._path = folders.of(node_id)
         self._driver = driver
         self._make_disk = make_disk
         self._clock = clock
         self._config = config
-        self._cluster_id = cluster_id
         self._trusted = trusted
-        self._fence = fence
-        self._is_fenced = is_fenced
         self._node: Node | None = None
         self._seat: DrivenMachine | None = None
         self._disk: Disk | None = None
@@ -108,7 +106,7 @@ class ClusterNode:
             return "offline"
         if self._paused:
             return "paused"
-        if node.served and (node.fenced or self._is_fenced(self._node_id)):
+        if node.served and (node.fenced or self._controller.is_fenced(self._node_id)):
             return "fenced"
         return "ready" if self.ready else "starting"
 
@@ -174,7 +172,8 @@ class ClusterNode:
             with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
                 self._start(recovery)
             return
-        self._check_folder()
+        controller = self._controller
+        self._folders.check(self._node_id, controller.image.brokers.get(self._node_id), controller.cluster_id)
         transport = self._driver.network.endpoint()
         disk = self._make_disk(f"node-{self._node_id}")
         try:
@@ -184,7 +183,7 @@ class ClusterNode:
                 clock=self._clock,
                 random=Random(SystemRandom().getrandbits(64)),
                 node_id=self._node_id,
-                cluster_id=self._cluster_id,
+                cluster_id=controller.cluster_id,
                 lazy=True,
                 recovery=RecoveryOptions(onlooker),
             )
@@ -228,7 +227,7 @@ class ClusterNode:
         if self._node is not None:
             _node_log.info("node %d is killed", self._node_id)
             self._kill()
-            self._fence(self._node_id)
+            self._controller.fence(self._node_id)
 
     def stop(self, timeout: float | None = 10.0) -> None:
         """A controlled shutdown: the controller moves its leaderships away (``timeout`` seconds at most), then it
@@ -264,7 +263,7 @@ class ClusterNode:
         try:
             self._close()
         finally:
-            self._fence(self._node_id)
+            self._controller.fence(self._node_id)
 
     def pause(self) -> None:
         """Give it no turn until :meth:`resume`, as a process that was stopped: it answers nothing, and the
@@ -306,8 +305,8 @@ class ClusterNode:
         if not self.ready:
             raise self.failure or ClosedError(f"node {self._node_id} did not start")
 
-    def _keep_producers(self, producer_ids: frozenset[int]) -> None:
-        """No log that is open now forgets these for age. REQUIRES the driver."""
+    def _retain_producers(self, producer_ids: frozenset[int]) -> None:
+        """Keep these producers' sequence numbers in every open log. REQUIRES the driver."""
         for log in () if self._node is None else self._node.root.logs.opened():
             log.producers.kept = producer_ids
 
@@ -346,7 +345,7 @@ class ClusterNode:
         its files are. Called by whoever drives."""
         self._kill()
         self._failure = error
-        self._fence(self._node_id)
+        self._controller.fence(self._node_id)
         if error is None:
             try:
                 self._start()
@@ -360,6 +359,25 @@ class ClusterNode:
         if self._seat is not None and self._seat.busy:
             self._kill()
         self._end(None if self._node is None else self._node.close)
+
+
+class Nodes(tuple[T, ...]):
+    """A tuple of nodes whose IndexError says which nodes there are, because nodes count from 1."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, place: SupportsIndex, /) -> T: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> tuple[T, ...]: ...
+    def __getitem__(self, place: SupportsIndex | slice, /) -> T | tuple[T, ...]:
+        try:
+            return super().__getitem__(place)
+        except IndexError:
+            last = len(self)
+            raise IndexError(
+                f"there is no nodes[{place}]: nodes[0] to nodes[{last - 1}] are the nodes 1 to {last}"
+            ) from None
 
 
 def close_disk(disk: Disk) -> None:

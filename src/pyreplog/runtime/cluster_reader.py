@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Literal, NoReturn, SupportsIndex
+from typing import Literal, NoReturn, SupportsIndex, Unpack
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
-from pyreplog.config import NodeConfig, Permissions, check_callable, check_seconds, whole
+from pyreplog.config import Permissions, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, ReadOnlyError
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import Record
@@ -19,14 +18,20 @@ from pyreplog.runtime.admin import Admin, TopicDescription
 from pyreplog.runtime.catalog import Catalog
 from pyreplog.runtime.cluster import Cluster
 from pyreplog.runtime.cluster_node import ClusterNode
+from pyreplog.runtime.cluster_options import (
+    ClusterReaderSettings,
+    ClusterWriterSettings,
+    reader_place,
+    refuse_writer_settings,
+)
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.opening import check_clock, check_name, check_together, folder_of
+from pyreplog.runtime.opening import check_name
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReaderConsumer, Reset
 from pyreplog.runtime.subject import Subject
 from pyreplog.runtime.views import ReaderView
-from pyreplog.system import SystemDisk, anchored, current_process
-from pyreplog.values import RecoveryProgress, TopicPartition
+from pyreplog.system import current_process
+from pyreplog.values import TopicPartition
 
 __all__ = ["ClusterReader", "ReaderAdmin"]
 
@@ -49,33 +54,18 @@ class ClusterReader(Cluster):
         nodes: None = None,
         *,
         mode: Literal["r"] = "r",
-        config: NodeConfig | Mapping[str, object] | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
-        own_process: bool = False,
-        progress: Callable[[RecoveryProgress], None] | None = None,
         permissions: Permissions = "owner",
-        lock_timeout: float | None = 0,
+        **refused: Unpack[ClusterWriterSettings],
     ) -> None:
-        """Look at the folder. Nothing is locked, written or recovered."""
-        given: dict[str, object] = {
-            "nodes": nodes,
-            "config": config,
-            "own_process": own_process or None,
-            "progress": progress,
-        }
-        given["lock_timeout"] = lock_timeout != 0 or None
-        for name, value in given.items():
-            if value is not None:
-                raise ConfigError(f"{name} belongs to mode='a': a reader takes the cluster as it is")
-        folder = folder_of(path)
-        check_clock(clock)
-        check_callable(
-            "disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own"
-        )
-        check_together(permissions, disk)
-        self._path = anchored(folder) if disk is None else folder
-        self._disk: Disk = SystemDisk(permissions=permissions) if disk is None else disk("controller")
+        """Look at the folder. Nothing is locked, written or recovered.
+
+        ``nodes`` and the ``refused`` settings belong to ``mode="a"``: each raises ConfigError.
+        """
+        refuse_writer_settings({"nodes": nodes, **refused})
+        settings: ClusterReaderSettings = {"disk": disk, "clock": clock, "permissions": permissions}
+        self._path, self._disk = reader_place(path, settings)
         self._process = current_process()
         self._closed = False
         self._readers: weakref.WeakSet[ReaderConsumer] = weakref.WeakSet()
@@ -96,14 +86,14 @@ class ClusterReader(Cluster):
         return self._path
 
     @property
-    def mode(self) -> Literal["a", "r"]:
-        """``"r"``."""
-        return "r"
-
-    @property
     def closed(self) -> bool:
         """Whether :meth:`close` was called."""
         return self._closed
+
+    @property
+    def mode(self) -> Literal["a", "r"]:
+        """``"r"``."""
+        return "r"
 
     @property
     def cluster_id(self) -> str:
@@ -174,10 +164,10 @@ class ClusterReader(Cluster):
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
     ) -> Scan:
-        """A topic as Arrow columns, partition after partition, below the high watermark. Arguments are those of
-        :meth:`Cluster.scan`.
+        """Return a topic as Arrow columns, partition after partition, below the high watermark.
 
-        Raises UnknownTopicError, StorageError if a partition has no folder, OffsetOutOfRangeError.
+        The arguments are those of :meth:`Cluster.scan`. Raises UnknownTopicError, StorageError if a
+        partition has no folder, OffsetOutOfRangeError.
         """
         self._check()
         check_name(topic)
@@ -195,7 +185,7 @@ class ClusterReader(Cluster):
             spread=True,
         )
 
-    # ---------------------------------------------------------------------------- what a writer has
+    # ------------------------------------------------------------------------------ only for writers
 
     def producer(self, *args: object, **settings: object) -> Producer:
         """ReadOnlyError: only the process that runs the cluster writes."""
@@ -232,15 +222,6 @@ class ClusterReader(Cluster):
             raise self._process.refuse(f"the cluster {self._path!r}")
         if self._closed:
             raise ClosedError(f"the cluster {self._path!r} is closed: open it again to use it")
-
-    def __enter__(self) -> ClusterReader:
-        self._check()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<pyreplog.ClusterReader {self._path!r}{', closed' if self._closed else ''}>"

@@ -211,6 +211,11 @@ class Driver:
         """The clock of everything it drives."""
         return self._now_ns()
 
+    def countdown(self, seconds: float) -> Callable[[], float]:
+        """Return a function that returns how many of ``seconds`` from now are left."""
+        began_ns = self.monotonic_ns()
+        return lambda: max(seconds - (self.monotonic_ns() - began_ns) / 1e9, 0.0)
+
     def wait_for(self, pending: Completion, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
         """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout``
         seconds."""

@@ -1,0 +1,233 @@
+"""Clients: makes the clients of a cluster over the addresses of its nodes, and closes them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from random import Random, SystemRandom
+from typing import Final
+
+from pyreplog.client import Admin as AdminMachine
+from pyreplog.client import BatchForwarder, ConsumerConfig, ProducerConfig
+from pyreplog.client import Consumer as ConsumerMachine
+from pyreplog.client import Producer as ProducerMachine
+from pyreplog.config import default_min_insync_replicas
+from pyreplog.controller import CONTROLLER_ADDRESS
+from pyreplog.errors import ClosedError, ClusterError
+from pyreplog.ports import Address, Clock
+from pyreplog.runtime.admin import Admin
+from pyreplog.runtime.advice import Advice
+from pyreplog.runtime.consumer import Consumer, Subject
+from pyreplog.runtime.driver import DrivenMachine, Driver
+from pyreplog.runtime.node_group import NodeGroup
+from pyreplog.runtime.producer import Producer
+from pyreplog.runtime.relay import ClusterAppender
+from pyreplog.system import is_interruption
+
+__all__ = ["Clients"]
+
+ENDS_TIMEOUT_S: Final = 10.0
+"""How long a scan waits for leaders to know the ends of their partitions."""
+
+_log = logging.getLogger("pyreplog")
+
+
+class Clients:
+    """The producers, consumers and the admin client of one cluster. Any thread."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        clock: Clock,
+        bootstrap: Callable[[], list[Address]],
+        batch_limit: Callable[[str], tuple[int, int]],
+        advice: Advice,
+        path: str,
+    ) -> None:
+        """``bootstrap`` returns the addresses that a new client asks first. ``batch_limit`` returns
+        the largest batch sizes of a topic. ``path`` names the cluster in log lines.
+        """
+        self._driver = driver
+        self._clock = clock
+        self._bootstrap = bootstrap
+        self._batch_limit = batch_limit
+        self._advice = advice
+        self._path = path
+        self._random = Random(SystemRandom().getrandbits(64))
+        self._numbers = itertools.count(1)
+        self._producers: dict[Producer, None] = {}
+        self._consumers: dict[Consumer, None] = {}
+        self._admin: Admin | None = None
+        #: Addresses of clients in this process whose batches were made by our own encoder.
+        self.trusted: dict[Address, None] = {}
+
+    def _address(self, kind: str) -> Address:
+        return f"{kind}-{next(self._numbers)}"
+
+    # ---------------------------------------------------------------------------------------- admin
+
+    @property
+    def admin(self) -> Admin:
+        """The admin client, once :meth:`open_admin` has made it."""
+        assert self._admin is not None, "opened with the cluster"
+        return self._admin
+
+    def open_admin(self, nodes: NodeGroup) -> None:
+        """Make the admin client of a cluster with these nodes."""
+        self._admin = Admin(self._driver, self._advice, self._make_admin, nodes)
+
+    def _make_admin(self) -> tuple[AdminMachine, DrivenMachine]:
+        transport = self._driver.network.endpoint()
+        machine = AdminMachine(
+            transport,
+            self._clock,
+            self._random,
+            address=self._address("admin"),
+            controller=CONTROLLER_ADDRESS,
+            owner=self._driver,
+        )
+        return machine, self._driver.add(machine, transport, lambda error: self.admin._interrupted(error))
+
+    # ------------------------------------------------------------------------------------ producers
+
+    def producer(self, config: ProducerConfig) -> Producer:
+        """Open a producer."""
+
+        def make(interrupted: Callable[[Exception | None], None]) -> tuple[ProducerMachine, DrivenMachine]:
+            transport = self._driver.network.endpoint()
+            address = self._address("producer")
+            self.trusted[address] = None
+            machine = ProducerMachine(
+                transport,
+                self._clock,
+                self._random,
+                self._bootstrap(),
+                address=address,
+                config=config,
+                owner=self._driver,
+                batch_limit=self._batch_limit,
+            )
+
+            def broken(error: Exception | None) -> None:
+                self.trusted.pop(address, None)
+                interrupted(error)
+
+            return machine, self._driver.add(machine, transport, broken)
+
+        producer = Producer(self._driver, self._advice, make, self._end_producer, self._path)
+        self._producers[producer] = None
+        return producer
+
+    def _end_producer(self, producer: Producer) -> None:
+        def end() -> None:
+            machine, seat = producer._place  # no thread replaces them now
+            with seat.lock:  # another thread may be sending
+                self._driver.remove(seat)
+                self.trusted.pop(seat.transport.address or "", None)
+                if seat.busy:  # its last turn was interrupted
+                    producer._interrupted(None)
+                else:
+                    machine.close()
+
+        self._driver.run_exclusively(end)
+        self._producers.pop(producer, None)
+
+    # ------------------------------------------------------------------------------------ consumers
+
+    def consumer(self, config: ConsumerConfig, topics: Subject, timeout: float | None) -> Consumer:
+        """Open a consumer of ``topics``; wait up to ``timeout`` seconds for their metadata."""
+
+        def make(interrupted: Callable[[Exception | None], None]) -> tuple[ConsumerMachine, DrivenMachine]:
+            transport = self._driver.network.endpoint()
+            machine = ConsumerMachine(
+                transport,
+                self._clock,
+                self._random,
+                self._bootstrap(),
+                address=self._address("consumer"),
+                config=config,
+                owner=self._driver,
+            )
+            return machine, self._driver.add(machine, transport, interrupted)
+
+        consumer = Consumer(self._driver, self._advice, make, self._end_consumer, topics, timeout)
+        self._consumers[consumer] = None
+        return consumer
+
+    def _end_consumer(self, consumer: Consumer) -> None:
+        def end() -> None:
+            machine, seat = consumer._place  # no thread replaces them now
+            with seat.lock:  # another thread may be about to wait
+                self._driver.remove(seat)
+                machine.close()
+
+        self._driver.run_exclusively(end)
+        self._consumers.pop(consumer, None)
+
+    def await_ends(self, topic: str) -> None:
+        """Wait until the leaders of ``topic`` know where its partitions end.
+
+        A new leader knows that only after its high watermark has reached its first own offset
+        (KIP-207). Partitions without a leader, or with too few in-sync replicas, are skipped,
+        because nothing new is committed there.
+        """
+        description = self.admin.describe(topic)
+        minimum = description.config.get("min.insync.replicas")
+        left_s = self._driver.countdown(ENDS_TIMEOUT_S)
+        with self.consumer(ConsumerConfig(), (), ENDS_TIMEOUT_S) as consumer:
+            for part in description.partitions:
+                needed = int(minimum or default_min_insync_replicas(len(part.replicas)))
+                if part.leader < 0 or len(part.isr) < min(needed, len(part.replicas)):
+                    continue
+                try:
+                    consumer.end_offset(topic, part.partition, timeout=left_s())
+                except (ClusterError, TimeoutError) as error:
+                    if is_interruption(error):
+                        raise
+                    _log.warning(
+                        "scan of %s-%d: its end is not known yet (%s); reading the records that were committed before",
+                        topic,
+                        part.partition,
+                        error,
+                    )
+
+    # ------------------------------------------------------------------------------- staged batches
+
+    def appender(self, stopping: Callable[[], bool]) -> ClusterAppender:
+        """Return an appender of batches that other processes staged. ``stopping`` says when to give
+        up.
+        """
+        return ClusterAppender(self.admin, self._driver, self._make_forwarder, stopping, self._clock)
+
+    def _make_forwarder(self, broken: Callable[[Exception | None], None]) -> tuple[BatchForwarder, DrivenMachine]:
+        def make() -> tuple[BatchForwarder, DrivenMachine]:
+            transport = self._driver.network.endpoint()
+            machine = BatchForwarder(
+                transport,
+                self._clock,
+                self._random,
+                self._bootstrap(),
+                address=self._address("relay"),
+                owner=self._driver,
+            )
+            return machine, self._driver.add(machine, transport, broken)
+
+        return self._driver.run_exclusively(make)
+
+    # -------------------------------------------------------------------------------------- the end
+
+    def close(self, timeout: float | None) -> None:
+        """Send the producers' buffered records, for up to ``timeout`` seconds in all (None: no
+        limit), and close all clients.
+        """
+        left_s = None if timeout is None else self._driver.countdown(timeout)
+        for producer in list(self._producers):
+            try:
+                producer.close(None if left_s is None else left_s())
+            except (TimeoutError, ClosedError) as error:  # ClosedError: an earlier close was interrupted
+                if is_interruption(error):
+                    raise
+                _log.warning("closing the cluster with records that were not acknowledged")
+        for consumer in list(self._consumers):
+            consumer.close()

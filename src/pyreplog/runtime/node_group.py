@@ -1,0 +1,175 @@
+"""NodeGroup: the nodes of a cluster in this process, started, observed and closed together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from pyreplog.errors import ClosedError, ConfigError, LockedError, PyreplogError, RequestTimedOutError
+from pyreplog.ports import Address
+from pyreplog.runtime.cluster_node import ClusterNode
+from pyreplog.runtime.controller_host import ControllerHost
+from pyreplog.runtime.driver import Driver
+from pyreplog.runtime.locking import LockWait
+from pyreplog.runtime.node_folders import NodeFolders
+from pyreplog.runtime.recovery import Recovery
+
+__all__ = ["NodeGroup"]
+
+START_TIMEOUT_S: Final = 30.0
+
+_log = logging.getLogger("pyreplog")
+
+
+class NodeGroup:
+    """All nodes of one cluster, in the order of their numbers."""
+
+    def __init__(self, path: str, driver: Driver, controller: ControllerHost, folders: NodeFolders) -> None:
+        """``path``: the cluster's folder."""
+        self._path = path
+        self._driver = driver
+        self._controller = controller
+        self._folders = folders
+        #: ``nodes[0]`` is node 1.
+        self.nodes: list[ClusterNode] = []
+        #: The last error of a node that :meth:`close` closed; None: there was none.
+        self.failure: PyreplogError | None = None
+
+    def count(self, *, is_asked: bool) -> int:
+        """Return how many nodes the cluster has: as many as its folder or the controller knows, or
+        more if the caller asked for more (``is_asked``). Store the list of their folders.
+
+        Raises ConfigError if the caller asked for fewer.
+        """
+        controller, folders = self._controller, self._folders
+        known = max(controller.image.brokers, default=0)
+        if is_asked and folders.count < known:
+            raise folders.too_few(known)
+        count = max(folders.count, known)
+        folders.settle(count, controller.image.brokers, controller.cluster_id)
+        return count
+
+    def start(self, count: int, make: Callable[[int], ClusterNode], recovery: Recovery, wait: LockWait) -> None:
+        """Start ``count`` nodes, made by ``make``, and return when each serves or has failed."""
+        for number in range(1, count + 1):
+            node = make(number)
+            self.nodes.append(node)
+            try:
+                # A killed process releases its locks one after another.
+                wait.call(partial(node._start, recovery))
+                self._folders.tell(number)
+            except (LockedError, ConfigError):
+                raise
+            except PyreplogError as error:
+                if error is recovery.failure:
+                    raise
+                # One damaged copy must not keep the others from serving.
+                _log.error("node %d cannot start: %s", number, error)
+                node._failure = error
+        self._wait_until_settled()
+
+    def _wait_until_settled(self) -> None:
+        if not any(node.alive for node in self.nodes):
+            raise self.nodes[0].failure or ClosedError("no node started")
+        if not self._driver.wait_until(lambda: all(node._settled() for node in self.nodes), START_TIMEOUT_S):
+            slow = ", ".join(str(node.node_id) for node in self.nodes if not node._settled())
+            raise RequestTimedOutError(
+                f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s"
+            )
+        if not any(node.ready for node in self.nodes):
+            raise self.nodes[0].failure or ClosedError("no node started")
+
+    def addresses(self) -> list[Address]:
+        """Return the addresses under which clients find the nodes."""
+        return [f"node-{node.node_id}" for node in self.nodes]
+
+    def close(self) -> None:
+        """Close every node in order, and store the last error as ``failure``. A second call
+        finishes an interrupted first. REQUIRES that no machine runs.
+        """
+        for node in self.nodes:
+            try:
+                node._close()
+            except PyreplogError as error:
+                self.failure = error
+
+    # --------------------------------------------------------------------------------------- topics
+
+    def await_topic(self, topic: str, partition_count: int, timeout: float | None) -> None:
+        """Wait until every serving node knows the topic and its leaders. None: as long as it makes
+        progress.
+
+        Raises TimeoutError with the share of partitions that the nodes serve.
+        """
+        done = wanted = 0
+        refused: dict[int, PyreplogError] = {}
+
+        def everywhere() -> bool:
+            nonlocal done, wanted, refused
+            # A node that is cut off considers itself ready, so the controller's word counts, too.
+            # A controller that has just restarted considers no node alive yet.
+            active = self._controller.active_nodes()
+            ready = [node for node in self.nodes if node.ready and (node.node_id in active or not active)]
+            refused = self._refusals(topic)
+            done, wanted = sum(node._serves(topic)[0] for node in ready), len(ready) * partition_count
+            return done >= wanted
+
+        patience_s = START_TIMEOUT_S if timeout is None else timeout
+        while True:
+            before = done
+            if self._driver.wait_until(everywhere, patience_s):
+                return
+            if timeout is not None or done <= before:
+                why = "".join(f"; node {number}: {error}" for number, error in refused.items())
+                raise TimeoutError(
+                    f"topic {topic!r} is made, but after {patience_s:g}"
+                    f" s{' without progress' if timeout is None else ''} the nodes serve only"
+                    f" {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the"
+                    f" background: wait, and do not make it again{why}"
+                )
+
+    def refusals(self, topic: str) -> dict[int, PyreplogError]:
+        """Return the errors of the disks on which no copy of some partition can be made, by node."""
+        return self._driver.run_exclusively(lambda: self._refusals(topic))
+
+    def _refusals(self, topic: str) -> dict[int, PyreplogError]:
+        return {
+            node.node_id: error for node in self.nodes if node.ready and (error := node._refused(topic)) is not None
+        }
+
+    def are_known(self) -> bool:
+        """Return whether the controller knows which nodes are alive, or none is. REQUIRES that no
+        machine runs.
+        """
+        return not any(node.alive for node in self.nodes) or self._controller.knows_active_nodes()
+
+    # ------------------------------------------------------------------------------------- replicas
+
+    def retain_producers(self, producer_ids: frozenset[int]) -> None:
+        """Keep these producers' sequence numbers in every open log, however old they are."""
+
+        def retain() -> None:
+            for node in self.nodes:
+                node._retain_producers(producer_ids)
+
+        self._driver.run_exclusively(retain)
+
+    def followers_know_ends(self) -> bool:
+        """Return whether every serving in-sync follower has its leader's high watermark. REQUIRES
+        that no machine runs.
+        """
+        image = self._controller.image
+        serving = {node.node_id: node._node for node in self.nodes if node.state == "ready" and node._node is not None}
+        for node_id, leader in serving.items():
+            for key, hosted in leader.hosted.items():
+                entry = image.partition(key)
+                if entry is None or entry.leader != node_id:
+                    continue
+                end = hosted.log.high_watermark
+                for follower in entry.isr:
+                    copy = serving[follower].hosted.get(key) if follower in serving else None
+                    if copy is not None and copy.log.high_watermark < end:
+                        return False
+        return True

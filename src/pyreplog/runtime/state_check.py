@@ -1,0 +1,101 @@
+"""Check that a controller's file fits the nodes' folders before the cluster opens.
+
+A file that is missing, that belongs to another cluster, or that is older than the folders is
+refused, because nodes set partitions aside that their controller does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyreplog.controller import STATE_FILE, ControllerState, load
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log import parse_directory_name, read_epochs, read_properties, read_topic_id
+from pyreplog.ports import Disk
+from pyreplog.runtime.node_folders import NodeFolders
+from pyreplog.values import TopicPartition
+
+__all__ = ["check_state"]
+
+
+def check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
+    """Raise :class:`CorruptError` if the cluster's folder ``path`` has nodes, and the controller's
+    file is missing, of another cluster, or older than the nodes.
+    """
+    state = load(disk, path)
+    inside = [name for name in disk.list(path) if name.startswith("node-")]
+    clusters = _clusters_of_nodes(disk, path, inside + (folders.outside() if state is None else []))
+    if state is not None and set(clusters) <= {state.cluster_id}:
+        _check_not_older(disk, path, state, [*(f"{path}/{name}" for name in inside), *folders.outside()])
+        return
+    if not clusters:
+        return
+    nodes = " and ".join(f"{', '.join(names)} of cluster {cluster[:64]}" for cluster, names in clusters.items())
+    found = "is missing" if state is None else f"is that of cluster {state.cluster_id}"
+    raise CorruptError(
+        f"the controller's state {STATE_FILE} {found}, and this folder holds {nodes}: put the nodes of one cluster and"
+        f" its own {STATE_FILE} into {path}, from the backup or the folder that they were copied out of. The records"
+        " are in the nodes' folders, and each can be read as it is",
+        file=f"{path}/{STATE_FILE}",
+    )
+
+
+def _clusters_of_nodes(disk: Disk, path: str, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the nodes among the folders ``names`` by the cluster id in each. A name is absolute or
+    lies in ``path``; folders without a cluster id are left out.
+    """
+    found: dict[str, list[str]] = {}
+    for name in names:
+        values = read_properties(disk, name if name.startswith("/") else f"{path}/{name}")
+        if values is not None and values.get("cluster.id"):
+            found.setdefault(values["cluster.id"], []).append(name)
+    return found
+
+
+def _check_not_older(disk: Disk, path: str, state: ControllerState, folders: Iterable[str]) -> None:
+    """Raise :class:`CorruptError` if the nodes in ``folders`` hold partitions that ``state`` does
+    not know, and a partition that it does know with a later leader epoch.
+
+    Leader epochs are read only if there are unknown partitions, because a root may hold thousands.
+    """
+    found = {folder: _partitions(disk, folder) for folder in folders}
+    known = {
+        TopicPartition(topic.name, number): (topic.topic_id, partition.leader_epoch)
+        for topic in state.image.topics.values()
+        for number, partition in topic.partitions.items()
+    }
+    unknown = [f"{folder}/{name}" for folder, names in found.items() for name, key in names.items() if key not in known]
+    for folder, names in found.items() if unknown else ():
+        for name, key in names.items():
+            if key in known:
+                topic_id, epoch = known[key]
+                latest = _latest_epoch(disk, f"{folder}/{name}", topic_id)
+                if latest > epoch:
+                    raise CorruptError(
+                        f"the controller's state {STATE_FILE} is older than the nodes' folders: {folder}/{name} is of"
+                        f" leader epoch {latest}, and the file knows {epoch}. Opening would set aside {unknown[0]},"
+                        " which the file does not name. Put back the latest file of this cluster; the records are in"
+                        " the nodes' folders, and each can be read as it is",
+                        file=f"{path}/{STATE_FILE}",
+                    )
+
+
+def _partitions(disk: Disk, folder: str) -> dict[str, TopicPartition]:
+    """The partitions whose folders lie in the node's ``folder``, by the names of these folders."""
+    try:
+        names = disk.list(folder) if disk.stat(folder) is not None else ()
+    except StorageError:
+        return {}  # the node's start reports it
+    parsed = {name: parse_directory_name(name) for name in names}
+    return {name: one.topic_partition for name, one in parsed.items() if one is not None and not one.kind}
+
+
+def _latest_epoch(disk: Disk, folder: str, topic_id: str) -> int:
+    """The latest leader epoch in the partition's ``folder``; -1 if it is of another topic, or damaged."""
+    try:
+        if read_topic_id(disk, folder) != topic_id:
+            return -1
+        epochs = read_epochs(disk, folder)
+    except (CorruptError, StorageError):
+        return -1  # the node's start reports it
+    return -1 if epochs is None else epochs.latest
