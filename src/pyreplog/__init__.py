@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyreplog import mypyc_build as mypyc_build  # comes first: it refuses a build that is none
 from pyreplog.arrow import Scan
@@ -77,6 +76,7 @@ from pyreplog.errors import (
     UnknownTopicIdError,
     UnsyncedError,
 )
+from pyreplog.lazy_door import lazy_door
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record, RecordBatch
 from pyreplog.runtime import Log, open_log
@@ -205,34 +205,22 @@ __all__ = [
     "scan",
 ]
 
-_MODULES: Final = ("aio", "errors", "testing")
-"""Those that users name: ``pyreplog.aio.open_log``."""
-_LATER: Final = {
-    "Admin": ".runtime",
-    "Cluster": ".runtime",
-    "ClusterNode": ".runtime",
-    "ClusterReader": ".runtime",
-    "Consumer": ".runtime",
-    "PartitionDescription": ".runtime",
-    "Producer": ".runtime",
-    "ReaderConsumer": ".runtime",
-    "TopicDescription": ".runtime",
-    "backup": ".runtime",
-    "scan": ".runtime",
-}
-
-
-def __getattr__(name: str) -> object:
-    """What a cluster needs is loaded when somebody asks for it: it takes longer to load than a log to open. So are
-    whole modules."""
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    room = _LATER.get(name)
-    if room is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}{room}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted((*__all__, *_MODULES))
+__getattr__, __dir__ = lazy_door(
+    __name__,
+    {
+        ".runtime": [
+            "Admin",
+            "Cluster",
+            "ClusterNode",
+            "ClusterReader",
+            "Consumer",
+            "PartitionDescription",
+            "Producer",
+            "ReaderConsumer",
+            "TopicDescription",
+            "backup",
+            "scan",
+        ],
+    },
+    submodules=("aio", "errors", "testing"),
+)

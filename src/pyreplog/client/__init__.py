@@ -5,12 +5,12 @@ The runtime gives them blocking interfaces; a simulation polls the same objects.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyreplog.client.acks import Acks
 from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import BatchResult, Completion, Owner
+from pyreplog.lazy_door import lazy_door
 
 if TYPE_CHECKING:
     from pyreplog.client.admin import Admin, Answer
@@ -39,29 +39,15 @@ __all__ = [
     "BatchForwarder",
 ]
 
-_LATER: Final = {
-    "ACKS": ".producer_config",
-    "Admin": ".admin",
-    "Answer": ".admin",
-    "Consumer": ".consumer",
-    "ConsumerConfig": ".consumer_config",
-    "Ends": ".consumer",
-    "OffsetAnswer": ".offset_lookups",
-    "Producer": ".producer",
-    "ProducerConfig": ".producer_config",
-    "BatchForwarder": ".relay",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name on first use, because the wire modules take longer to import than a log to
-    open."""
-    room = _LATER.get(name)
-    if room is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}{room}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_door(
+    __name__,
+    {
+        ".admin": ["Admin", "Answer"],
+        ".consumer": ["Consumer", "Ends"],
+        ".consumer_config": ["ConsumerConfig"],
+        ".offset_lookups": ["OffsetAnswer"],
+        ".producer": ["Producer"],
+        ".producer_config": ["ACKS", "ProducerConfig"],
+        ".relay": ["BatchForwarder"],
+    },
+)

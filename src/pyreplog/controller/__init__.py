@@ -6,10 +6,10 @@ Sans-IO except for one small state file, which goes through the ``Disk`` port.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyreplog.controller.layout import STATE_FILE
+from pyreplog.lazy_door import lazy_door
 
 if TYPE_CHECKING:
     from pyreplog.controller.controller import Controller
@@ -78,51 +78,32 @@ __all__ = [
     "store",
 ]
 
-_LATER: Final = {
-    "LocalController": ".local_controller",
-    "ControllerServer": ".local_controller",
-    "ControllerReply": ".local_controller",
-    "LOST_DIRECTORY": ".image",
-    "BrokerImage": ".image",
-    "CONTROLLER_ADDRESS": ".local_controller",
-    "Controller": ".controller",
-    "ControllerState": ".state",
-    "MISSING": ".election",
-    "PARTITIONS_MAX": ".topics",
-    "MetadataImage": ".image",
-    "PartitionImage": ".image",
-    "PartitionKey": ".image",
-    "ReplicaEnd": ".election",
-    "Election": ".election",
-    "PartitionDecision": ".election",
-    "TopicImage": ".image",
-    "UncleanElection": ".election",
-    "change_record": ".election",
-    "decode": ".state",
-    "describe_cluster": ".describe",
-    "describe_configs": ".describe",
-    "describe_topics": ".describe",
-    "effective_min_isr": ".image",
-    "elect_longest": ".election",
-    "encode": ".state",
-    "load": ".state",
-    "metadata": ".describe",
-    "new_id": ".topics",
-    "place": ".placement",
-    "read_state": ".state",
-    "store": ".state",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name on first use, because this package takes longer to import than a log to
-    open."""
-    room = _LATER.get(name)
-    if room is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}{room}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_door(
+    __name__,
+    {
+        ".controller": ["Controller"],
+        ".describe": ["describe_cluster", "describe_configs", "describe_topics", "metadata"],
+        ".election": [
+            "Election",
+            "MISSING",
+            "PartitionDecision",
+            "ReplicaEnd",
+            "UncleanElection",
+            "change_record",
+            "elect_longest",
+        ],
+        ".image": [
+            "BrokerImage",
+            "LOST_DIRECTORY",
+            "MetadataImage",
+            "PartitionImage",
+            "PartitionKey",
+            "TopicImage",
+            "effective_min_isr",
+        ],
+        ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
+        ".placement": ["place"],
+        ".state": ["ControllerState", "decode", "encode", "load", "read_state", "store"],
+        ".topics": ["PARTITIONS_MAX", "new_id"],
+    },
+)

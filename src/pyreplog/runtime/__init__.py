@@ -3,9 +3,9 @@ asyncio."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from pyreplog.lazy_door import lazy_door
 from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
 from pyreplog.runtime.locking import LockWait, cluster_wait, log_wait
 from pyreplog.runtime.log import Log, open_log
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.backing_up import backup
     from pyreplog.runtime.cluster import Cluster
     from pyreplog.runtime.cluster_node import ClusterNode, Nodes
-    from pyreplog.runtime.cluster_options import (
-        ClusterReaderSettings,
-        ClusterSettings,
-        check_mode,
-        check_setting_names,
-    )
+    from pyreplog.runtime.cluster_options import ClusterReaderSettings, ClusterSettings, check_mode, check_setting_names
     from pyreplog.runtime.cluster_reader import ClusterReader, ReaderAdmin
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
     from pyreplog.runtime.producer import Producer
@@ -67,41 +62,24 @@ __all__ = [
     "scan",
 ]
 
-_LATER: Final = {
-    "ANSWER_TIMEOUT_S": ".consumer",
-    "Admin": ".admin",
-    "Cluster": ".cluster_reader",  # which tells it what mode="r" makes
-    "ClusterNode": ".cluster_node",
-    "ClusterReader": ".cluster_reader",
-    "Consumer": ".consumer",
-    "BackgroundSyncs": ".background_syncs",
-    "ClusterReaderSettings": ".cluster_options",
-    "ClusterSettings": ".cluster_options",
-    "Nodes": ".cluster_node",
-    "PartitionDescription": ".admin",
-    "Producer": ".producer",
-    "ReaderAdmin": ".cluster_reader",
-    "ReaderConsumer": ".reader_consumer",
-    "TopicDescription": ".admin",
-    "check_mode": ".cluster_options",
-    "check_setting_names": ".cluster_options",
-    "apply_offline": ".spool_applier",
-    "backup": ".backing_up",
-    "make_unowned": ".spool_applier",
-    "place_of": ".subject",
-    "scan": ".several",
-}
-
-
-def __getattr__(name: str) -> object:
-    """What a cluster or a spool needs is loaded when somebody asks for it: it takes longer to load than a log to
-    open."""
-    room = _LATER.get(name)
-    if room is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}{room}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_door(
+    __name__,
+    {
+        ".admin": ["Admin", "PartitionDescription", "TopicDescription"],
+        ".background_syncs": ["BackgroundSyncs"],
+        ".backing_up": ["backup"],
+        ".cluster_node": ["ClusterNode", "Nodes"],
+        ".cluster_options": ["ClusterReaderSettings", "ClusterSettings", "check_mode", "check_setting_names"],
+        ".cluster_reader": [  # it sets what mode="r" makes, so Cluster comes from there, too
+            "Cluster",
+            "ClusterReader",
+            "ReaderAdmin",
+        ],
+        ".consumer": ["ANSWER_TIMEOUT_S", "Consumer"],
+        ".producer": ["Producer"],
+        ".reader_consumer": ["ReaderConsumer"],
+        ".several": ["scan"],
+        ".spool_applier": ["apply_offline", "make_unowned"],
+        ".subject": ["place_of"],
+    },
+)
