@@ -76,7 +76,7 @@ def interrupted(moment: int, use: Callable[[], object], error: type[BaseExceptio
     sys.setprofile(strike)
     try:
         use()
-    except (Struck, ReentrantCallError, UnsyncedError):
+    except (error, ReentrantCallError, UnsyncedError):
         pass
     finally:
         sys.setprofile(None)
