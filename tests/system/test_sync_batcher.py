@@ -231,7 +231,7 @@ def test_a_failure_outlives_every_interrupt(rig: Rig) -> None:
             begin(rig.held)
             told_as_failed(token)
             token = rig.disks[1].submit_sync([file], rig.news.release)
-        rig.held._wait(LONG_NS)
+        rig.held._wait()
         seen: set[int] = set()
 
         def strike(frame: FrameType, event: str, _: Any, seen: set[int] = seen, number: int = number) -> Any:

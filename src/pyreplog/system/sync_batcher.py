@@ -10,7 +10,6 @@ stop waiting.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from pyreplog._core import _platform
@@ -111,7 +110,7 @@ class SyncBatcher:
     :meth:`flush_and_wait` is for one thread at a time, :meth:`wake` for any thread.
     """
 
-    __slots__ = ("_batch", "_spare", "pools")
+    __slots__ = ("_batch", "_spare", "_timeout_ns", "pools")
 
     def __init__(self) -> None:
         self.pools: list[SyncPool] = []
@@ -120,23 +119,25 @@ class SyncBatcher:
         """
         self._batch: _SyncBatch | None = None
         self._spare: _SyncBatch | None = None
+        self._timeout_ns = WAIT_MAX_NS
+        """Of the present wait."""
 
     def flush_and_wait(self, timeout_ns: int, sleep: Callable[[Callable[[], object]], object] | None = None) -> None:
         """Start all syncs that are held back, and wait up to ``timeout_ns`` until they have ended.
 
         The wait also ends after :data:`WAIT_MAX_NS`, and at :meth:`wake`. Threads finish the rest;
         with ``timeout_ns`` 0 they do all of it. ``sleep`` gets the wait as a function, to call it
-        unless there is other work by then. A call that a signal handler interrupts loses no sync:
+        unless other work has come. A call that a signal handler interrupts loses no sync:
         the next call takes it over.
         """
         if self._batch is not None:
             self._leave_to_thread()  # an earlier call was interrupted
         if timeout_ns > 0 and self._lend():
-            wait = partial(self._wait, min(timeout_ns, WAIT_MAX_NS))
+            self._timeout_ns = timeout_ns if timeout_ns < WAIT_MAX_NS else WAIT_MAX_NS
             if sleep is None:
-                wait()
+                self._wait()
             else:
-                sleep(wait)
+                sleep(self._wait)
             self._finish()
             return
         for pool in tuple(self.pools):
@@ -160,17 +161,17 @@ class SyncBatcher:
         self._batch = None
         return False
 
-    def _wait(self, timeout_ns: int) -> None:
+    def _wait(self) -> None:
         batch = self._batch
         assert batch is not None, "nothing was started"
-        batch.left = _wait(batch.handle, timeout_ns, batch.codes)
+        batch.left = _wait(batch.handle, self._timeout_ns, batch.codes)
 
     def _finish(self) -> None:
         # Report the results to the pools; a thread reports those of unfinished syncs later.
         batch = self._batch
         assert batch is not None, "nothing was started"
         if batch.left:
-            self._wait(0)
+            batch.left = _wait(batch.handle, 0, batch.codes)
         batch.end()
         if batch.left:
             self._leave_to_thread()
