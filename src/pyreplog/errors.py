@@ -80,8 +80,11 @@ __all__ = [
     "UnsyncedError",
     "again",
     "cluster_error",
+    "copy_for_raise",
     "excerpt",
+    "for_python",
     "raise_for_status",
+    "worded",
 ]
 
 EXCERPT_SIZE_MAX: Final = 64
@@ -91,6 +94,10 @@ _SEGMENT_DIGITS: Final = 20
 class PyreplogError(Exception):
     """Base of all errors raised by pyreplog. It has no text of its own. Every error can be pickled and sent to
     another process."""
+
+    command_text: str | None = None
+    """The text for a user of the ``replog`` command, if it differs: with options in place of Python's
+    arguments. For an OSError it replaces ``strerror``."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what ``copy`` and ``pickle`` need. They do not call ``__init__``, which would make the text
@@ -381,8 +388,11 @@ _BY_ERRNO: Final[dict[object, type[StorageError]]] = {
 
 
 class LockedError(StorageError):
-    """Another writer holds this folder. ``holder`` is the text that the writer left about itself: pid, host, start
-    time."""
+    """Another writer holds this folder.
+
+    ``holder`` is the text that the writer left about itself: pid, host, start time. ``reading`` and
+    ``waiting`` are advice, each in the words for Python and in those for the command.
+    """
 
     def __init__(
         self,
@@ -390,8 +400,11 @@ class LockedError(StorageError):
         holder: str,
         name: str = "the folder",
         *,
-        reading: str = "read it with mode='r'",
-        waiting: str = "wait for it with lock_timeout=SECONDS",
+        reading: tuple[str, str] = ("read it with mode='r'", "read it with `replog cat`"),
+        waiting: tuple[str, str] = (
+            "wait for it with lock_timeout=SECONDS",
+            "wait for it with --lock-timeout SECONDS",
+        ),
         waited_s: float = 0,
     ) -> None:
         way_out = (
@@ -400,7 +413,10 @@ class LockedError(StorageError):
             else "stop that process"
         )
         waited = f", also after {waited_s:g} s" if waited_s else ""
-        text = f"{name} is already open for writing by {holder}{waited}; {reading}, {waiting}, or {way_out}"
+        text, self.command_text = (
+            f"{name} is already open for writing by {holder}{waited}; {read}, {wait}, or {way_out}"
+            for read, wait in zip(reading, waiting, strict=True)
+        )
         super().__init__(errno.EAGAIN, text, path)
         self.holder = holder
 
@@ -809,7 +825,27 @@ def cluster_error(code: int, details: str = "") -> ClusterError:
     return error
 
 
+Wording = Callable[[str, str], str]
+"""Chooses between two wordings of an advice: the one for Python, and the one for the command."""
 _E = TypeVar("_E", bound=Exception)
+_P = TypeVar("_P", bound=PyreplogError)
+
+
+def for_python(python: str, command: str) -> str:
+    """Return the :data:`Wording` ``python``."""
+    return python
+
+
+def worded(make: Callable[[Wording], _P]) -> _P:
+    """Return the error that ``make`` makes, with its ``command_text``.
+
+    ``make`` gets a :data:`Wording`, and is called once with each. Example:
+    ``worded(lambda say: ConfigError(f"name a topic with {say('topic=', '--topic')}"))``.
+    """
+    error = make(for_python)
+    twin = make(lambda python, command: command)
+    error.command_text = twin.strerror if isinstance(twin, OSError) and twin.strerror else str(twin)
+    return error
 
 
 def copy_for_raise(error: _E) -> _E:

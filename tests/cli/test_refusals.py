@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import builtins
-import inspect
+import pickle
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pyreplog
-from pyreplog import errors
-from pyreplog.cli.output import _WORDS
-from pyreplog.runtime import Log, locking, opening
+from pyreplog.cli.output import in_options
+from pyreplog.errors import PyreplogError, copy_for_raise
+from pyreplog.runtime import Log
 from tests.cli.support import Replog
 
 BAD = '{"value":\n'
@@ -60,12 +61,52 @@ def test_a_row_of_another_partition_names_its_file(replog: Replog, tmp_path: Pat
         assert "--partition is for rows without such a field" in done.err
 
 
-def test_every_advice_that_is_put_in_other_words_is_given() -> None:
-    """By the library: else it has changed there, and shows as it is."""
-    sources = "".join(inspect.getsource(module) for module in (opening, errors, locking))
-    asked = inspect.getsource(sys.modules["pyreplog.system.permissions"])
-    sources += "".join(asked.replace("{permissions!r}", repr(kind)) for kind in ("group", "any"))
-    assert [said for said, _ in _WORDS if said not in sources] == []
+ARGUMENT = re.compile(r"\b(mode|topic|partition|permissions|durability|lock_timeout)=|Cluster\(")
+"""What a text for Python names, and a text for the command must not."""
+
+
+def advice(tmp_path: Path) -> Iterator[PyreplogError]:
+    """Every error of the library whose text names an argument of Python."""
+    folder, cluster = tmp_path / "log", tmp_path / "cluster"
+    with pyreplog.Cluster(cluster, nodes=1):
+        yield refused(lambda: pyreplog.Cluster(cluster))
+    with pyreplog.open_log(folder, topic="t", durability="os"):
+        yield refused(lambda: pyreplog.open_log(folder))
+        yield refused(lambda: pyreplog.open_log(folder, lock_timeout=0.01))
+    yield refused(lambda: pyreplog.open_log(folder, durability="sync"))
+    yield refused(lambda: pyreplog.open_log(folder, config={"durability": "sync"}))
+    yield refused(lambda: pyreplog.open_log(folder / "t-0"))
+    yield refused(lambda: pyreplog.open_log(cluster / "node-1"))
+    yield refused(lambda: pyreplog.open_log(tmp_path / "none", mode="r"))
+    (tmp_path / "empty").mkdir()
+    yield refused(lambda: pyreplog.open_log(tmp_path / "empty", mode="r"))
+    yield refused(lambda: pyreplog.open_log(tmp_path / "no topic"))
+    with pyreplog.open_log(folder, topic="t", partition=1):
+        pass
+    yield refused(lambda: pyreplog.open_log(folder, topic="t", mode="r"))
+    with pyreplog.open_log(folder, topic="other"):
+        pass
+    yield refused(lambda: pyreplog.open_log(folder))
+    yield refused(lambda: pyreplog.open_log(folder, mode="r"))
+    for mode, permissions in ((0o777, "owner"), (0o770, "owner")):
+        folder.chmod(mode)
+        yield refused(lambda permissions=permissions: pyreplog.open_log(folder, topic="t", permissions=permissions))
+
+
+def refused(call: Callable[[], object]) -> PyreplogError:
+    """The error of ``call``."""
+    with pytest.raises(PyreplogError) as error:
+        call()
+    return error.value
+
+
+def test_an_error_has_a_text_for_the_command(tmp_path: Path) -> None:
+    """An error that names an argument of Python has a text of its own for the command, also after a copy."""
+    for error in advice(tmp_path):
+        text = str(error)
+        assert ARGUMENT.search(text), text
+        for one in (error, copy_for_raise(error), pickle.loads(pickle.dumps(error))):
+            assert not ARGUMENT.search(in_options(one)), in_options(one)
 
 
 @pytest.mark.parametrize("command", ["append", "import"])

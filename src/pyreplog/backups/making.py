@@ -145,7 +145,7 @@ class _Run:
         try:
             return self._disk.lock(path, "a backup")
         except LockedError as error:
-            reading, waiting = "back up into another folder", "run the backup again later"
+            reading, waiting = ("back up into another folder",) * 2, ("run the backup again later",) * 2
             raise LockedError(path, error.holder, "the backup", reading=reading, waiting=waiting) from None
 
     def _check_cluster(self) -> None:

@@ -81,33 +81,17 @@ def put_bytes(fields: dict[str, Any], name: str, data: bytes | None) -> dict[str
     return fields
 
 
-_WORDS: Final = (
-    ("name one with topic=", "name one with --topic"),
-    ("read it with mode='r'", "read it with `replog cat`"),
-    ("read its topics with Cluster(path, mode='r')", "read it with `replog cat`"),
-    ("wait for it with lock_timeout=SECONDS", "wait for it with --lock-timeout SECONDS"),
-    ("open it with permissions='group'", "write to it with --permissions group"),
-    ("open it with permissions='any'", "write to it with --permissions any"),
-    ("; mode='a' makes one", "; `replog append` makes one"),
-    ("leave it out to keep ", "leave --durability out to keep "),
-    ("was made with durability=", "was made with --durability "),
-)
-"""What errors of the library advise, as Python says it and as the command does."""
-
-
-def in_options(error: object) -> str:
-    """The text of ``error``, which may speak of arguments of Python's, in words of the command line; of a file as
-    other commands say it."""
-    text = str(error)
+def in_options(error: BaseException) -> str:
+    """Return the text of ``error`` for a user of the command line: with options in place of Python's
+    arguments, and for a file with the path in front, as other commands do.
+    """
+    text = getattr(error, "command_text", None)
     if isinstance(error, MemoryError):
-        text = "no memory is left: raise the limit of it (`ulimit -v`, a container's), or end other programs"
+        return "no memory is left: raise the limit of it (`ulimit -v`, a container's), or end other programs"
     if isinstance(error, OSError) and error.strerror and error.filename2 is None:
-        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    text = re.sub(r"write to it with Cluster\('(.*?)'\)", r"write to it with `replog append \1`", text)
-    text = re.sub(r"name it with partition=N, or read the whole topic .*", "name it with --partition N", text)
-    for said, meant in _WORDS:
-        text = text.replace(said, meant)
-    return text
+        text = text or error.strerror
+        return text if error.filename is None else f"{error.filename}: {text}"
+    return text or str(error)
 
 
 def say(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
+from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, Wording, for_python, worded
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
 from pyreplog.log.layout import (
@@ -350,7 +350,8 @@ def _settle_config(
     chosen = config or kept or LogConfig(durability=durability or "sync")
     if durability is not None and chosen.durability != durability:
         if config is not None:
-            raise ConfigError(durability_text(directory, durability, config.durability))
+            there, asked = durability, config.durability
+            raise worded(lambda say: ConfigError(durability_text(directory, there, asked, say)))
         # Both files are whole: one of them is another log's.
         raise ConfigError(
             f"{directory}: {CONFIG_NAME} says durability={chosen.durability!r}, and {MARK_NAME} {durability!r}: put the"
@@ -359,9 +360,9 @@ def _settle_config(
     return chosen
 
 
-def durability_text(directory: str, kept: str, asked: str) -> str:
+def durability_text(directory: str, kept: str, asked: str, say: Wording = for_python) -> str:
     """Why a log cannot be opened or changed to another durability."""
     return (
-        f"{directory} was made with durability={kept!r} and cannot be opened or changed to {asked!r}: leave it out to"
-        f" keep {kept!r}"
+        f"{directory} was made with {say('durability=', '--durability ')}{kept!r} and cannot be opened or changed to"
+        f" {asked!r}: leave {say('it', '--durability')} out to keep {kept!r}"
     )

@@ -27,7 +27,9 @@ from pyreplog.errors import (
     StorageError,
     StoragePermissionError,
     UnknownTopicError,
+    Wording,
     excerpt,
+    worded,
 )
 from pyreplog.log import (
     Finder,
@@ -161,7 +163,7 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
         check_name(topic)
     stat = disk.stat(folder)
     if stat is None:
-        raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
+        raise worded(lambda say: StorageError(errno.ENOENT, f"no log is there; {_makes_one(say)}", folder))
     if not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     finder = Finder(disk, folder)
@@ -202,12 +204,14 @@ def _warn_of_rest(reader: LogReader) -> None:
 def _choose_topic(disk: Disk, found: Iterable[TopicPartition], folder: str, topic: str | None) -> str:
     topics = sorted({key.topic for key in found})
     if not topics:
-        advice = deeper_logs(disk, folder) or "; mode='a' makes one"
-        raise StorageError(errno.ENOENT, f"the folder holds no log{advice}", folder)
+        deeper = deeper_logs(disk, folder)
+        raise worded(
+            lambda say: StorageError(errno.ENOENT, f"the folder holds no log{deeper or f'; {_makes_one(say)}'}", folder)
+        )
     if topic is None:
         name = _folder_name(folder)
         if len(topics) > 1 and name not in topics:
-            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(topics)}")
+            raise _several_topics(folder, topics)
         topic = name if name in topics else topics[0]
     return topic
 
@@ -233,7 +237,7 @@ def _choose_to_write(folder: str, options: WriterOptions, topics: Mapping[str, S
     :class:`ConfigError` if several could be meant."""
     topic, name = options.topic, _folder_name(folder)
     if topic is None and len(topics) > 1 and name not in topics:
-        raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
+        raise _several_topics(folder, sorted(topics))
     if topic is None:
         topic = next(iter(topics)) if len(topics) == 1 else name
     if options.partition is not None:
@@ -247,11 +251,32 @@ def _choose_to_write(folder: str, options: WriterOptions, topics: Mapping[str, S
 def _several(folder: str, topic: str, numbers: Sequence[int]) -> ConfigError:
     """The caller named no partition, and ``topic`` has more than one: no choice would be the whole topic."""
     named = ", ".join(map(str, numbers[:NUMBERS_NAMED_MAX])) + (", ..." if len(numbers) > NUMBERS_NAMED_MAX else "")
-    return ConfigError(
-        f"{topic!r} in {folder} has {len(numbers)} partitions ({named}), and a log is one of them: name it with"
-        f" partition=N, or read the whole topic with pyreplog.Cluster({folder!r}, mode='r'), which has scan({topic!r})"
-        f" and consumer({topic!r})"
+    whole_topic = (
+        f", or read the whole topic with pyreplog.Cluster({folder!r}, mode='r'), which has scan({topic!r}) and"
+        f" consumer({topic!r})"
     )
+    return worded(
+        lambda say: ConfigError(
+            f"{topic!r} in {folder} has {len(numbers)} partitions ({named}), and a log is one of them: name it with"
+            f" {say(f'partition=N{whole_topic}', '--partition N')}"
+        )
+    )
+
+
+def _several_topics(folder: str, topics: Iterable[str]) -> ConfigError:
+    """Return the error for a caller that named none of several topics."""
+    names = ", ".join(topics)
+    return worded(
+        lambda say: ConfigError(f"{folder} holds several topics; name one with {say('topic=', '--topic')}: {names}")
+    )
+
+
+def _read(say: Wording) -> str:
+    return say("read it with mode='r'", "read it with `replog cat`")
+
+
+def _makes_one(say: Wording) -> str:
+    return say("mode='a' makes one", "`replog append` makes one")
 
 
 def _folder_name(folder: str) -> str:
@@ -347,13 +372,20 @@ def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[i
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     cluster = _cluster_of(disk, folder)  # before its name: a cluster's may be anything
     if cluster is not None:
-        raise ConfigError(
-            f"{folder} belongs to a cluster: write to it with Cluster({cluster!r}), or read it with mode='r'"
+        raise worded(
+            lambda say: ConfigError(
+                f"{folder} belongs to a cluster: write to it with"
+                f" {say(f'Cluster({cluster!r})', f'`replog append {cluster}`')}, or {_read(say)}"
+            )
         )
     topics = {} if stat is None else list_topics(disk, folder)
     _check_names(folder, topic, topics)
     if is_partition(disk, folder):
-        raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
+        raise worded(
+            lambda say: ConfigError(
+                f"{folder} is a partition's folder: write to the folder it lies in, or {_read(say)}"
+            )
+        )
     check_alone(disk, folder)
     return topics
 
@@ -403,8 +435,11 @@ def _check_names(folder: str, topic: str | None, topics: Collection[str]) -> Non
         try:
             check_topic(name)
         except InvalidTopicError:
-            raise InvalidTopicError(
-                f"{excerpt(name)} is the folder's, and cannot be a topic's: name one with topic="
+            raise worded(
+                lambda say: InvalidTopicError(
+                    f"{excerpt(name)} is the folder's, and cannot be a topic's: name one with"
+                    f" {say('topic=', '--topic')}"
+                )
             ) from None
 
 
@@ -412,9 +447,11 @@ def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) ->
     """An existing log keeps its settings, except those given now; its durability never changes."""
     durability = asked.get("durability", log.durability)
     if durability != log.durability:
-        raise ConfigError(
-            f"{folder} was made with durability={log.durability!r} and cannot be opened with {durability!r}: "
-            f"leave it out to keep {log.durability!r}"
+        raise worded(
+            lambda say: ConfigError(
+                f"{folder} was made with {say('durability=', '--durability ')}{log.durability!r} and cannot be opened"
+                f" with {durability!r}: leave {say('it', '--durability')} out to keep {log.durability!r}"
+            )
         )
     config = LogConfig.from_mapping({**log.config.to_mapping(), **asked, "durability": log.durability})
     if config != log.config:

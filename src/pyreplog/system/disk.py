@@ -22,7 +22,7 @@ from typing import Final
 
 from pyreplog._core import _platform
 from pyreplog.config import Permissions
-from pyreplog.errors import StorageError
+from pyreplog.errors import StorageError, worded
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.descriptor_cache import opener, with_free_descriptor
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
@@ -390,8 +390,8 @@ def _check_directory(folder: str, modes: Modes, *, write: bool, link: bool = Fal
             raise StorageError(errno.ELOOP, "the folder is a symbolic link: name the folder itself", folder)
         _check_link(folder, status, modes)
         status = os.stat(folder)
-    if refusal := modes.refusal(status, write=write):
-        raise StorageError(errno.EPERM, refusal, folder)
+    if modes.refusal(status, write=write):
+        raise worded(lambda say: StorageError(errno.EPERM, modes.refusal(status, write=write, say=say), folder))
 
 
 def _check_link(folder: str, status: os.stat_result, modes: Modes) -> None:
@@ -403,11 +403,15 @@ def _check_link(folder: str, status: os.stat_result, modes: Modes) -> None:
         )
         raise StorageError(errno.ELOOP, why, folder)
     parent = os.path.dirname(os.path.abspath(folder))
-    if refusal := modes.refusal(os.stat(parent), write=True):
-        raise StorageError(
-            errno.ELOOP,
-            f"the folder is a symbolic link, which another user could replace in {parent}: {refusal}",
-            folder,
+    above = os.stat(parent)
+    if modes.refusal(above, write=True):
+        raise worded(
+            lambda say: StorageError(
+                errno.ELOOP,
+                f"the folder is a symbolic link, which another user could replace in {parent}:"
+                f" {modes.refusal(above, write=True, say=say)}",
+                folder,
+            )
         )
 
 

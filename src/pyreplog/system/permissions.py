@@ -12,6 +12,7 @@ import stat
 from typing import Final, NamedTuple
 
 from pyreplog.config import Permissions, check_permissions
+from pyreplog.errors import Wording, for_python
 
 __all__ = ["Modes", "modes_of"]
 
@@ -41,10 +42,10 @@ class Modes(NamedTuple):
         kept = os.stat(path).st_mode & stat.S_ISGID if self.permissions == "group" else 0
         os.chmod(path, self.directory | kept)
 
-    def refusal(self, status: os.stat_result, *, write: bool) -> str:
+    def refusal(self, status: os.stat_result, *, write: bool, say: Wording = for_python) -> str:
         """Return why the folder with ``status`` cannot be trusted, and what to do; empty if it can.
 
-        ``write``: the caller will write to it.
+        ``write``: the caller will write to it. ``say``: the wording of the advice.
         """
         if self.permissions == "any":
             return ""
@@ -53,25 +54,25 @@ class Modes(NamedTuple):
         if self.permissions == "group" and mode & stat.S_IWGRP:
             if group not in (os.getegid(), *os.getgroups()):
                 why = f"the folder is writable by group {group}, and this process is not a member of it"
-                return why + _ways(f"chgrp {os.getegid()}", write, "any")
+                return why + _ways(f"chgrp {os.getegid()}", write, "any", say)
             own = True  # the group's members are trusted, and the owner could be one of them
         if not own:
             why = f"the folder belongs to user {owner}, not to this one (user {os.geteuid()}): it cannot be trusted"
             if self.permissions == "group":
-                return f"{why}, unless its group may write to it{_ways('chmod -R g+rwX', write, 'any')}"
-            return f"{why}{_ways(f'chown -R {os.geteuid()}', write, 'group' if mode & stat.S_IWGRP else 'any')}"
+                return f"{why}, unless its group may write to it{_ways('chmod -R g+rwX', write, 'any', say)}"
+            return f"{why}{_ways(f'chown -R {os.geteuid()}', write, 'group' if mode & stat.S_IWGRP else 'any', say)}"
         if mode & stat.S_IWOTH:
             bit = "go-w" if self.permissions == "owner" else "o-w"
-            return f"the folder is writable by everybody{_ways(f'chmod {bit}', write, 'any')}"
+            return f"the folder is writable by everybody{_ways(f'chmod {bit}', write, 'any', say)}"
         if mode & stat.S_IWGRP and self.permissions == "owner":
-            return f"the folder is writable by its group {group}{_ways('chmod go-w', write, 'group')}"
+            return f"the folder is writable by its group {group}{_ways('chmod go-w', write, 'group', say)}"
         return ""
 
 
-def _ways(command: str, write: bool, permissions: str) -> str:
+def _ways(command: str, write: bool, permissions: str, say: Wording) -> str:
     """Return the advice, as the end of a sentence."""
-    instead = f", or open it with permissions={permissions!r} if that is meant" if write else ""
-    return f": run `{command}` on it{instead}"
+    option = say(f"open it with permissions={permissions!r}", f"write to it with --permissions {permissions}")
+    return f": run `{command}` on it{f', or {option} if that is meant' if write else ''}"
 
 
 _MODES: Final = {
