@@ -78,7 +78,6 @@ __all__ = [
     "UnknownTopicError",
     "UnknownTopicIdError",
     "UnsyncedError",
-    "again",
     "cluster_error",
     "copy_for_raise",
     "excerpt",
@@ -857,9 +856,6 @@ def copy_for_raise(error: _E) -> _E:
     fresh = copy(error)
     fresh.__cause__ = error.__cause__
     return fresh
-
-
-again = copy_for_raise
 
 
 def excerpt(data: bytes | str) -> str:

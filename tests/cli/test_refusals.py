@@ -88,9 +88,9 @@ def advice(tmp_path: Path) -> Iterator[PyreplogError]:
         pass
     yield refused(lambda: pyreplog.open_log(folder))
     yield refused(lambda: pyreplog.open_log(folder, mode="r"))
-    for mode, permissions in ((0o777, "owner"), (0o770, "owner")):
+    for mode in (0o777, 0o770):
         folder.chmod(mode)
-        yield refused(lambda permissions=permissions: pyreplog.open_log(folder, topic="t", permissions=permissions))
+        yield refused(lambda: pyreplog.open_log(folder, topic="t"))
 
 
 def refused(call: Callable[[], object]) -> PyreplogError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyreplog.errors import ClosedError, PyreplogError, ReentrantCallError, StorageError, again
+from pyreplog.errors import ClosedError, PyreplogError, ReentrantCallError, StorageError, copy_for_raise
 from pyreplog.log import Log
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.system import OwnedLock
@@ -88,7 +88,7 @@ class ChangeFence:
     def check(self) -> None:
         """Raise :attr:`failure`, as :class:`ClosedError` if the log is poisoned."""
         if self.ended is not None:
-            raise again(self.ended)
+            raise copy_for_raise(self.ended)
         if not self.is_repairable:
             self.check_log()
 

@@ -137,7 +137,7 @@ def check_mode(mode: object) -> None:
 def check_setting_names(settings: Mapping[str, object], kind: type[TypedDict]) -> None:  # type: ignore[valid-type]
     """Raise TypeError for a setting that ``kind`` does not have."""
     for name in settings:
-        if name not in kind.__annotations__:  # type: ignore[attr-defined]
+        if name not in kind.__annotations__:
             raise TypeError(f"Cluster() got an unexpected keyword argument {name!r}")
 
 

@@ -29,7 +29,7 @@ from pyreplog.errors import (
     PyreplogError,
     ReentrantCallError,
     StorageError,
-    again,
+    copy_for_raise,
 )
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock, Headers
@@ -315,7 +315,7 @@ class LogWriter:
     def _check_process(self, pending: Completion) -> None:
         ended = self._fence.ended
         if isinstance(ended, ForkedError) and not pending.settled:  # a thread of the parent was about to settle it
-            raise again(ended)
+            raise copy_for_raise(ended)
 
     def future_of(self, pending: Completion) -> Any:
         """Return a future of the running event loop that ends when the background thread settles ``pending``."""
