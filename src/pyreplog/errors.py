@@ -389,8 +389,9 @@ _BY_ERRNO: Final[dict[object, type[StorageError]]] = {
 class LockedError(StorageError):
     """Another writer holds this folder.
 
-    ``holder`` is the text that the writer left about itself: pid, host, start time. ``reading`` and
-    ``waiting`` are advice, each in the words for Python and in those for the command.
+    ``holder`` is the text that the writer left about itself: pid, host, start time. The
+    other arguments are advice: ``reading`` and ``waiting`` for Python, ``in_command`` for the
+    ``replog`` command.
     """
 
     def __init__(
@@ -399,11 +400,9 @@ class LockedError(StorageError):
         holder: str,
         name: str = "the folder",
         *,
-        reading: tuple[str, str] = ("read it with mode='r'", "read it with `replog cat`"),
-        waiting: tuple[str, str] = (
-            "wait for it with lock_timeout=SECONDS",
-            "wait for it with --lock-timeout SECONDS",
-        ),
+        reading: str = "read it with mode='r'",
+        waiting: str = "wait for it with lock_timeout=SECONDS",
+        in_command: str = "read it with `replog cat`, wait for it with --lock-timeout SECONDS",
         waited_s: float = 0,
     ) -> None:
         way_out = (
@@ -412,11 +411,9 @@ class LockedError(StorageError):
             else "stop that process"
         )
         waited = f", also after {waited_s:g} s" if waited_s else ""
-        text, self.command_text = (
-            f"{name} is already open for writing by {holder}{waited}; {read}, {wait}, or {way_out}"
-            for read, wait in zip(reading, waiting, strict=True)
-        )
-        super().__init__(errno.EAGAIN, text, path)
+        text = f"{name} is already open for writing by {holder}{waited}"
+        super().__init__(errno.EAGAIN, f"{text}; {reading}, {waiting}, or {way_out}", path)
+        self.command_text = f"{text}; {in_command}, or {way_out}"
         self.holder = holder
 
 

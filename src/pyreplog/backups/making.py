@@ -145,8 +145,11 @@ class _Run:
         try:
             return self._disk.lock(path, "a backup")
         except LockedError as error:
-            reading, waiting = ("back up into another folder",) * 2, ("run the backup again later",) * 2
-            raise LockedError(path, error.holder, "the backup", reading=reading, waiting=waiting) from None
+            reading, waiting = "back up into another folder", "run the backup again later"
+            both = f"{reading}, {waiting}"
+            raise LockedError(
+                path, error.holder, "the backup", reading=reading, waiting=waiting, in_command=both
+            ) from None
 
     def _check_cluster(self) -> None:
         """Refuse the folder of a cluster whose controller's state is missing or damaged, before anything is

@@ -17,17 +17,13 @@ PAUSE_MAX_S: Final = 0.05
 the system calls that block (``F_OFD_SETLKW``, ``flock``) end only with the lock or a signal, and could not be
 cancelled in a thread."""
 
-_READING: Final = ("read it with mode='r'", "read it with `replog cat`")
-_READING_A_CLUSTER: Final = ("read its topics with Cluster(path, mode='r')", "read it with `replog cat`")
-"""Advice for Python, and for the command."""
-
 T = TypeVar("T")
 
 
 class LockWait:
     """How long one opening waits for locks. All locks that it takes share the time."""
 
-    def __init__(self, name: str, lock_timeout: object, reading: tuple[str, str] = _READING) -> None:
+    def __init__(self, name: str, lock_timeout: object, reading: str = "read it with mode='r'") -> None:
         """``name`` and ``reading`` are for the error: what is locked, and how it can be read all the same. Raises
         :class:`ConfigError` for a ``lock_timeout`` that is no number of seconds from 0, nor None."""
         self._name = name
@@ -78,4 +74,4 @@ def log_wait(folder: str, lock_timeout: object) -> LockWait:
 
 def cluster_wait(folder: str, lock_timeout: object) -> LockWait:
     """How long ``Cluster`` waits for the locks of the cluster in ``folder`` and of its nodes."""
-    return LockWait(f"the cluster {folder!r}", lock_timeout, _READING_A_CLUSTER)
+    return LockWait(f"the cluster {folder!r}", lock_timeout, "read its topics with Cluster(path, mode='r')")
