@@ -16,7 +16,7 @@ from pyreplog.aio.follow import LoopNews, follow
 from pyreplog.runtime import FileWatchSignal
 from pyreplog.runtime.follow import WriterSignal
 from pyreplog.system import SystemDisk
-from tests.runtime.unread_results import Unread
+from tests.runtime.unread_results import UnreadResults
 
 PATIENCE_S = 20.0
 
@@ -160,7 +160,7 @@ def test_a_loop_waits_for_no_file_that_is_closed(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-class Script(Unread):
+class Script(UnreadResults):
     """It tells of something once."""
 
     def __init__(self) -> None:

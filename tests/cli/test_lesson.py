@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pyreplog.cli.main import main
+from pyreplog.testing.known_bad import CLUSTERS, KNOWN_BAD
 from pyreplog.testing.lessons import LESSONS
-from pyreplog.testing.variants import CLUSTERS, MUSEUM
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -18,9 +18,9 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a name there is the list; with --all the museum, too."""
+    """Without a name there is the list; with --all the known-bad rules, too."""
     assert [line.split()[0] for line in told(capsys).splitlines()] == list(LESSONS)
-    assert [line.split()[0] for line in told(capsys, "--all").splitlines()] == [*LESSONS, *MUSEUM, *CLUSTERS]
+    assert [line.split()[0] for line in told(capsys, "--all").splitlines()] == [*LESSONS, *KNOWN_BAD, *CLUSTERS]
     assert (
         "ShrinksEarly                 A smaller in-sync set is used before the controller has confirmed it.\n"
         in told(capsys, "--all")
@@ -43,15 +43,15 @@ def test_two_replicas_part_and_agree(capsys: pytest.CaptureFixture[str]) -> None
     assert len([line for line in second.split("7. ")[1].splitlines() if "m1/0 m3/2 m4/2 |" in line]) == 2
 
 
-def test_exhibits(capsys: pytest.CaptureFixture[str]) -> None:
-    """An exhibit of the museum is performed, and what breaks is named."""
+def test_known_bad_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    """A known-bad rule is played, and what breaks is named."""
     text = told(capsys, "ShrinksEarly")
     assert "V6" in text
     assert "S7 (" in text
     assert "No invariant breaks" in told(capsys, "WaitsForFollowersToKnow")
 
 
-def test_exhibits_of_whole_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_known_bad_rules_of_whole_clusters(capsys: pytest.CaptureFixture[str]) -> None:
     """One that takes a whole cluster says what was done to that, and what breaks."""
     text = told(capsys, "ElectsOnce")
     assert "kill node 1" in text
@@ -62,7 +62,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     """With --json the list is one object per lesson, and a lesson one object with the lines that are told."""
     assert [json.loads(line)["lesson"] for line in told(capsys, "--all", "--json").splitlines()] == [
         *LESSONS,
-        *MUSEUM,
+        *KNOWN_BAD,
         *CLUSTERS,
     ]
     for name in ("divergence", "ShrinksEarly"):

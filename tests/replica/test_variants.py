@@ -9,7 +9,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.replica import BrokersApplied, BrokerStatus, Replica
-from pyreplog.testing.variants import VARIANTS
+from pyreplog.testing.known_bad import VARIANTS
 from tests.oracle.memory_log import MemoryLog
 from tests.replica.replica_harness import Bench
 from tests.replica.test_truncation import fill

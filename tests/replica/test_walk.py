@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyreplog.replica import Replica
-from pyreplog.testing.variants import VARIANTS
+from pyreplog.testing.known_bad import VARIANTS
 from tests.replica.walk import Walk
 
 SEEDS = 120

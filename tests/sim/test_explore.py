@@ -14,7 +14,7 @@ import pytest
 
 from pyreplog.controller import Controller
 from pyreplog.replica import Replica
-from pyreplog.testing.variants import AckBeforeFsync, CommittedIsrOnly, ElrKept, NoMinimum, NonDurableFollower
+from pyreplog.testing.known_bad import AckBeforeFsync, CommittedIsrOnly, ElrKept, NoMinimum, NonDurableFollower
 from tests.sim.explore import Bounds, Explorer, ViolationError
 
 SMALL = Bounds(records=2, epochs=0, fences=0, crashes=0, drops=1, duplicates=1)

@@ -10,11 +10,11 @@ import pytest
 
 from pyreplog.testing import INVARIANTS, Checker, InvariantBroken, standard_checkers
 from pyreplog.testing.checkers import CommittedIdentical, stage_checkers
-from pyreplog.testing.variants import CLUSTERS, MUSEUM, ClusterVariant, Variant
+from pyreplog.testing.known_bad import CLUSTERS, KNOWN_BAD, ClusterVariant, Variant
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "simulation.md"
 ON_A_STAGE = [type(checker) for checker in stage_checkers()]
-ALONE = [name for name, variant in MUSEUM.items() if any(number.startswith("C") for number in variant.numbers)]
+ALONE = [name for name, variant in KNOWN_BAD.items() if any(number.startswith("C") for number in variant.numbers)]
 
 
 def only(number: str) -> list[Checker]:
@@ -48,7 +48,7 @@ def test_caught_in_its_cluster(name: str) -> None:
 def test_caught_by_one_checker(name: str) -> None:
     """Where all look on and where it looks on alone, the checker that the bug was planted for is the one that finds
     it."""
-    variant = MUSEUM[name]
+    variant = KNOWN_BAD[name]
     (number,) = variant.caught_by
     for checkers in (None, only(number)):
         stage = variant.stage(checkers=checkers)
@@ -62,7 +62,7 @@ def test_caught_by_one_checker(name: str) -> None:
 def test_a_high_watermark_that_falls() -> None:
     """S8 is of two halves, and most of what breaks it breaks the second: here it is the first."""
     with pytest.raises(InvariantBroken, match="the high watermark fell from 2 to 1"):
-        MUSEUM["WatermarkRecomputed"].perform()
+        KNOWN_BAD["WatermarkRecomputed"].perform()
 
 
 @pytest.mark.parametrize(("name", "about"), [("RotIsFetched", "nobody sent"), ("RefusesTheAppended", "was refused")])
@@ -92,18 +92,18 @@ def test_every_invariant_is_broken_by_something(number: str) -> None:
     """A checker that nothing planted breaks proves nothing: a new one comes with a bug that it finds."""
     if any(expects(number, variant) for variant in CLUSTERS.values()):
         return
-    assert INVARIANTS[number] in ON_A_STAGE, f"no exhibit of CLUSTERS is reported as {number}"
-    exhibits = sorted(MUSEUM.values(), key=lambda variant: number not in variant.caught_by)
-    assert any(is_reported(number, variant) for variant in exhibits), f"no exhibit is reported as {number}"
+    assert INVARIANTS[number] in ON_A_STAGE, f"no rule of CLUSTERS is reported as {number}"
+    rules = sorted(KNOWN_BAD.values(), key=lambda variant: number not in variant.caught_by)
+    assert any(is_reported(number, variant) for variant in rules), f"no rule is reported as {number}"
 
 
 def test_the_page_shows_the_clusters_as_they_are() -> None:
-    """The table in the documentation has every exhibit, what it breaks and its scene."""
+    """The table in the documentation has every rule, what it breaks and its schedule."""
     rows = PAGE.read_text(encoding="utf-8").splitlines()
-    assert [name for name in CLUSTERS if name in MUSEUM] == []
+    assert [name for name in CLUSTERS if name in KNOWN_BAD] == []
     for name, variant in CLUSTERS.items():
         breaks = f"{variant.before}, then {variant.caught_by}" if variant.before else variant.caught_by
         assert (
-            f"| {', '.join(variant.numbers)} | `{name}` | {variant.about} | {breaks} | {variant.scene.__name__} |"
+            f"| {', '.join(variant.numbers)} | `{name}` | {variant.about} | {breaks} | {variant.schedule.__name__} |"
             in rows
         )

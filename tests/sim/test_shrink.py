@@ -10,9 +10,9 @@ import pytest
 import pyreplog.testing
 from pyreplog.testing import Checker, FaultRates, InvariantBroken, TopicOptions, World, WorldOptions
 from pyreplog.testing.__main__ import main
+from pyreplog.testing.known_bad import NoMinimum
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.testing.shrink import shrink
-from pyreplog.testing.variants import NoMinimum
 from tests.sim.cluster import QUICK
 
 

@@ -13,7 +13,7 @@ from pyreplog.log import Log
 from pyreplog.record import split
 from pyreplog.replica import Replica
 from pyreplog.testing import FaultRates, InvariantBroken, TopicOptions, World, WorldOptions
-from pyreplog.testing.variants import (
+from pyreplog.testing.known_bad import (
     AckBeforeFsync,
     ChecksumUnchecked,
     EpochEndOffByOne,

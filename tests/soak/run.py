@@ -153,7 +153,7 @@ def exploration(seconds: float, seed: int) -> Part:
 
 def museum(seconds: float, seed: int) -> Part:
     """Known-bad rules, looked for by random walks."""
-    counts: dict[str, int] = json.loads(run(["tests.soak.museum", str(seconds), str(seed)]))
+    counts: dict[str, int] = json.loads(run(["tests.soak.known_bad", str(seconds), str(seed)]))
     return Part({"found": counts["found"]}, {})
 
 

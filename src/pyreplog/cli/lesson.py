@@ -29,19 +29,19 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, or one lesson."""
+    from pyreplog.testing.known_bad import CLUSTERS, KNOWN_BAD  # noqa: PLC0415  (the same)
     from pyreplog.testing.lessons import LESSONS, about, exhibit  # noqa: PLC0415  (the simulation is loaded only to be shown)
-    from pyreplog.testing.variants import CLUSTERS, MUSEUM  # noqa: PLC0415  (the same)
 
     name = arguments.lesson
     if name is None:
         listed = {told.name: told.title for told in LESSONS.values()}
         if arguments.all:
-            listed |= {exhibit_name: about(exhibit_name) for exhibit_name in (*MUSEUM, *CLUSTERS)}
+            listed |= {exhibit_name: about(exhibit_name) for exhibit_name in (*KNOWN_BAD, *CLUSTERS)}
         width = max(len(lesson) for lesson in listed)
         for lesson, title in listed.items():
             print(json_line({"lesson": lesson, "title": title}) if arguments.json else f"{lesson:{width}}  {title}")
         return EXIT_OK
-    names = (*LESSONS, *MUSEUM, *CLUSTERS)
+    names = (*LESSONS, *KNOWN_BAD, *CLUSTERS)
     if name not in names:
         say(f"replog lesson: unknown lesson {name!r}{suggestion(name, names)}")
         return EXIT_USAGE

@@ -15,10 +15,10 @@ from random import Random
 from typing import Any
 
 from pyreplog.testing.checkers import InvariantBroken
+from pyreplog.testing.known_bad import CLUSTERS, KNOWN_BAD
 from pyreplog.testing.options import WorldOptions
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.totals import Totals
-from pyreplog.testing.variants import CLUSTERS, MUSEUM
 from pyreplog.testing.walk import Walk
 from pyreplog.testing.world import World
 
@@ -49,7 +49,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there (default 1)")
     parser.add_argument("--trace", action="store_true", help="print every action on the cluster with its time")
-    names = sorted((*MUSEUM, *CLUSTERS))
+    names = sorted((*KNOWN_BAD, *CLUSTERS))
     parser.add_argument(
         "--variant", metavar="NAME", choices=names, help="put this known-bad rule in the place of the right one"
     )
@@ -87,7 +87,7 @@ def main() -> int:
     options = parser.parse_args()
     parts: dict[str, Any] = {}
     if options.variant is not None:
-        parts = (CLUSTERS[options.variant] if options.variant in CLUSTERS else MUSEUM[options.variant]).parts()
+        parts = (CLUSTERS[options.variant] if options.variant in CLUSTERS else KNOWN_BAD[options.variant]).parts()
     if options.walk is not None:
         if options.variant in CLUSTERS:
             parser.error(

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from pyreplog.record import records_of
 from pyreplog.testing.checkers import InvariantBroken, batches_of
+from pyreplog.testing.known_bad import CLUSTERS, KNOWN_BAD, FirstDesign
 from pyreplog.testing.stage import Stage
-from pyreplog.testing.variants import CLUSTERS, MUSEUM, FirstDesign
 
 __all__ = ["LESSONS", "Lesson", "about", "draw", "exhibit"]
 
@@ -181,14 +181,14 @@ LESSONS: Final[Mapping[str, Lesson]] = MappingProxyType({one.name: one for one i
 
 
 def about(name: str) -> str:
-    """What is wrong with an exhibit of the museum. REQUIRES that there is one of that name."""
-    variant = CLUSTERS[name] if name in CLUSTERS else MUSEUM[name]
+    """Return what is wrong with a known-bad rule. REQUIRES that there is one of that name."""
+    variant = CLUSTERS[name] if name in CLUSTERS else KNOWN_BAD[name]
     return variant.about or "Unclean elections, with the true rules."
 
 
 def exhibit(name: str) -> Iterator[str]:
-    """What an exhibit of the museum does, and what breaks. REQUIRES that there is one of that name."""
-    variant = CLUSTERS[name] if name in CLUSTERS else MUSEUM[name]
+    """Play a known-bad rule in its schedule, and say what breaks. REQUIRES that there is one of that name."""
+    variant = CLUSTERS[name] if name in CLUSTERS else KNOWN_BAD[name]
     yield f"{name} ({', '.join(variant.numbers)})"
     yield ""
     yield about(name)
@@ -202,7 +202,7 @@ def exhibit(name: str) -> Iterator[str]:
 
 def _on_a_stage(name: str) -> tuple[list[str], list[str], InvariantBroken | None]:
     """What was done, how the logs stood at the end, and what broke."""
-    variant = MUSEUM[name]
+    variant = KNOWN_BAD[name]
     stage = variant.stage()
     broken: InvariantBroken | None = None
     try:

@@ -71,7 +71,7 @@ CLUSTER_ID: Final = "stage"
 
 
 class Stage:
-    """See the module's text. A known-bad rule (see :mod:`pyreplog.testing.variants`) gives its parts as
+    """See the module's text. A known-bad rule (see :mod:`pyreplog.testing.known_bad`) gives its parts as
     keywords.
 
     ``durability``: ``"os"`` or ``"sync"``. ``unclean``: a partition without an eligible leader is led by

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Final
 
 from pyreplog.testing.checkers import InvariantBroken
+from pyreplog.testing.known_bad.catalogue import KNOWN_BAD, Variant
 from pyreplog.testing.stage import Stage
 from pyreplog.testing.stage_node import Envelope
-from pyreplog.testing.variants.museum import MUSEUM, Variant
 from pyreplog.values import TopicPartition
 from pyreplog.wire import ErrorCode
 
@@ -58,7 +58,7 @@ _LATER: Final = (
 
 
 class Walk:
-    """One walk. ``variant``: the name of an exhibit of the museum, whose settings it takes; None for the true
+    """One walk. ``variant``: the name of a known-bad rule, whose settings it takes; None for the true
     rules.
 
     ``run()`` returns the stage at the end; raises :class:`InvariantBroken`. The same seed walks the same way.
@@ -76,7 +76,7 @@ class Walk:
             drawn = {"min_insync_replicas": random.choice([1, 2, 2, 3]), "durability": random.choice(["os", "sync"])}
             self.stage = Stage(**{**drawn, "replay": replay, **settings})
         else:
-            found: Variant = MUSEUM[variant]
+            found: Variant = KNOWN_BAD[variant]
             self.stage = found.stage(right=right, replay=replay, **settings)
             weather = found.weather
         plain = random.random() < 0.5
@@ -324,9 +324,9 @@ class Walk:
 
 
 def search(variant: str, budget: int, *, first: int = 0) -> tuple[int, InvariantBroken] | None:
-    """The first seed of at most ``budget`` whose walk with that exhibit breaks one of the invariants named for it,
-    and how. (Walks that break another one, which is as good, are passed over.)"""
-    named = MUSEUM[variant].caught_by
+    """Return the first seed of at most ``budget`` whose walk with that known-bad rule breaks one of the invariants
+    named for it, and how. (Walks that break another one, which is as good, are passed over.)"""
+    named = KNOWN_BAD[variant].caught_by
     for seed in range(first, first + budget):
         try:
             Walk(seed, variant).run()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pyreplog.testing.known_bad.schedules.steps import commit, commit_without, lagging
 from pyreplog.testing.stage import Stage
-from pyreplog.testing.variants.schedules.steps import commit, commit_without, lagging
 
 __all__ = [
     "another_node_holds_the_rest",

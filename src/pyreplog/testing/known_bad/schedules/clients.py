@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyreplog.record import BatchBuilder
+from pyreplog.testing.known_bad.schedules.steps import commit
 from pyreplog.testing.stage import Stage
-from pyreplog.testing.variants.schedules.steps import commit
 
 __all__ = [
     "deleted_elsewhere",

@@ -1,9 +1,9 @@
-"""The museum: every known way to get replication wrong, with the checker that catches it and the schedule in which
+"""Every known way to get replication wrong, with the checker that catches it and the schedule in which
 it does.
 
 ``V`` numbers are those of the specification, plain numbers the planted bugs of the reliability plan, ``R`` the
 fixes that were proposed and rejected before leader epochs, ``C`` bugs that were planted for one checker each. What
-takes a whole cluster is in :mod:`pyreplog.testing.variants.clusters`.
+takes a whole cluster is in :mod:`pyreplog.testing.known_bad.clusters`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pyreplog.testing.checkers import Checker, CommittedIdentical, LogsMatch
+from pyreplog.testing.known_bad import controllers, followers, leaders, logs, schedules
 from pyreplog.testing.stage import Stage
-from pyreplog.testing.variants import controllers, followers, leaders, logs, schedules
 
-__all__ = ["MUSEUM", "Variant"]
+__all__ = ["KNOWN_BAD", "Variant"]
 
 
 def _none() -> list[Checker] | None:
@@ -26,8 +26,8 @@ def _none() -> list[Checker] | None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the invariants of which
-    one breaks.
+    """One known-bad rule. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the invariants, one
+    of which breaks.
 
     ``schedule`` goes wrong on a stage made with ``settings`` and the variant's parts, and well without them.
     ``search``: random walks within which it must be found, 0 where walks do not do what it takes (see
@@ -46,7 +46,7 @@ class Variant:
     """What happens more often, or less, in the walks that look for it: what it takes to be seen is too rare
     else."""
     harmless: bool = False
-    """It breaks nothing: an exhibit that shows a price, or that another rule already covers it."""
+    """It breaks nothing: it shows a price, or another rule already covers it."""
 
     @property
     def about(self) -> str:
@@ -412,5 +412,5 @@ _ALL: Final = (
     ),
 )
 
-MUSEUM: Final[Mapping[str, Variant]] = MappingProxyType({one.name: one for one in _ALL})
-"""Every exhibit, by its name."""
+KNOWN_BAD: Final[Mapping[str, Variant]] = MappingProxyType({one.name: one for one in _ALL})
+"""Every known-bad rule with a schedule on a stage, by its name."""

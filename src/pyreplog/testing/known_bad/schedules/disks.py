@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pyreplog.testing.known_bad.schedules.steps import commit
 from pyreplog.testing.stage import Stage
-from pyreplog.testing.variants.schedules.steps import commit
 
 __all__ = [
     "ack_then_power_loss",

@@ -1,7 +1,7 @@
-"""The part of the museum that takes a whole cluster: what only comes about with clients, timeouts and a controller
+"""The known-bad rules that take a whole cluster: they need clients, timeouts and a controller
 beyond a network.
 
-Each exhibit is there for one checker that no schedule on a stage reaches: it alone must speak.
+Each rule is there for one checker that no schedule on a stage reaches: it alone must speak.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.testing.checkers import standard_checkers
+from pyreplog.testing.known_bad import clients, controllers, followers, leaders, logs, nodes
+from pyreplog.testing.known_bad import cluster_schedules as schedules
 from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
-from pyreplog.testing.variants import clients, controllers, followers, leaders, logs, nodes, scenes
 from pyreplog.testing.world import World
 
 __all__ = ["CLUSTERS", "ClusterVariant"]
@@ -37,15 +38,15 @@ CALM: Final = WorldOptions(
     faults=FaultRates.none(),
     config=QUICK,
 )
-"""Three nodes, one partition, one producer, one reader; nothing breaks but what a scene breaks."""
+"""Three nodes, one partition, one producer, one reader; nothing breaks but the parts that a schedule breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterVariant:
-    """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the one invariant that
+    """One known-bad rule. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the one invariant that
     breaks.
 
-    ``scene`` goes wrong in a world of ``seed`` and ``options`` with the variant's parts, and well without them.
+    ``schedule`` goes wrong in a world of ``seed`` and ``options`` with the variant's parts, and well without them.
     ``before``: another invariant that breaks with it, and earlier, when all checkers look on; it is left out where
     the one meant is to speak.
     """
@@ -54,7 +55,7 @@ class ClusterVariant:
     numbers: tuple[str, ...]
     kinds: Mapping[str, type]
     caught_by: str
-    scene: Callable[[World], None]
+    schedule: Callable[[World], None]
     before: str = ""
     options: WorldOptions = field(default=CALM)
     seed: int = 1
@@ -76,7 +77,7 @@ class ClusterVariant:
         return World(self.seed, self.options, checkers=checkers, replay=f"replog lesson {self.name}", **parts)
 
     def perform(self, *, right: bool = False, every: bool = False) -> World:
-        """Go through its scene, heal, and wait until all is quiet. Raises :class:`InvariantBroken` unless
+        """Play its schedule, heal, and wait until all is quiet. Raises :class:`InvariantBroken` unless
         ``right``."""
         world = self.world(right=right, every=every)
         self.play(world)
@@ -84,7 +85,7 @@ class ClusterVariant:
 
     def play(self, world: World) -> None:
         """The same in a world that is there already."""
-        self.scene(world)
+        self.schedule(world)
         world.run()
 
 
@@ -104,13 +105,13 @@ _ALONE: Final = WorldOptions(
     config=QUICK,
 )
 _ALL: Final = (
-    ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", scenes.followers_cut_off),
+    ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", schedules.followers_cut_off),
     ClusterVariant(
         "RefusesWhoWaits",
         ("C7",),
         _replica(leaders.RefusesWhoWaits),
         "S12",
-        scenes.stops_while_somebody_waits,
+        schedules.stops_while_somebody_waits,
         before="history",
     ),
     ClusterVariant(
@@ -118,37 +119,58 @@ _ALL: Final = (
         ("C8",),
         _replica(leaders.RefusesTheAppended),
         "S13",
-        scenes.below_the_minimum,
+        schedules.below_the_minimum,
         before="history",
     ),
     ClusterVariant(
-        "RotIsFetched", ("37",), {"log_class": logs.ChecksumUnchecked}, "S13", scenes.rot_is_fetched, before="S12"
+        "RotIsFetched",
+        ("37",),
+        {"log_class": logs.ChecksumUnchecked},
+        "S13",
+        schedules.rot_is_fetched,
+        before="S12",
     ),
     ClusterVariant(
         "MarkTooEarly",
         ("C9",),
         {"log_class": logs.MarkTooEarly},
         "S24",
-        scenes.power_fails_again_and_again,
+        schedules.power_fails_again_and_again,
         options=_ALONE,
         seed=2,
     ),
-    ClusterVariant("ElectsOnce", ("C10",), {"controller_class": controllers.ElectsOnce}, "L1", scenes.all_die),
+    ClusterVariant("ElectsOnce", ("C10",), {"controller_class": controllers.ElectsOnce}, "L1", schedules.all_die),
     ClusterVariant(
-        "AsksOnce", ("C11",), {"metadata_class": nodes.AsksOnce}, "L2", scenes.answer_from_the_controller_lost
+        "AsksOnce",
+        ("C11",),
+        {"metadata_class": nodes.AsksOnce},
+        "L2",
+        schedules.answer_from_the_controller_lost,
     ),
     ClusterVariant(
-        "StopsAtUnknownEpoch", ("C12",), _replica(followers.StopsAtUnknownEpoch), "L3", scenes.new_leader_hears_late
+        "StopsAtUnknownEpoch",
+        ("C12",),
+        _replica(followers.StopsAtUnknownEpoch),
+        "L3",
+        schedules.new_leader_hears_late,
     ),
-    ClusterVariant("PushesNothing", ("C13",), _replica(leaders.PushesNothing), "L4", scenes.fair_weather),
+    ClusterVariant("PushesNothing", ("C13",), _replica(leaders.PushesNothing), "L4", schedules.fair_weather),
     ClusterVariant(
-        "SilentEpochNotTrimmed", ("V23",), {"log_class": logs.EpochNotTrimmed}, "L5", scenes.silent_leader_cut_off
+        "SilentEpochNotTrimmed",
+        ("V23",),
+        {"log_class": logs.EpochNotTrimmed},
+        "L5",
+        schedules.silent_leader_cut_off,
     ),
-    ClusterVariant("ProposesOnce", ("C14",), _replica(leaders.ProposesOnce), "L6", scenes.proposal_lost),
-    ClusterVariant("ShrinksBySilence", ("C15",), _replica(leaders.ShrinksBySilence), "L7", scenes.fair_weather),
-    ClusterVariant("AsksTheSameNode", ("C16",), {"consumer_class": clients.AsksTheSameNode}, "L11", scenes.leader_dies),
-    ClusterVariant("EndOutOfRange", ("C17",), _replica(leaders.EndOutOfRange), "L12", scenes.silent_leaders_follower),
+    ClusterVariant("ProposesOnce", ("C14",), _replica(leaders.ProposesOnce), "L6", schedules.proposal_lost),
+    ClusterVariant("ShrinksBySilence", ("C15",), _replica(leaders.ShrinksBySilence), "L7", schedules.fair_weather),
+    ClusterVariant(
+        "AsksTheSameNode", ("C16",), {"consumer_class": clients.AsksTheSameNode}, "L11", schedules.leader_dies
+    ),
+    ClusterVariant(
+        "EndOutOfRange", ("C17",), _replica(leaders.EndOutOfRange), "L12", schedules.silent_leaders_follower
+    ),
 )
 
 CLUSTERS: Final[Mapping[str, ClusterVariant]] = MappingProxyType({one.name: one for one in _ALL})
-"""Every exhibit that takes a whole cluster, by its name."""
+"""Every known-bad rule that takes a whole cluster, by its name."""

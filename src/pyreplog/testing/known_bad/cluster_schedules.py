@@ -1,4 +1,4 @@
-"""What the exhibits that take a whole cluster go through: each goes wrong with its variant and well without.
+"""The schedules of the known-bad rules that take a whole cluster: each goes wrong with its variant and well without.
 
 Three nodes, one partition of three replicas, one producer that goes on, and one reader. Every function is given a
 world that has just begun, and leaves it as it may be: whoever called heals it and waits until all is quiet.

@@ -2,7 +2,7 @@
 code switches on them.
 
 Give one to a world, a stage or a test in the place of the real class: every variant must be caught, the real thing
-never. :data:`MUSEUM` has those that a schedule on a stage shows, with the checkers that catch each;
+never. :data:`KNOWN_BAD` has those that a schedule on a stage shows, with the checkers that catch each;
 :data:`CLUSTERS` those that take a whole cluster, each with the one checker that is to catch it. ``replog lesson``
 shows them.
 """
@@ -14,9 +14,10 @@ from types import MappingProxyType
 from typing import Final
 
 from pyreplog.replica import Replica
-from pyreplog.testing.variants.clients import AsksTheSameNode
-from pyreplog.testing.variants.clusters import CLUSTERS, ClusterVariant
-from pyreplog.testing.variants.controllers import (
+from pyreplog.testing.known_bad.catalogue import KNOWN_BAD, Variant
+from pyreplog.testing.known_bad.clients import AsksTheSameNode
+from pyreplog.testing.known_bad.clusters import CLUSTERS, ClusterVariant
+from pyreplog.testing.known_bad.controllers import (
     AnyBrokerEpoch,
     AnyPartitionEpoch,
     ElectsOnce,
@@ -25,14 +26,14 @@ from pyreplog.testing.variants.controllers import (
     SuspectsTrusted,
     UncleanStartsIgnored,
 )
-from pyreplog.testing.variants.followers import (
+from pyreplog.testing.known_bad.followers import (
     FirstDesign,
     NonDurableFollower,
     StopsAtUnknownEpoch,
     TruncateAfterFirstAnswer,
     TruncateToHighWatermark,
 )
-from pyreplog.testing.variants.leaders import (
+from pyreplog.testing.known_bad.leaders import (
     AckBeforeFsync,
     AnswersLeft,
     AnyEpochFetches,
@@ -65,7 +66,7 @@ from pyreplog.testing.variants.leaders import (
     WaitsForFollowersToKnow,
     WatermarkRecomputed,
 )
-from pyreplog.testing.variants.logs import (
+from pyreplog.testing.known_bad.logs import (
     ChecksumUnchecked,
     DeletesWholeBatches,
     EpochNotTrimmed,
@@ -76,12 +77,11 @@ from pyreplog.testing.variants.logs import (
     NumbersNotCopied,
     WatermarkKept,
 )
-from pyreplog.testing.variants.museum import MUSEUM, Variant
-from pyreplog.testing.variants.nodes import AsksOnce
+from pyreplog.testing.known_bad.nodes import AsksOnce
 
 __all__ = [
     "CLUSTERS",
-    "MUSEUM",
+    "KNOWN_BAD",
     "VARIANTS",
     "AckBeforeFsync",
     "AnswersLeft",

@@ -7,7 +7,7 @@ whose nodes have just started.
 
 from __future__ import annotations
 
-from pyreplog.testing.variants.schedules.clients import (
+from pyreplog.testing.known_bad.schedules.clients import (
     deleted_elsewhere,
     deleted_inside_a_batch,
     deleted_meanwhile,
@@ -20,14 +20,14 @@ from pyreplog.testing.variants.schedules.clients import (
     waiting_append,
     zombie_answers,
 )
-from pyreplog.testing.variants.schedules.disks import (
+from pyreplog.testing.known_bad.schedules.disks import (
     ack_then_power_loss,
     cut_then_power_loss,
     failed_sync,
     follower_loses_its_tail,
     rot_on_the_leader,
 )
-from pyreplog.testing.variants.schedules.in_sync import (
+from pyreplog.testing.known_bad.schedules.in_sync import (
     another_node_holds_the_rest,
     back_below_the_high_watermark,
     empty_again,
@@ -43,7 +43,7 @@ from pyreplog.testing.variants.schedules.in_sync import (
     unclean,
     unclean_restart,
 )
-from pyreplog.testing.variants.schedules.truncation import (
+from pyreplog.testing.known_bad.schedules.truncation import (
     behind_the_high_watermark,
     divergence,
     diverging_fetch,

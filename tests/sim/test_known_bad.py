@@ -13,7 +13,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.testing import INVARIANTS, InvariantBroken, SimDisk, Stage, Walk, search
-from pyreplog.testing.variants import MUSEUM, NoMinimum
+from pyreplog.testing.known_bad import KNOWN_BAD, NoMinimum
 from tests.log.support import batch, create, raw, reopen, sync_in_place
 
 WALKS = 150
@@ -22,12 +22,12 @@ LISTED = [f"V{number}" for number in (*range(1, 21), 22, 23, 28, 29, 30, 31, 34,
 PLANTED = [str(number) for number in range(26, 38)]
 
 
-def test_the_museum_is_whole() -> None:
+def test_the_catalogue_is_whole() -> None:
     """Every variant of the specification and every planted bug of replication is there, and names invariants that
     exist."""
-    shown = [number for variant in MUSEUM.values() for number in variant.numbers]
+    shown = [number for variant in KNOWN_BAD.values() for number in variant.numbers]
     assert [number for number in (*LISTED, *PLANTED, "R1", "R2") if number not in shown] == []
-    for name, variant in MUSEUM.items():
+    for name, variant in KNOWN_BAD.items():
         assert variant.name == name
         assert all(rule in INVARIANTS for rule in variant.caught_by)
         assert variant.about or not variant.kinds
@@ -35,9 +35,9 @@ def test_the_museum_is_whole() -> None:
 
 
 def test_the_page_shows_it_as_it_is() -> None:
-    """The table in the documentation has every exhibit, what it breaks, its schedule and its budget."""
+    """The table in the documentation has every rule, what it breaks, its schedule and its budget."""
     page = PAGE.read_text(encoding="utf-8")
-    for name, variant in MUSEUM.items():
+    for name, variant in KNOWN_BAD.items():
         breaks = ", ".join(variant.caught_by) or "nothing: it is the price that is shown"
         listed, budget = ", ".join(variant.numbers), variant.search or "-"
         assert f"| {listed} | `{name}` | " in page
@@ -46,11 +46,11 @@ def test_the_page_shows_it_as_it_is() -> None:
         )
 
 
-@pytest.mark.parametrize("name", [name for name, variant in MUSEUM.items() if not variant.harmless])
+@pytest.mark.parametrize("name", [name for name, variant in KNOWN_BAD.items() if not variant.harmless])
 def test_caught_in_its_schedule(name: str) -> None:
     """With the variant one of the invariants named breaks; without it none does (but for what a person asked for:
     unclean elections)."""
-    variant = MUSEUM[name]
+    variant = KNOWN_BAD[name]
     with pytest.raises(InvariantBroken) as caught:
         variant.perform()
     assert caught.value.rule in variant.caught_by
@@ -60,7 +60,7 @@ def test_caught_in_its_schedule(name: str) -> None:
 
 def rounds_until_known(name: str | None) -> int:
     """Fetches of each follower until an append is acknowledged."""
-    stage = Stage() if name is None else MUSEUM[name].stage()
+    stage = Stage() if name is None else KNOWN_BAD[name].stage()
     number = stage.append(1, b"a")
     for rounds in range(1, 10):
         stage.exchange(2, 3)
@@ -74,7 +74,7 @@ def rounds_until_known(name: str | None) -> int:
 
 def test_the_first_rejected_fix_costs_a_round_trip() -> None:
     """Waiting until the followers know the high watermark breaks nothing, and every append takes one more round."""
-    MUSEUM["WaitsForFollowersToKnow"].perform()
+    KNOWN_BAD["WaitsForFollowersToKnow"].perform()
     assert rounds_until_known(None) == 2
     assert rounds_until_known("WaitsForFollowersToKnow") == 3
 
@@ -138,23 +138,23 @@ def test_a_walk_is_its_seed() -> None:
     assert found is not None
     seed, broken = found
     assert broken.replay == f"python -m pyreplog.testing --walk {seed} --variant NoMinimum"
-    assert MUSEUM["NoMinimum"].kinds["replica_class"] is NoMinimum
+    assert KNOWN_BAD["NoMinimum"].kinds["replica_class"] is NoMinimum
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", [name for name, variant in MUSEUM.items() if variant.search])
+@pytest.mark.parametrize("name", [name for name, variant in KNOWN_BAD.items() if variant.search])
 def test_found_by_walking(name: str) -> None:
     """A walk within the budget breaks an invariant; the same walk with the true rules does not."""
-    found = search(name, MUSEUM[name].search)
-    assert found is not None, f"not within {MUSEUM[name].search} walks"
-    assert found[1].rule in MUSEUM[name].caught_by
+    found = search(name, KNOWN_BAD[name].search)
+    assert found is not None, f"not within {KNOWN_BAD[name].search} walks"
+    assert found[1].rule in KNOWN_BAD[name].caught_by
     try:
         Walk(found[0], name, right=True).run()
     except InvariantBroken as broken:
         # What an unclean election costs breaks others, whatever the rules.
-        assert "unclean" in MUSEUM[name].settings
-        assert broken.rule not in MUSEUM[name].caught_by
+        assert "unclean" in KNOWN_BAD[name].settings
+        assert broken.rule not in KNOWN_BAD[name].caught_by
 
 
 @pytest.mark.soak

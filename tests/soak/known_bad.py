@@ -1,4 +1,4 @@
-"""Random walks look for the known-bad rules of the museum, each within its budget and in weather of this seed,
+"""Random walks look for the known-bad rules, each within its budget and in weather of this seed,
 until the time is up: one line of JSON with how many were found. One that is not found within its budget is an
 error."""
 
@@ -8,20 +8,20 @@ import json
 import sys
 import time
 
-from pyreplog.testing.variants import MUSEUM
+from pyreplog.testing.known_bad import KNOWN_BAD
 from pyreplog.testing.walk import search
 
 
 def main(seconds: float, seed: int) -> int:
-    """Each seed begins with another exhibit."""
+    """Each seed begins with another rule."""
     until = time.monotonic() + seconds
-    names = [name for name, variant in MUSEUM.items() if variant.search]
+    names = [name for name, variant in KNOWN_BAD.items() if variant.search]
     begin = seed % len(names)
     found = 0
     for name in names[begin:] + names[:begin]:
         if time.monotonic() >= until:
             break
-        budget = MUSEUM[name].search
+        budget = KNOWN_BAD[name].search
         if search(name, budget, first=seed * 10_007) is None:
             print(f"{name} was not found within {budget} walks from {seed * 10_007} on", file=sys.stderr)
             return 1
