@@ -274,7 +274,7 @@ def a_damaged_mark_starts_at_nothing(patch: pytest.MonkeyPatch) -> None:
     def load(one: loader.Loader, segments: list[Segment]) -> loader.Loaded:
         if one.state is None:
             one.origin = one.origin._replace(recovery_point=0)
-            one._remove_from(segments, 0)
+            one._torn.remove_from(segments, 0)
         return real(one, segments)
 
     patch.setattr(loader.Loader, "_load_unclean", load)

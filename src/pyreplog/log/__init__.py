@@ -9,10 +9,8 @@ from __future__ import annotations
 from pyreplog._core import LogSlice
 from pyreplog.log.controller_file import CONTROLLER_NAME, frame_controller, read_controller, unframe_controller
 from pyreplog.log.discovery import (
-    Conflict,
     Finder,
     Found,
-    FoundLog,
     deeper_logs,
     find_logs,
     find_roots,
@@ -20,12 +18,12 @@ from pyreplog.log.discovery import (
     open_readers,
     several_logs,
     unfinished_backups,
-    unreadable,
     unsafe_permissions,
     untrusted,
 )
 from pyreplog.log.duplicate import Duplicate, check_extends, duplicate, sign_off
 from pyreplog.log.epochs import EpochCache, read_epochs
+from pyreplog.log.found_log import Conflict, FoundLog, unreadable
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, read_topic_id, write_topic_id
 from pyreplog.log.isolation import (
     ISOLATIONS,
@@ -51,7 +49,6 @@ from pyreplog.log.layout import (
     parse_directory_name,
     segment_name,
 )
-from pyreplog.log.loader import RecoveryContext, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.names import make_folder
 from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
@@ -68,6 +65,7 @@ from pyreplog.log.places import (
 )
 from pyreplog.log.reader import LogReader
 from pyreplog.log.recovery_listener import RecoveryListener, RecoveryOptions
+from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
 from pyreplog.log.replica_view import ReplicaView
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot

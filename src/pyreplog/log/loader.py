@@ -26,76 +26,22 @@ from pyreplog.log.layout import (
     INT32_MAX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
-    TORN_PREFIX,
     join,
     segment_name,
 )
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
-from pyreplog.log.names import NameChanges, recreate_empty_segments
+from pyreplog.log.names import recreate_empty_segments
 from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, SplitSegment, find_parts, split_segment
 from pyreplog.log.recovery_listener import RecoveryListener
+from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
 from pyreplog.log.resumption import is_cut_off, resume_offset
 from pyreplog.log.scan import scan_segment, why_ended
 from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
-from pyreplog.log.torn_tail import save_torn_tail
+from pyreplog.log.torn_tail import TornTail
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import DELTA_POSITION, MAGIC, MAGIC_POSITION, SIZE_UP_TO_DELTA, base_offset_of, size_of
 from pyreplog.values import NO_EPOCH, TopicPartition
-
-
-class RecoveryContext(NamedTuple):
-    """How the folder was left, and what the root's checkpoints say of it, which serves where there is no mark."""
-
-    clean: bool
-    """A clean shutdown of this root was found."""
-    same_boot: bool | None
-    """The machine did not restart since the folder was last written. None: nobody can tell, so its page cache may
-    be lost, and it may be there and not what the disk has."""
-    recovery_point: int = 0
-    log_start_offset: int = 0
-    high_watermark: int = 0
-    trust_mark: bool = True
-    """False: something else wrote here since, the mark is void."""
-    left: MarkState | None = None
-    """What the mark said when the folder was left in order, kept elsewhere: it serves where the mark is gone. The
-    recovery point is its ``synced_end``, so that no records are missing."""
-
-
-class RecoveryReport(NamedTuple):
-    """What opening a log found and did. Sizes in bytes."""
-
-    clean: bool
-    """Whether the folder was taken as a clean stop left it (its tail was checked all the same)."""
-    mark_found: bool
-    """Whether there was a valid durable mark of this partition."""
-    durable_end: int
-    """Below this offset damage would have been rot."""
-    poisoned: bool = False
-    """Whether the mark told of a failed sync."""
-    scanned_size: int = 0
-    torn_size: int = 0
-    """Bytes cut at the end."""
-    records_may_be_lost: bool = False
-    """Whether an ``os`` log lost what was written, although the machine did not go down. Its mark says by now that
-    it is incomplete."""
-    kept: tuple[str, ...] = ()
-    """Files beside the log that hold what was cut."""
-    notes: tuple[str, ...] = ()
-    """What else was found, in words."""
-
-    def in_words(self) -> str:
-        """For a person."""
-        if self.torn_size:
-            kept = f"; kept beside it in {', '.join(self.kept)}" if self.kept else ""
-            said = [f"{self.torn_size} bytes at its end were no whole batch and were cut off{kept}"]
-        else:
-            said = ["its end was whole, and nothing was cut off"]
-        if not self.mark_found:
-            said.append("it had no valid durable mark, so all that is whole was kept")
-        if self.poisoned:
-            said.append("a sync had failed before")
-        return "; ".join([*said, *self.notes])
 
 
 class Loaded(NamedTuple):
@@ -137,8 +83,7 @@ class Loader:
         self._notes: list[str] = []
         # Those of them that tell of splits.
         self._split_notes: list[str] = []
-        self._kept: list[str] = []
-        self._torn_size = 0
+        self._torn = TornTail(disk, directory)
         self._harmed = False
         self._scanned_size = 0
 
@@ -298,7 +243,7 @@ class Loader:
             segment = segments[index]
             if expected is not None and segment.base_offset != expected and not self._may_follow(segment, expected):
                 self._record_loss()
-                self._remove_from(segments, index)
+                self._torn.remove_from(segments, index)
                 break
             start = segment.base_offset if expected is None else max(expected, segment.base_offset)
             scanned = ahead[index - first] if start == segment.base_offset else None
@@ -315,8 +260,8 @@ class Loader:
                     raise self._corruption(segments, index, scan, position, end)
                 if scan.status or scan.gap or position != scan.position or index + 1 < len(segments):
                     self._record_loss()
-                self._remove_from(segments, index + 1)
-                self._cut(segment, position)
+                self._torn.remove_from(segments, index + 1)
+                self._torn.cut(segment, position)
                 if position != scan.position:
                     scan = scan_segment(
                         segment.file, position, segment.base_offset, index_interval=self.config.index_interval_bytes
@@ -459,46 +404,6 @@ class Loader:
             )
         return False
 
-    def _cut(self, segment: Segment, position: int) -> None:
-        size = segment.size
-        kept = save_torn_tail(self.disk, segment, position, size)
-        if kept is not None:
-            self._kept.append(kept)
-        segment.file.truncate(position)
-        segment.file.sync()  # what was cut must not come back behind what follows
-        segment.size = position
-        self._torn_size += size - position
-
-    def _remove_from(self, segments: list[Segment], index: int) -> None:
-        """Take the segments from ``index`` on out of the log, the last one first; their logs stay beside it under
-        another name."""
-        dropped = segments[index:]
-        changes = NameChanges(self.disk, self.directory)
-        for segment in reversed(dropped):
-            segment.release()
-            for suffix in SEGMENT_SUFFIXES:
-                path = join(self.directory, segment_name(segment.base_offset, suffix))
-                if self.disk.stat(path) is None:
-                    continue
-                if suffix != LOG_SUFFIX:
-                    self.disk.remove(path)
-                elif segment.size:
-                    kept = self._free_name(segment.base_offset)
-                    changes.rename(path, kept)
-                    self._kept.append(kept)
-                    self._torn_size += segment.size
-                else:
-                    changes.remove(path)
-        if dropped:
-            changes.sync()
-        del segments[index:]
-
-    def _free_name(self, base_offset: int) -> str:
-        number = 0
-        while self.disk.stat(path := join(self.directory, f"{TORN_PREFIX}{base_offset}-0-{number}")) is not None:
-            number += 1
-        return path
-
     def _corruption(
         self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int
     ) -> CorruptLogError:
@@ -620,9 +525,9 @@ class Loader:
             durable_end=self.durable_end,
             poisoned=self.state is not None and self.state.poisoned,
             scanned_size=self._scanned_size,
-            torn_size=self._torn_size,
+            torn_size=self._torn.size,
             records_may_be_lost=self._harmed,
-            kept=tuple(self._kept),
+            kept=tuple(self._torn.kept),
             notes=tuple(self._notes),
         )
         return Loaded(segments, epochs, start, end, synced_end, report, changed or not clean)

@@ -30,9 +30,9 @@ from pyreplog.log import follower_append, history, retention, rolling, truncatio
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
-from pyreplog.log.loader import RecoveryContext
 from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.recovery_listener import RecoveryListener
+from pyreplog.log.recovery_report import RecoveryContext
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.scan import sound_batches
 from pyreplog.log.settings import write_config

@@ -9,11 +9,11 @@ from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageErr
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import id_for_name
 from pyreplog.log.layout import PARTITION_METADATA_NAME, join
-from pyreplog.log.loader import RecoveryContext
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
 from pyreplog.log.opening import Parts, open_parts
 from pyreplog.log.recovery_listener import RecoveryOptions
+from pyreplog.log.recovery_report import RecoveryContext
 from pyreplog.log.settings import read_config
 from pyreplog.log.trusted_clock import TrustedClock
 from pyreplog.log.unloaded import UnloadedLog, epochs_of

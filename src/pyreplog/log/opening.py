@@ -19,11 +19,12 @@ from pyreplog.log.layout import (
     name_of,
     parse_directory_name,
 )
-from pyreplog.log.loader import Loaded, Loader, RecoveryContext, RecoveryReport
+from pyreplog.log.loader import Loaded, Loader
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.recovery_listener import RecoveryListener
+from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments

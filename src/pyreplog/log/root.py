@@ -29,7 +29,6 @@ from pyreplog.log.layout import (
     parse_directory_name,
 )
 from pyreplog.log.lifetime import RootLifetime
-from pyreplog.log.loader import RecoveryContext
 from pyreplog.log.log import Log
 from pyreplog.log.log_opener import LogOpener, is_shortage
 from pyreplog.log.log_table import LogTable
@@ -38,6 +37,7 @@ from pyreplog.log.opening import NewLog
 from pyreplog.log.partition_folders import PartitionFolders
 from pyreplog.log.places import is_partition
 from pyreplog.log.recovery_listener import RecoveryOptions
+from pyreplog.log.recovery_report import RecoveryContext
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.summary import (
     StoreName,
