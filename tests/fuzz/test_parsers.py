@@ -152,7 +152,7 @@ NOT_FED: Final = {
         "log/identity.random_uuid",
         "spool/layout.producer_of",
         "system/sync_batcher._SyncBatch.end",
-        "system/lock._holder",
+        "system/file_lock._holder",
     ],
     "draws bytes that others have taken apart": ["cli/picture._draw"],
     "Spark's own answer, which it took apart": ["spark/query_lag._of_sources"],

@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.programs import ran
 
 POSIX_LOCK = """
-import pyreplog.system.lock as lock
+import pyreplog.system.file_lock as lock
 lock._SETLK = 0                            # fcntl.lockf: a POSIX lock, which does not exclude its own process
 lock._flock = lambda fd, path: None        # and nothing is held besides
 """

@@ -20,8 +20,8 @@ import pytest
 
 from pyreplog.errors import LockedError, StorageError
 from pyreplog.system import SystemDisk
-from pyreplog.system import lock as lock_module
-from pyreplog.system.lock import SystemLock, hold_file, take_lock
+from pyreplog.system import file_lock as lock_module
+from pyreplog.system.file_lock import SystemLock, hold_file, take_lock
 from tests.runtime.interrupt_injection import interrupted
 from tests.system.test_system_disk import environment
 

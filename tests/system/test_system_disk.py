@@ -26,7 +26,7 @@ from pyreplog.ports import Clock, File, SyncDone
 from pyreplog.system import SyncBatcher, SystemClock, SystemDisk
 from pyreplog.system import disk as disk_module
 from pyreplog.system import file as file_module
-from pyreplog.system import lock as lock_module
+from pyreplog.system import file_lock as lock_module
 from pyreplog.system import sync_pool as syncs_module
 from pyreplog.system.descriptor_cache import DESCRIPTORS
 from pyreplog.system.file import Descriptor, SystemFile

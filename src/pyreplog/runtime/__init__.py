@@ -1,4 +1,4 @@
-"""Joins disks, threads, nodes and clients into what users hold in their hands. The only home of threads and
+"""Joins disks, threads, nodes and clients into what users hold in their hands. Home of threads and
 asyncio."""
 
 from __future__ import annotations

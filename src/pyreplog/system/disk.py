@@ -26,7 +26,7 @@ from pyreplog.errors import StorageError, worded
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.descriptor_cache import opener, with_free_descriptor
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
-from pyreplog.system.lock import SystemLock, hold_file, take_lock
+from pyreplog.system.file_lock import SystemLock, hold_file, take_lock
 from pyreplog.system.locks import OwnedLock
 from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.system.permissions import Modes, modes_of
