@@ -292,7 +292,7 @@ def test_a_follower_whose_copy_did_not_open_for_a_reader(alone: bool) -> None:
 
     def lied_for() -> bool:
         hosted = node_of(world, first).hosted[key_of(world)]
-        return first in partition(world).isr and hosted.replica.role_name == "follower" and hosted.log.end_offset < 2
+        return first in partition(world).isr and hosted.replica.role.name == "follower" and hosted.log.end_offset < 2
 
     if not alone:
         assert not world.run_until(lied_for, 1000), "the new copy is no member for what the old one had"

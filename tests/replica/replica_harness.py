@@ -229,7 +229,7 @@ class Bench:
         return [repr(self.fetches)] + [
             (
                 b,
-                r.role_name,
+                r.role.name,
                 r.leader_epoch,
                 r.partition_epoch,
                 r.isr,

@@ -75,7 +75,7 @@ def test_a_disk_that_fails_in_the_middle_of_several(make_bench: MakeBench) -> No
     bench.step(1, ProduceMany([Produce(CLIENT, 1, -1, b"no batch", 1000), Produce(CLIENT, 2, -1, batch([b"a"]), 1000)]))
     bench.logs[1].poison(StorageError(errno.EIO, "broken"))
     bench.step(1, ProduceMany([Produce(CLIENT, number, -1, batch([b"b"]), 1000) for number in (3, 4, 5)]))
-    assert bench.replicas[1].role_name == "offline"
+    assert bench.replicas[1].role.name == "offline"
     assert [bench.code(number) for number in (1, 2, 3, 4, 5)] == [ErrorCode.CORRUPT_MESSAGE, AFTER_APPEND] + [
         ErrorCode.KAFKA_STORAGE_ERROR
     ] * 3
@@ -116,7 +116,7 @@ def test_what_a_disk_refused_and_did_not_let_cut_off_is_not_called_refused(code:
     assert [bench.code(number) for number in numbers] == [
         ErrorCode.KAFKA_STORAGE_ERROR if refused else AFTER_APPEND
     ] * count
-    assert bench.replicas[1].role_name == ("leader" if code == errno.ENOSPC else "offline")
+    assert bench.replicas[1].role.name == ("leader" if code == errno.ENOSPC else "offline")
     bench.step(1, Produce(CLIENT, 9, -1, batch([b"b"]), 1000))
     assert bench.code(9) == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -137,7 +137,7 @@ def test_a_disk_that_fails_behind_the_first_of_several(make_bench: MakeBench, be
 
     log.append_many_as_leader = append_once
     bench.step(1, ProduceMany([Produce(CLIENT, number, -1, batch([b"a"]), 1000) for number in range(1, 4 + behind)]))
-    assert bench.replicas[1].role_name == "offline"
+    assert bench.replicas[1].role.name == "offline"
     in_log = log.end_offset
     expected = [AFTER_APPEND] * in_log + [ErrorCode.KAFKA_STORAGE_ERROR] * (3 + behind - in_log)
     assert [bench.code(number) for number in range(1, 4 + behind)] == expected
@@ -331,7 +331,7 @@ def test_no_leader_fails_waiters(make_bench: MakeBench) -> None:
     bench.elect(-1, tell=[1, 2, 3])
     assert bench.code(number) == AFTER_APPEND
     assert bench.code(bench.append(1)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert bench.replicas[1].role_name == "none"
+    assert bench.replicas[1].role.name == "none"
     assert not bench.fetches
 
 
@@ -419,7 +419,7 @@ def test_write_error_takes_the_replica_offline(make_bench: MakeBench) -> None:
     assert bench.code(waiting) == AFTER_APPEND
     assert bench.offline == [1]
     bench.elect(1)
-    assert bench.replicas[1].role_name == "offline"
+    assert bench.replicas[1].role.name == "offline"
     assert bench.code(bench.append(1)) == ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -66,7 +66,7 @@ def test_alone_it_says_where_and_serves_the_rest(make_bench: MakeBench) -> None:
     for offset in (0, 60):
         answer, news = fetch(bench, 1, offset)
         assert (answer.error_code, news) == (0, [])
-    assert bench.replicas[1].role_name == "leader"
+    assert bench.replicas[1].role.name == "leader"
 
 
 def test_others_in_sync_may_lead_in_its_place(make_bench: MakeBench) -> None:

@@ -18,7 +18,7 @@ def test_a_new_leader_writes_its_mark_first(make_bench: MakeBench) -> None:
     write = log.write_mark
 
     def spy() -> None:
-        marked.append((log.high_watermark, bench.replicas[2].role_name))
+        marked.append((log.high_watermark, bench.replicas[2].role.name))
         write()
 
     log.write_mark = spy

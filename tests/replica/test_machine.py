@@ -43,18 +43,18 @@ def test_metadata_moves_the_roles(make_bench: MakeBench) -> None:
     """The roles follow the newest picture; an older one changes nothing."""
     bench = make_bench(min_insync_replicas=1)
     replica = bench.replicas[1]
-    assert replica.role_name == "none"
+    assert replica.role.name == "none"
     bench.elect(1)
     old = bench.picture()
-    assert (replica.role_name, replica.is_leader, replica.isr) == ("leader", True, (1, 2, 3))
+    assert (replica.role.name, replica.is_leader, replica.isr) == ("leader", True, (1, 2, 3))
     bench.elect(2)
-    assert (replica.role_name, replica.is_leader, replica.isr, replica.maximal_isr) == ("follower", False, (), ())
+    assert (replica.role.name, replica.is_leader, replica.isr, replica.maximal_isr) == ("follower", False, (), ())
     bench.step(1, old)
-    assert (replica.role_name, replica.leader_id, replica.leader_epoch) == ("follower", 2, 1)
+    assert (replica.role.name, replica.leader_id, replica.leader_epoch) == ("follower", 2, 1)
     bench.elect(-1, tell=[1])
-    assert (replica.role_name, replica.leader_id) == ("none", -1)
+    assert (replica.role.name, replica.leader_id) == ("none", -1)
     bench.elect(3, tell=[1])
-    assert replica.role_name == "follower"
+    assert replica.role.name == "follower"
 
 
 def test_the_same_leader_is_not_fetched_anew(make_bench: MakeBench) -> None:
@@ -76,10 +76,10 @@ def test_nobody_leads_in_an_epoch_its_log_knows(make_bench: MakeBench) -> None:
     bench.append(1, acks=1)
     bench.restart(1)
     bench.step(1, bench.picture())
-    assert bench.replicas[1].role_name == "none"
+    assert bench.replicas[1].role.name == "none"
     assert [b.rule for b in bench.broken] == ["L0"]
     bench.elect(1)
-    assert bench.replicas[1].role_name == "leader"
+    assert bench.replicas[1].role.name == "leader"
 
 
 def test_incomplete_until_in_the_set(make_bench: MakeBench) -> None:
@@ -157,7 +157,7 @@ def test_a_log_that_fails_anywhere_takes_the_replica_offline(make_bench: MakeBen
     bench.logs[1].truncate_to = failing
     bench.exchange(1)
     assert bench.offline == [1]
-    assert bench.replicas[1].role_name == "offline"
+    assert bench.replicas[1].role.name == "offline"
     assert 1 not in bench.fetches
 
 
@@ -185,7 +185,7 @@ def test_a_leader_whose_log_cannot_wake_to_show_more_tries_again_later() -> None
     for _ in range(3):
         bench.now = bench.wakes.pop(1)
         bench.step(1, Tick())
-    assert (bench.offline, bench.replicas[1].role_name, log.high_watermark) == ([], "leader", 0)
+    assert (bench.offline, bench.replicas[1].role.name, log.high_watermark) == ([], "leader", 0)
     assert bench.replicas[1].log is log
     disk.clear_faults()
     bench.now = bench.wakes.pop(1)

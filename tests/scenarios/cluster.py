@@ -489,7 +489,7 @@ class ScenarioCluster(SimCluster):
             "waits"
             if hosted is None
             else {"leader": "leads", "follower": "follows", "none": "waits"}.get(
-                hosted.replica.role_name, hosted.replica.role_name
+                hosted.replica.role.name, hosted.replica.role.name
             )
         )
         epoch = -1 if hosted is None else hosted.replica.leader_epoch

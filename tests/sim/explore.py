@@ -656,7 +656,7 @@ def _fingerprint(node: Node) -> bytes:
         )
     return _digest(
         (
-            replica.role_name,
+            replica.role.name,
             replica.leader_epoch,
             replica.partition_epoch,
             tuple(replica.brokers.items()),

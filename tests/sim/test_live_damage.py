@@ -204,7 +204,7 @@ def test_the_leader_does_not_hear_that_it_is_alone() -> None:
     world.run_for(300)
     world.network.heal()
     world.run_for(3000)
-    assert (hosted.replica.role_name, log_of(world, leader).end_offset) == ("leader", end)
+    assert (hosted.replica.role.name, log_of(world, leader).end_offset) == ("leader", end)
     world.start(other)
     until(world, lambda: len(partition(world).isr) == 2, "it is back")
     assert is_read(world)

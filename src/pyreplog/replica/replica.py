@@ -157,11 +157,6 @@ class Replica(ReplicaContext):
     # -- what others may look at
 
     @property
-    def role_name(self) -> str:
-        """``none``, ``leader``, ``follower`` or ``offline``."""
-        return self.role.name
-
-    @property
     def is_leader(self) -> bool:
         """Whether this replica leads, as far as it knows."""
         return isinstance(self.role, Leader)

@@ -52,6 +52,7 @@ class ReplicaRole:
     __slots__ = ("context",)
 
     name: ClassVar[str]
+    """``none``, ``leader``, ``follower`` or ``offline``."""
     is_leader: ClassVar[bool] = False
 
     def __init__(self, context: ReplicaContext) -> None:
@@ -245,6 +246,7 @@ class ReplicaRole:
         return False
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NoLeaderRole(ReplicaRole):
     """The role of a replica that knows no leader: it refuses every request until one is named."""
 
@@ -253,6 +255,7 @@ class NoLeaderRole(ReplicaRole):
     name: ClassVar[str] = "none"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OfflineRole(ReplicaRole):
     """The role of a replica whose disk failed: it refuses every request, for good."""
 

@@ -77,7 +77,7 @@ def draw(stage: Stage) -> list[str]:
                 words.append(f"{(record.value or b'').decode()}/{batch.leader_epoch}")
                 if record.offset + 1 == log.high_watermark:
                     words.append("|")
-        role = actor.replica.role_name if actor.replica is not None else "none"
+        role = actor.replica.role.name if actor.replica is not None else "none"
         found.append(f"node {node_id}  {role:9} {' '.join(words)}".rstrip())
     return found
 

@@ -179,7 +179,7 @@ class StageNode:
         """The state that changes as long as anything goes on. REQUIRES a replica."""
         assert self.replica is not None
         log = self.log
-        return self.replica.role_name, log.end_offset, log.high_watermark, log.flushed_offset, self.told
+        return self.replica.role.name, log.end_offset, log.high_watermark, log.flushed_offset, self.told
 
     # Its life -------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class CandidatesComplete(Checker):
                 if (
                     hosted is not None
                     and (trusted or not hosted.log.incomplete)
-                    and hosted.replica.role_name != "offline"
+                    and hosted.replica.role.name != "offline"
                 ):
                     self._committed.compare(world, node_id, key, hosted.log, "S2")
 
