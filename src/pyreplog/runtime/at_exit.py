@@ -26,8 +26,8 @@ class ExitClosable(Protocol):
         ...
 
     def _unclosed(self) -> str | None:
-        """What to call it in the warning of its not being closed before the exit; None where there is none to
-        give."""
+        """What to call it in the warning of its not being closed before the exit; None where there
+        is none to give."""
         ...
 
 
@@ -49,7 +49,8 @@ def remember(item: ExitClosable) -> None:
 
 
 def forget(item: ExitClosable) -> None:
-    """``item`` is closed. Unknown ones are fine, and so are other threads that remember and forget meanwhile."""
+    """``item`` is closed. Unknown ones are fine, and so are other threads that remember and forget
+    meanwhile."""
     # A copy is made at one stroke. A list of pairs is not: for each of them a collection may begin,
     # and other threads run within it.
     for number, known in _open.copy().items():
@@ -63,8 +64,9 @@ def remembered() -> list[ExitClosable]:
 
 
 def end_on_sigterm() -> None:
-    """Have SIGTERM end this process as Ctrl-C does: by an exception in the main thread, so that everything open is
-    closed in order. Nothing happens outside of the main thread, or where the program sees to the signal itself."""
+    """Have SIGTERM end this process as Ctrl-C does: by an exception in the main thread, so that
+    everything open is closed in order. Nothing happens outside of the main thread, or where the
+    program sees to the signal itself."""
     import signal  # noqa: PLC0415  (a log needs it no sooner)
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

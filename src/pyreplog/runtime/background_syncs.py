@@ -1,5 +1,5 @@
-"""EarlySyncs: the disk is at work while more is being written, so that whoever is done writing waits for the rest
-alone."""
+"""BackgroundSyncs: sync files while more is being written to them, so that the writer waits for the
+rest alone at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["BackgroundSyncs"]
 
 
 class BackgroundSyncs:
-    """Syncs of files that are still written. Belongs to one thread, which alone may poll ``disk`` meanwhile."""
+    """Sync files that are still written. Belongs to one thread; no other thread may poll ``disk``
+    as long."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -20,19 +21,19 @@ class BackgroundSyncs:
         self._open: set[int] = set()
 
     def begin(self, files: Sequence[File]) -> int:
-        """Begin to sync what is in ``files`` by now; the token by which its end is told."""
+        """Begin to sync the present content of ``files``. Return the token of this sync."""
         token = self._disk.submit_sync(files, self._news.set)
         self._open.add(token)
         return token
 
     def ended(self) -> Sequence[SyncDone]:
-        """Those that ended since, at once. Each is told once, whatever becomes of those before it."""
+        """Return the syncs that ended since the last call, without waiting. Each is returned once."""
         ended = self._disk.poll()
         self._open.difference_update(done.token for done in ended)
         return ended
 
     def rest(self) -> Iterator[Sequence[SyncDone]]:
-        """All that did not end yet, as they do."""
+        """Wait for all syncs that are under way; yield them as they end."""
         while self._open:
             self._news.wait()
             self._news.clear()

@@ -1,4 +1,5 @@
-"""Back-pressure: how many bytes may wait for a sync, and the threads that wait until some of them are synced."""
+"""Back-pressure: how many bytes may wait for a sync, and the threads that wait until some of them
+are synced."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class UnsyncedBudget:
     """
 
     def __init__(self, size_max: int, block_ms: float) -> None:
-        """At most ``size_max`` bytes may wait for a sync, and a thread waits at most ``block_ms`` for room."""
+        """At most ``size_max`` bytes may wait for a sync, and a thread waits at most ``block_ms``
+        for room."""
         self.size_max = size_max
         self.size = 0
         self._block_ms = block_ms
@@ -62,9 +64,9 @@ class UnsyncedBudget:
     ) -> None:
         """Return once ``is_there()`` says that there is room.
 
-        ``check`` raises if there can be none any more. ``ask`` has another thread sync, because a sync by the
-        caller itself could not be cut short. BufferExhaustedError, with the ``waiting_size``, ``block_ms`` after
-        ``since`` (None: now).
+        ``check`` raises if there can be none any more. ``ask`` has another thread sync, because a
+        sync by the caller itself could not be cut short. BufferExhaustedError, with the
+        ``waiting_size``, ``block_ms`` after ``since`` (None: now).
         """
         deadline = (time.monotonic() if since is None else since) + self._block_ms / 1000
         while not is_there():

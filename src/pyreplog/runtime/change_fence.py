@@ -1,8 +1,9 @@
 """ChangeFence: the log that this process leads, and its repair after a change that was cut short.
 
-Ctrl-C, another exception of a signal handler, or MemoryError may end a change of the log between any two steps. The
-fence is raised before each change and lowered behind it. A caller that finds it raised opens the partition again
-from its files, as after a kill of the process: every acknowledged record is there.
+Ctrl-C, another exception of a signal handler, or MemoryError may end a change of the log between
+any two steps. The fence is raised before each change and lowered behind it. A caller that finds it
+raised opens the partition again from its files, as after a kill of the process: every acknowledged
+record is there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ __all__ = ["ChangeFence"]
 
 
 class ChangeFence:
-    """Hold one led log with its lock, tell whether it can be changed, and open it again after a cut-short change.
+    """Hold one led log with its lock, tell whether it can be changed, and open it again after a
+    cut-short change.
 
     Use it by ``with`` around a change that is not an append. All methods REQUIRE ``lock``; the
     attributes may be read by any thread.
@@ -29,7 +31,8 @@ class ChangeFence:
     def __init__(self, log: Log, name: str, reopen: Callable[[], Log], on_reopen: Callable[[Log], None]) -> None:
         """Lead ``log``, which errors call ``name``, in a new epoch.
 
-        ``reopen`` opens the partition again, as after a kill. ``on_reopen`` gets the new log before it is led.
+        ``reopen`` opens the partition again, as after a kill. ``on_reopen`` gets the new log before
+        it is led.
         """
         self.log = log
         self.name = name
@@ -59,8 +62,10 @@ class ChangeFence:
 
     @staticmethod
     def is_refusal(error: BaseException) -> bool:
-        """Return whether the log refused a change as a whole with ``error``, which left the log as it was."""
-        # A ReentrantCallError refused a use of this log within the change, by a signal handler, not the change.
+        """Return whether the log refused a change as a whole with ``error``, which left the log as
+        it was."""
+        # A ReentrantCallError refused a use of this log within the change, by a signal handler, not
+        # the change.
         return isinstance(error, PyreplogError) and not isinstance(error, ReentrantCallError)
 
     # ----------------------------------------------------------------------------------- may it be changed?
@@ -72,17 +77,20 @@ class ChangeFence:
 
     @property
     def poisoned(self) -> bool:
-        """Whether the content of the disk is unknown. A log that ended otherwise can be opened again at once."""
+        """Whether the content of the disk is unknown. A log that ended otherwise can be opened
+        again at once."""
         return self._sync_failure is not None or self.log.poisoned
 
     @property
     def failure(self) -> Exception | None:
-        """Why nothing can be appended any more (closed, forked or poisoned); None if a reopening repairs the log."""
+        """Why nothing can be appended any more (closed, forked or poisoned); None if a reopening
+        repairs the log."""
         return self.ended or (None if self.is_repairable else self.log_failure)
 
     @property
     def is_repairable(self) -> bool:
-        """Whether a change was cut short and nothing else is wrong, although the log may have ended with it."""
+        """Whether a change was cut short and nothing else is wrong, although the log may have ended
+        with it."""
         return self.is_raised and not self.poisoned
 
     def check(self) -> None:
@@ -93,7 +101,8 @@ class ChangeFence:
             self.check_log()
 
     def check_log(self) -> None:
-        """Raise ClosedError, with its cause, if a sync or a write failed, or the log ended otherwise."""
+        """Raise ClosedError, with its cause, if a sync or a write failed, or the log ended
+        otherwise."""
         failure = self.log_failure
         if failure is not None:
             if not self.poisoned:
@@ -106,8 +115,8 @@ class ChangeFence:
             ) from failure
 
     def poison(self, error: StorageError) -> None:
-        """Note that a sync failed with ``error``: nothing is appended any more, and the next opening verifies the
-        log."""
+        """Note that a sync failed with ``error``: nothing is appended any more, and the next
+        opening verifies the log."""
         self._sync_failure = error
         self.log.poison(error)
 
@@ -120,7 +129,8 @@ class ChangeFence:
             self.reopen()
 
     def repair(self) -> None:
-        """Before a look or a wait: repair the log if a change was cut short and the log is not closed or poisoned.
+        """Before a look or a wait: repair the log if a change was cut short and the log is not
+        closed or poisoned.
 
         A repair that was itself cut short leaves a closed log.
         """
@@ -136,6 +146,7 @@ class ChangeFence:
         self.is_raised = False
 
     def forked(self, error: PyreplogError) -> None:
-        """In the child of a fork: refuse everything with ``error``, under a new lock that no thread holds."""
+        """In the child of a fork: refuse everything with ``error``, under a new lock that no thread
+        holds."""
         self.lock = OwnedLock(self.name)
         self.ended = error

@@ -1,5 +1,5 @@
-"""Encoder: values and tables to the batches that a log writes. Everything of an append is encoded and looked at
-before anything of it is written, so that what is refused leaves nothing behind."""
+"""Encoder: encode values and tables as the batches that a log writes. All records of an append are
+encoded and checked before the first is written, so that a refused append leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ __all__ = ["Encoder", "RowStamps"]
 
 
 class Encoder:
-    """Makes one log's batches, in memory that is reused. Belongs to one thread at a time, but for what may be
-    checked without it."""
+    """Make one log's batches, in memory that is reused. Only one thread at a time may use it,
+    unless a method says otherwise."""
 
     def __init__(self, log: Log, now_ms: Callable[[], int]) -> None:
-        """``now_ms`` says the time of records that bring none."""
+        """``now_ms`` returns the time for records without one."""
         config = log.config
         self._validator = LogValidator(config, log.topic_partition, log.clock)
         self.now_ms = now_ms
         self.bounded = self._validator.bounded
-        """Whether a record's own timestamp may be out of the log's bounds. Its clock's never is."""
+        """Whether a record's own timestamp may be outside the log's bounds. The time of the log's
+        clock never is."""
         self.size_max = batch_max(config)
         """Bytes of a batch of one record, before it is compressed."""
         self.size_target = min(self.size_max, max(producer_batch_max(config), HEADER_SIZE + 1))
-        """Bytes of one of several. Where the log compresses, less: what does not get smaller must not be refused
-        for what it grows by."""
+        """Bytes of a batch of several records; fewer if the log compresses, so that a batch that
+        grows by compression is not
+        refused."""
         self._builder = BatchBuilder(self.size_max, self.size_target, timestamp_max=TIMESTAMP_MAX)
         self._table_memory = bytearray()
 
     def one(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
     ) -> memoryview:
-        """A batch of one record."""
+        """Return a batch of one record."""
         builder = self._builder
         builder.reset()
         if not builder.append(value, key, headers, self.now_ms() if timestamp is None else timestamp):
@@ -58,8 +60,8 @@ class Encoder:
         timestamps: Sequence[int | datetime] | None,
         stamp: int,
     ) -> list[tuple[memoryview, int]]:
-        """(batch, records) of all ``values``, of which there is one at least, in order. ``stamp`` serves where
-        ``timestamps`` is None."""
+        """Return (batch, record count) of all ``values`` in order; there must be at least one
+        value. ``stamp`` is the time of all if ``timestamps`` is None."""
         builder = self._builder
         builder.reset()
         count = len(values)
@@ -85,18 +87,18 @@ class Encoder:
             taken = builder.extend(values, keys, headers, timestamps, stamp, first)
 
     def check_rows(self, rows: ArrowRows) -> None:
-        """Raise what is wrong with a row, whatever is encoded of it. Any thread, beside the others."""
+        """Raise the error of the first row that cannot be appended. Any thread, beside the others."""
         row = rows.check(self.size_max)
         if row < rows.row_count:
             raise self._too_large(row)
 
     def rows(self, rows: ArrowRows) -> Iterator[tuple[memoryview, int, int, int]]:
-        """(batch, first row, rows, time of those without one) in order. A batch is good until the next one is asked
-        for. REQUIRES :meth:`check_rows`."""
+        """Yield (batch, first row, row count, time of rows without one) in order. A batch is valid
+        until the next one is taken. REQUIRES :meth:`check_rows`."""
         stamp = self.now_ms()
         bounded = self.bounded and "timestamp" in rows.names
         if bounded or (self.size_target < self.size_max and rows.check(self.size_target) < rows.row_count):
-            # Encoded twice, as there is memory for one batch only.
+            # Encode twice, because there is memory for one batch only.
             for batch, first, _, _ in self._batches(rows, stamp):
                 if bounded:
                     self._validator.check_times(RecordBatch(batch), first)
@@ -113,8 +115,10 @@ class Encoder:
             yield memoryview(self._table_memory)[:size], first, row - first, stamp
 
     def check_time(self, timestamp: int | datetime) -> int | datetime:
-        """``timestamp``, of a record that is to join others in a batch, as it was when it was found in bounds.
-        Raises :class:`InvalidTimestampError`. What is no time at all is left to the builder. Any thread."""
+        """Return the checked ``timestamp`` of a record that will share a batch. Any thread.
+
+        Raises :class:`InvalidTimestampError` if it is out of bounds. The builder refuses an object
+        that is no time."""
         try:
             found = record_ms(timestamp)
         except TypeError:
@@ -126,8 +130,8 @@ class Encoder:
         return found
 
     def check_size(self, batch: memoryview, first: int) -> None:
-        """Raise :class:`MessageTooLargeError` where the log would refuse ``batch``, which begins with record
-        ``first`` of its call, for what compression makes of it."""
+        """Raise :class:`MessageTooLargeError` if the log would refuse ``batch`` because compression
+        makes it larger. ``first`` is the index of its first record in the call."""
         if len(batch) > self.size_target:  # it has one record
             try:
                 self._validator.check_size(RecordBatch(batch))
@@ -145,7 +149,8 @@ class Encoder:
 
 
 class RowStamps(Sequence[int]):
-    """The timestamps (ms) of a table's appended rows, for the Acks of these rows. Each is looked up on access."""
+    """The timestamps (ms) of a table's appended rows, for the Acks of these rows. Each is looked up
+    on access."""
 
     __slots__ = ("_count", "_first", "_rows", "_stamp")
 

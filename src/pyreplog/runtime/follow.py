@@ -1,8 +1,9 @@
 """Following a log: its records, and then each new one as soon as it may be read.
 
-Who follows the log that its own process writes is woken by the writer, in the moment the high watermark moves. Who
-follows somebody else's is told by the disk that the mark was written to (inotify); where the disk cannot tell, or
-does not (a network file system), it looks again: see the two pauses below.
+The writer of this process wakes the followers of its log as soon as the high watermark moves. A
+follower of another process's log is woken by the disk (inotify) when the mark is written. If the
+disk cannot tell, or does not (a network file system), the follower looks again after one of the two
+pauses below.
 """
 
 from __future__ import annotations
@@ -33,24 +34,26 @@ __all__ = [
 
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
-"""Where nobody tells of changes, who waits looks after 1 ms, then after twice as long each time, up to this."""
+"""A follower that is not told of changes looks after 1 ms, then after twice as long each time, up
+to this."""
 WATCHED_PAUSE_S: Final = 0.25
-"""Who is told of changes looks this often all the same: a network file system tells only of its own machine's."""
+"""A follower with a watch also looks this often: a network file system tells only of
+changes by its own machine."""
 
 
 class ChangeSignal(Protocol):
-    """Says when there may be more to read. Belongs to one follower."""
+    """Tells one follower when there may be more to read."""
 
     told: Callable[[], None] | None
-    """Called with each ``wake``, for who waits elsewhere than in ``wait``. Any thread."""
+    """Called with each ``wake``, for a follower that does not wait in ``wait``. Any thread."""
 
     def wait(self, timeout: float | None) -> None:
-        """Return when something changed since the last call, or ``wake`` was called; after ``timeout`` seconds, or
-        earlier, in any case."""
+        """Return when something changed since the last call, or ``wake`` was called, and at the
+        latest after ``timeout`` seconds. It may return early."""
         ...
 
     def wake(self) -> None:
-        """Any thread: have ``wait`` return."""
+        """Have ``wait`` return. Any thread."""
         ...
 
     def close(self) -> None:
@@ -59,7 +62,7 @@ class ChangeSignal(Protocol):
 
 
 class Followed(Protocol):
-    """What is followed: a log's view."""
+    """A log's view that can be followed."""
 
     @property
     def start_offset(self) -> int:
@@ -68,37 +71,39 @@ class Followed(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """The high watermark: where what readers may see ends."""
+        """The high watermark: readers may see the records below it."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed: nothing comes any more."""
+        """Whether it was closed: no more records come."""
         ...
 
     def look(self) -> None:
-        """Take notice of what was appended since, hurrying nobody; ClosedError where nothing can come any more."""
+        """See the records that were appended since, without causing a write or a sync. ClosedError
+        if no more can come."""
         ...
 
     def news(self) -> ChangeSignal:
-        """Says, from now on, when there may be more to read. The caller closes it."""
+        """Return a signal that tells from now on when there may be more to read. The caller closes
+        it."""
         ...
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """Those of the half-open range, each batch verified."""
+        """Return the records of the half-open range, each batch verified."""
         ...
 
 
 class WriterSignal:
-    """Of the log that this process writes: the writer calls ``wake`` itself. A binary semaphore, held while there
-    is none."""
+    """Signals of a log that this process writes: the writer calls ``wake``. A binary semaphore,
+    held while there is no signal."""
 
     __slots__ = ("_forget", "_signal", "told")
 
     def __init__(self, forget: Callable[[WriterSignal], None]) -> None:
-        """``forget`` ends it at the writer."""
+        """``forget`` removes the signal from the writer."""
         self._forget = forget
-        #: Called with each ``wake``, for who waits elsewhere than in ``wait``. Any thread.
+        #: See :class:`ChangeSignal`.
         self.told: Callable[[], None] | None = None
         self._signal = threading.Lock()
         self._signal.acquire()
@@ -114,39 +119,40 @@ class WriterSignal:
             self.told()
 
     def close(self) -> None:
-        """The writer wakes it no more."""
+        """Remove it from the writer, which then wakes it no more."""
         self._forget(self)
 
 
 class FileWatchSignal:
-    """Of files that another process may write."""
+    """Signals of files that another process may write."""
 
     __slots__ = ("__weakref__", "_guard", "_pause", "_signal", "_wake", "_watch", "told")
 
     def __init__(self, disk: Disk, paths: list[str]) -> None:
-        """Have news of ``paths`` from now on."""
+        """Watch ``paths`` from now on."""
         self._wake = -1
-        self._guard = OwnedLock()  # between `wake` and `close`: a number of a closed descriptor may be somebody else's
+        self._guard = OwnedLock()  # between `wake` and `close`: the number of a closed descriptor may be another file's
         self._watch: Watch | None = disk.watch(paths)
         if self._watch is not None:
             try:
                 self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            except OSError:  # no descriptor to spare: look again, instead
+            except OSError:  # no descriptor is free: look again from time to time
                 self._watch.close()
                 self._watch = None
         self._signal = threading.Lock()
         self._signal.acquire()
         self._pause = PAUSE_MIN_S
-        #: Called with each ``wake``, for who waits elsewhere than in ``wait``. Any thread.
+        #: See :class:`ChangeSignal`.
         self.told: Callable[[], None] | None = None
 
     @property
     def watch(self) -> Watch | None:
-        """What an event loop may wait for; None where nobody tells."""
+        """The watch that an event loop can wait for; None if the disk cannot tell of changes."""
         return self._watch
 
     def pause(self) -> float:
-        """Seconds after which to look again although nobody told; longer each time that nothing came."""
+        """Return the seconds after which to look again without a signal; more each time that
+        nothing came."""
         if self._watch is not None:
             return WATCHED_PAUSE_S
         pause = self._pause
@@ -154,7 +160,7 @@ class FileWatchSignal:
         return pause
 
     def came(self) -> None:
-        """There was something new: look soon again."""
+        """Note that there was something new: look again soon."""
         self._pause = PAUSE_MIN_S
 
     def wait(self, timeout: float | None) -> None:
@@ -182,11 +188,12 @@ class FileWatchSignal:
             self.told()
 
     def forked(self) -> None:
-        """In the child of a fork: a guard that another thread of the parent held would never be free."""
+        """In the child of a fork: take a new lock, because a thread of the parent may have held the
+        old one."""
         self._guard = OwnedLock()
 
     def close(self) -> None:
-        """Release the descriptors. REQUIRES that nobody waits."""
+        """Release the descriptors. REQUIRES that no thread waits."""
         with self._guard:
             watch, self._watch = self._watch, None
             wake, self._wake = self._wake, -1
@@ -200,8 +207,10 @@ class FileWatchSignal:
 
 
 def follow(view: Followed, start: int, timeout: float | None) -> Iterator[Record]:
-    """The records from ``start`` on, waiting for more: ends when none came for ``timeout`` seconds (None: never),
-    and when ``view`` is closed. Raises what reading raises, and ClosedError once the log can take no more."""
+    """Yield the records from ``start`` on, and wait for more.
+
+    It ends when none came for ``timeout`` seconds (None: never), and when ``view`` is closed.
+    Raises the errors of reading, and ClosedError once the log can take no more records."""
     news = view.news()
     try:
         while True:
@@ -220,7 +229,7 @@ def follow(view: Followed, start: int, timeout: float | None) -> Iterator[Record
 
 
 def _wait(view: Followed, news: ChangeSignal, offset: int, timeout: float | None) -> bool:
-    """Whether there is something at ``offset``; False when ``timeout`` passed first."""
+    """Wait for a record at ``offset``. Return False if ``timeout`` passed first."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         view.look()

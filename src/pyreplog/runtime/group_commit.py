@@ -1,14 +1,16 @@
 """GroupCommit: one sync of a log serves all threads that wait for one.
 
-The first caller that needs durability syncs in its own thread, without the log's lock. Callers that come during the
-sync wait, and the next sync covers all of them. So a lone caller pays for no thread switch, and a crowd pays for one
-sync per round. A caller that begins a sync after a crowd was released lets the others come back with their next
-records first, or every sync would go with half of them (Helland, "Group Commit Timers and High Volume Transaction
-Systems", 1988; the wait is at most a part of what the last sync took).
+The first caller that needs durability syncs in its own thread, without the log's lock. Callers that
+come during the sync wait, and the next sync covers all of them. So a lone caller pays for no thread
+switch, and a crowd pays for one sync per round. A caller that begins a sync after a crowd was
+released lets the others come back with their next records first, or every sync would go with half
+of them (Helland, "Group Commit Timers and High Volume Transaction Systems", 1988; the wait is at
+most a part of what the last sync took).
 
-A signal handler that raises (Ctrl-C) can strike between any two calls. Therefore the right to sync is a token, which
-its owner gives back by a mere assignment; ``PendingAppends.is_unsettled`` tells the next caller that a sync ended and
-its results are not settled yet; and a sleeper looks again from time to time.
+A signal handler that raises (Ctrl-C) can strike between any two calls. Therefore the right to sync
+is a token, which its owner gives back by a mere assignment; ``PendingAppends.is_unsettled`` tells
+the next caller that a sync ended and its results are not settled yet; and a sleeper looks again
+from time to time.
 """
 
 from __future__ import annotations
@@ -38,15 +40,15 @@ GATHER_MAX_S: Final = 0.001
 class GroupCommit:
     """Make a log durable up to an offset, with syncs that all waiting threads share.
 
-    A failed sync poisons the log: it is never tried again, because the content of the disk is then unknown, and all
-    waiting threads get an error.
+    A failed sync poisons the log: it is never tried again, because the content of the disk is then
+    unknown, and all waiting threads get an error.
     """
 
     __slots__ = ("_crowd", "_fence", "_gather_s", "_lock", "_on_failure", "_owner", "_pending", "_turns")
 
     def __init__(self, fence: ChangeFence, pending: PendingAppends, on_failure: Callable[[StorageError], None]) -> None:
-        """After a sync ``pending`` is settled, or ``on_failure`` is called, before any waiting thread is released;
-        both under the lock."""
+        """After a sync ``pending`` is settled, or ``on_failure`` is called, before any waiting
+        thread is released; both under the lock."""
         self._fence = fence
         self._lock = fence.lock
         self._pending = pending
@@ -57,11 +59,12 @@ class GroupCommit:
         self._gather_s = 0.0
 
     def wait(self, offset: int, timeout: float | None = None) -> None:
-        """Return when everything below ``offset`` is on stable storage, by syncing unless another thread does.
-        REQUIRES that the lock is not held.
+        """Return when everything below ``offset`` is on stable storage, by syncing unless another
+        thread does. REQUIRES that the lock is not held.
 
-        Raises the StorageError of this caller's own sync, ClosedError after an earlier failure; TimeoutError if
-        the syncs of others took longer than ``timeout`` seconds (a sync by this caller is not cut short).
+        Raises the StorageError of this caller's own sync, ClosedError after an earlier failure;
+        TimeoutError if the syncs of others took longer than ``timeout`` seconds (a sync by this
+        caller is not cut short).
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._step(offset, deadline):
@@ -69,7 +72,8 @@ class GroupCommit:
                 raise TimeoutError(f"not on stable storage after {timeout:g} s; it may still get there")
 
     def _step(self, offset: int, deadline: float | None) -> bool:
-        """Sync, or wait for another thread's sync, once. Return whether ``offset`` was reached before."""
+        """Sync, or wait for another thread's sync, once. Return whether ``offset`` was reached
+        before."""
         token = threading.get_ident()  # a new object each time, which says whose it is
         turn: threading.Lock | None = None
         fence = self._fence
@@ -115,7 +119,8 @@ class GroupCommit:
         return False
 
     def _check_reachable(self, offset: int) -> None:
-        """If there is nothing to sync: raise ClosedError unless ``offset`` can be reached all the same."""
+        """If there is nothing to sync: raise ClosedError unless ``offset`` can be reached all the
+        same."""
         fence = self._fence
         if fence.log.closed:
             raise ClosedError(
@@ -146,7 +151,8 @@ class GroupCommit:
                 log.poison(error)
                 fence.poison(error)  # its log may be another one: the same files, opened again during the sync
                 self._on_failure(error)
-            # Without the lock, because a handler of `logging` may wait for a thread that uses the log.
+            # Without the lock, because a handler of `logging` may wait for a thread that uses the
+            # log.
             LOGGER.error("%s is poisoned by a failed sync: %s", fence.name, error)
             raise
         except ClosedError:
@@ -165,8 +171,8 @@ class GroupCommit:
             self._pending.settle()
 
     def _sync_file(self, log: Log, file: File) -> None:
-        """Sync ``file``, unless its segment was deleted and the file, whose descriptor was evicted, is not there any
-        more."""
+        """Sync ``file``, unless its segment was deleted and the file, whose descriptor was evicted,
+        is not there any more."""
         try:
             file.sync()
         except StorageError as error:

@@ -13,9 +13,9 @@ __all__ = ["LockWait", "cluster_wait", "log_wait"]
 
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
-"""The longest pause between two attempts. No kind of lock that this library takes can be waited for with a timeout:
-the system calls that block (``F_OFD_SETLKW``, ``flock``) end only with the lock or a signal, and could not be
-cancelled in a thread."""
+"""The longest pause between two attempts. No kind of lock that this library takes can be waited for
+with a timeout: the system calls that block (``F_OFD_SETLKW``, ``flock``) end only with the lock or
+a signal, and could not be cancelled in a thread."""
 
 T = TypeVar("T")
 
@@ -24,8 +24,9 @@ class LockWait:
     """How long one opening waits for locks. All locks that it takes share the time."""
 
     def __init__(self, name: str, lock_timeout: object, reading: str = "read it with mode='r'") -> None:
-        """``name`` and ``reading`` are for the error: what is locked, and how it can be read all the same. Raises
-        :class:`ConfigError` for a ``lock_timeout`` that is no number of seconds from 0, nor None."""
+        """``name`` and ``reading`` are for the error: what is locked, and how it can be read all
+        the same. Raises :class:`ConfigError` for a ``lock_timeout`` that is no number of seconds
+        from 0, nor None."""
         self._name = name
         self._reading = reading
         self._timeout_s = check_seconds("lock_timeout", lock_timeout)
@@ -41,15 +42,15 @@ class LockWait:
         return min(pause, left) if left > 0 else None
 
     def refusal(self, error: LockedError) -> LockedError:
-        """A new error with what ``error`` says, for this opening as a whole. It has no context when it is raised
-        outside ``except``."""
+        """A new error with what ``error`` says, for this opening as a whole. It has no context when
+        it is raised outside ``except``."""
         return LockedError(
             error.filename, error.holder, self._name, reading=self._reading, waited_s=self._timeout_s or 0
         )
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """What ``attempt`` returns, which is called again until it does not raise :class:`LockedError`, or the time
-        is over.
+        """What ``attempt`` returns, which is called again until it does not raise
+        :class:`LockedError`, or the time is over.
 
         The pauses end early if a signal handler raises, as that of Ctrl-C does.
         """

@@ -1,8 +1,9 @@
 """open_log: one durable log in a folder, and ``Log``, its face.
 
-The folder is a Kafka log root with one partition in it. A log opened for writing belongs to one process; readers
-need no lock and may come and go while it is written. Everything here is thread-safe, except that one thread at a
-time iterates over the log itself (``read`` has no position, so any number may).
+The folder is a Kafka log root with one partition in it. A log opened for writing belongs to one
+process; readers need no lock and may come and go while it is written. Everything here is
+thread-safe, except that one thread at a time iterates over the log itself (``read`` has no
+position, so any number may).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from pyreplog.runtime.views import (
     SkippingView,
     WriterView,
     records,
+    records_in_time,
     teller_of,
 )
 from pyreplog.system import current_process
@@ -67,41 +69,45 @@ def open_log(
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Log:
-    """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there), ``"r"`` to read
-    only.
+    """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there),
+    ``"r"`` to read only.
 
-    ``topic``: default the folder's name, or the only topic that is there; another name makes one more topic beside
-    those that are. ``partition``: default the only partition that the topic has, 0 in a new log. If the topic has
-    several partitions and none is named, ConfigError: a log is one partition, and ``Cluster(path, mode="r")`` reads
-    the whole topic. ``durability``: ``"sync"`` (default for a new log, and for a broker's that is written the first
-    time: an append is on stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not
-    power loss); it is stored with the log, and another one later is refused. ``config``: a topic's settings by
-    Kafka's keys, stored with the log; those that are given later replace the ones that are stored. A LogConfig,
-    such as another log's ``config``, is taken whole, with its defaults; its ``durability`` only where none is given
-    beside it. ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them
-    (``append_nowait``, ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default
-    60,000; 0: not at all), and then gets BufferExhaustedError. ``isolation``: ``"read_committed"`` reads as Kafka's
-    consumers of that setting do: up to the last stable offset, without the records of aborted transactions (which
-    only a broker's folder has: nothing here writes any). ``above_high_watermark`` (``"r"`` only): read up to the
-    last whole batch, for a log whose high watermark is stale: the copy of a broker's folder, or of one whose writer
-    lost power. No acknowledgement vouches for records above it, and a leader may truncate them.
-    ``max_batch_bytes``: the bytes (default 1 GiB) that readers unpack of one compressed batch, in parts of a few
-    MiB; a batch that takes more is a BatchTooLargeError. ``progress`` is called while a log is recovered that was
-    not closed cleanly, for every piece of it that was looked through; by several threads, one at a time, and what
-    it raises ends the opening. A recovery of more than a second is logged besides (INFO). ``permissions``:
-    ``"owner"`` writes only in folders that no other user may write to, and makes new folders 0700 and new files
-    0600; ``"group"`` also takes folders, of any owner, that a group of this process may write to, and makes 0770
-    (with the parent's setgid bit) and 0660; ``"any"`` checks nothing, and the umask decides. It is not stored with
-    the log: give it at each opening. ``lock_timeout``: the seconds to wait (default 0; None: for ever) for another
-    opening, in this process or another, to close the log. ``disk`` and ``clock`` replace the machine's own, for
-    tests.
+    ``topic``: default the folder's name, or the only topic that is there; another name makes one
+    more topic beside those that are. ``partition``: default the only partition that the topic has,
+    0 in a new log. If the topic has several partitions and none is named, ConfigError: a log is one
+    partition, and ``Cluster(path, mode="r")`` reads the whole topic. ``durability``: ``"sync"``
+    (default for a new log, and for a broker's that is written the first time: an append is on
+    stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not power
+    loss); it is stored with the log, and another one later is refused. ``config``: a topic's
+    settings by Kafka's keys, stored with the log; those that are given later replace the ones that
+    are stored. A LogConfig, such as another log's ``config``, is taken whole, with its defaults;
+    its ``durability`` only if none is given beside it. ``buffer_memory``: the bytes (default 64
+    MiB) that ``append_nowait`` and ``wait=False`` may leave waiting for the disk; beyond, such an
+    append waits for room, at most ``max_block_ms`` (default 60,000; 0: not at all), and then raises
+    BufferExhaustedError. ``isolation``: ``"read_committed"`` reads as Kafka's consumers of that
+    setting do: up to the last stable offset, without the records of aborted transactions (which
+    only a broker's folder has: nothing here writes any). ``above_high_watermark`` (``"r"`` only):
+    read up to the last whole batch, for a log whose high watermark is stale: the copy of a broker's
+    folder, or of one whose writer lost power. No acknowledgement vouches for records above it, and
+    a leader may truncate them. ``max_batch_bytes``: the bytes (default 1 GiB) that readers unpack
+    of one compressed batch, in parts of a few MiB; a batch that takes more is a BatchTooLargeError.
+    ``progress`` is called while a log is recovered that was not closed cleanly, for every piece
+    that was checked, by several threads, one at a time; its exceptions end the opening. A recovery
+    of more than a second is logged besides (INFO). ``permissions``: ``"owner"`` writes only in
+    folders that no other user may write to, and makes new folders 0700 and new files 0600;
+    ``"group"`` also takes folders, of any owner, that a group of this process may write to, and
+    makes 0770 (with the parent's setgid bit) and 0660; ``"any"`` checks nothing, and the umask
+    decides. It is not stored with the log: give it at each opening. ``lock_timeout``: the seconds
+    to wait (default 0; None: for ever) for another opening, in this process or another, to close
+    the log. ``disk`` and ``clock`` replace the machine's own, for tests.
 
-    Raises LockedError (with the holder) when another opening still writes it after ``lock_timeout``, ConfigError
-    for a setting that cannot be, another durability or a folder that is a cluster's or a partition's,
-    InvalidTopicError for a name that cannot be a topic's (of a new log also the folder's, where ``topic`` is not
-    given), StorageError where the disk refuses (for ``"r"`` StorageNotFoundError, which is a FileNotFoundError,
-    where nothing is there, and UnknownTopicError, where others are; StoragePermissionError, a PermissionError),
-    CorruptLogError where acknowledged records can no longer be read.
+    Raises LockedError (with the holder) when another opening still writes it after
+    ``lock_timeout``, ConfigError for a setting that cannot be, another durability or a folder that
+    is a cluster's or a partition's, InvalidTopicError for a name that cannot be a topic's (of a new
+    log also the folder's, if ``topic`` is not given), StorageError if the disk refuses (for ``"r"``
+    StorageNotFoundError, a FileNotFoundError, if there is no log, and UnknownTopicError if there
+    are only others; StoragePermissionError, a PermissionError), CorruptLogError if acknowledged
+    records can no longer be read.
     """
     options = OpenOptions(
         topic, partition, durability, config, buffer_memory, max_block_ms, isolation, above_high_watermark,
@@ -113,8 +119,8 @@ def open_log(
 class Log:
     """One partition, opened by :func:`open_log`. Use it in ``with``, or call ``close``.
 
-    Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it was when the loop
-    began.
+    Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it
+    was when the loop began.
     """
 
     def __init__(
@@ -143,7 +149,8 @@ class Log:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Log cannot be copied or pickled: open it where it is needed; any number may read it with mode='r'"
+            "a Log cannot be copied or pickled: open it in each process that needs it; any number may read it with"
+            " mode='r'"
         )
 
     # ------------------------------------------------------------------------------------ appending
@@ -179,14 +186,15 @@ class Log:
     ) -> int | Ack:
         """Append one record and return its offset, once it is as safe as the log's durability says.
 
-        ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware datetime (default:
-        now). Threads that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a
-        ``str``, ValueError for a memoryview or array with gaps between its bytes, ConfigError for a naive datetime
-        and a time before 1970 (-1 means none), MessageTooLargeError above max.message.bytes, InvalidTimestampError
-        outside message.timestamp.before.max.ms and .after.max.ms, StorageError where the disk refuses: nothing was
-        appended then. OutcomeUnknownError where a refused write could not be undone; its kind UnsyncedError (a
-        StorageError and a ClosedError, too) where the sync failed, here or in another thread: what of it is there
-        shows when the log is opened again.
+        ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware
+        datetime (default: now). Threads that wait share one sync. ``wait=False`` is
+        :meth:`append_nowait`. Raises TypeError for a ``str``, ValueError for a memoryview or array
+        with gaps between its bytes, ConfigError for a naive datetime and a time before 1970 (-1
+        means none), MessageTooLargeError above max.message.bytes, InvalidTimestampError outside
+        message.timestamp.before.max.ms and .after.max.ms, StorageError if the disk refuses: nothing
+        was appended then. OutcomeUnknownError if a refused write could not be undone; its kind
+        UnsyncedError (a StorageError and a ClosedError, too) if the sync failed, here or in another
+        thread: the next opening of the log shows which records are there.
         """
         if wait:
             return self._writing().append(value, key, headers, timestamp)
@@ -221,14 +229,14 @@ class Log:
         timestamps: Sequence[int | datetime] | None = None,
         wait: bool = True,
     ) -> range | Acks:
-        """Append many records as one batch (several in order above max.message.bytes) and return the range of their
-        offsets.
+        """Append many records as one batch (several in order above max.message.bytes) and return
+        the range of their offsets.
 
-        ``keys``, ``headers`` and ``timestamps``, where given, are as long as ``values``. A value or a time that is
-        refused leaves nothing behind. Where the disk refuses one of several batches, OutcomeUnknownError says which
-        records are there. ``wait=False`` returns :class:`Acks` as soon as the records are written:
-        ``acks.result()``, ``await acks``, ``acks[0]``. What happens to them later the Acks tell;
-        BufferExhaustedError where too much waits for the disk already.
+        ``keys``, ``headers`` and ``timestamps``, if given, are as long as ``values``. A value or a
+        time that is refused leaves nothing behind. If the disk refuses one of several batches,
+        OutcomeUnknownError says which records are there. ``wait=False`` returns :class:`Acks` as
+        soon as the records are written: ``acks.result()``, ``await acks``, ``acks[0]``. The Acks
+        tell their outcome; BufferExhaustedError if too much waits for the disk already.
         """
         if not isinstance(values, (list, tuple)):
             values = listed(values, "append_many", "append")
@@ -241,19 +249,21 @@ class Log:
     @overload
     def append_arrow(self, table: object, *, wait: Literal[False]) -> Acks: ...
     def append_arrow(self, table: object, *, wait: bool = True) -> range | Acks:
-        """Append the rows of an Arrow table, record batch or stream, and return the range of their offsets, as
-        :meth:`append_many` would.
+        """Append the rows of an Arrow table, record batch or stream, and return the range of their
+        offsets, as :meth:`append_many` would.
 
-        ``table``: whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pyarrow, Polars, DuckDB, pandas,
-        another log's ``scan()``); a stream is read to its end first. Columns: ``value`` and, if there, ``key``
-        (binary or string, which is taken as UTF-8), ``headers`` (list of structs of key and value, or map) and
-        ``timestamp`` (timestamp of any unit with a time zone, or int64 in ms; without it: now; null, or the number
-        -1: none). The other columns of a scan, or of a Spark frame of records, are left out: the log gives its own.
+        ``table``: whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pyarrow, Polars,
+        DuckDB, pandas, another log's ``scan()``); a stream is read to its end first. Columns:
+        ``value`` and, if there, ``key`` (binary or string, which is taken as UTF-8), ``headers``
+        (list of structs of key and value, or map) and ``timestamp`` (timestamp of any unit with a
+        time zone, or int64 in ms; without it: now; null, or the number -1: none). The other columns
+        of a scan, or of a Spark frame of records, are left out: the log gives its own.
 
-        Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column,
-        without ``value``, for timestamps without a time zone and for what no record can hold, MessageTooLargeError
-        for a row above max.message.bytes, InvalidTimestampError outside message.timestamp.before.max.ms and
-        .after.max.ms: nothing was appended then.
+        Raises TypeError for an object that is no table and for a column of another type,
+        ConfigError for an unknown column, without ``value``, for timestamps without a time zone and
+        for values that no record can hold, MessageTooLargeError for a row above max.message.bytes,
+        InvalidTimestampError outside message.timestamp.before.max.ms and .after.max.ms: nothing was
+        appended then.
         """
         rows = rows_of(table)
         return self._writing().append_arrow(rows) if wait else self._writing().append_arrow_nowait(rows)
@@ -266,25 +276,26 @@ class Log:
         headers: Headers = (),
         timestamp: int | datetime | None = None,
     ) -> Ack:
-        """Append one record soon and return its :class:`Ack` at once: ``ack.result()``, ``await ack``,
-        ``ack.offset``.
+        """Append one record soon and return its :class:`Ack` at once: ``ack.result()``, ``await
+        ack``, ``ack.offset``.
 
-        Records gather into batches, which are written when full, when anyone waits, or about a millisecond later.
-        Waits itself only where very much is waiting for the disk.
+        Records gather into batches, which are written when full, when a caller waits, or about a
+        millisecond later. It waits itself only if very much is waiting for the disk.
         """
         return self._writing().nowait.append(value, key=key, headers=headers, timestamp=timestamp)
 
     def flush(self) -> None:
-        """Write what was gathered and make everything appended so far durable, under durability ``"os"`` too."""
+        """Make everything appended so far durable, under durability ``"os"`` and for
+        ``append_nowait`` too."""
         self._writing().flush()
 
     def delete_records(self, before: int | None = None) -> int:
-        """Delete every record below the offset ``before`` (default: all that readers may see), and return the first
-        one left.
+        """Delete every record below the offset ``before`` (default: all that readers may see), and
+        return the first one left.
 
-        They are gone for good when this returns, and ``position`` is not below that; the disk gets room back for
-        whole segments, after ``file.delete.delay.ms``. Raises OffsetOutOfRangeError where ``before`` lies above the
-        high watermark.
+        They are gone for good when this returns, and ``position`` is not below that; the disk gets
+        room back for whole segments, after ``file.delete.delay.ms``. Raises OffsetOutOfRangeError
+        if ``before`` lies above the high watermark.
         """
         if before is not None:
             before = whole("before", before)
@@ -295,10 +306,11 @@ class Log:
         return start
 
     def apply_retention(self) -> int:
-        """Remove now what ``retention.bytes`` and ``retention.ms`` allow, believing this machine's clock; how many
-        segments went.
+        """Delete now the segments that ``retention.bytes`` and ``retention.ms`` allow, believing
+        this machine's clock; return their number.
 
-        It happens by itself every five minutes and whenever a segment is full, while the log is open.
+        It happens by itself every five minutes and whenever a segment is full, while the log is
+        open.
         """
         count = self._writing().apply_retention()
         self._position.raise_to(self._view.start_offset)
@@ -319,18 +331,20 @@ class Log:
         end_timestamp: int | datetime | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Iterator[Record]:
-        """The records with ``start`` <= offset < ``end`` (default: all that is there now) and a timestamp in the
-        range, if one is given.
+        """The records with ``start`` <= offset < ``end`` (default: all that is there now) and a
+        timestamp in the range, if one is given.
 
-        Timestamps: ms since 1970 or an aware datetime; ``end_timestamp`` is exclusive, and a record without
-        timestamp is in no range. Raises OffsetOutOfRangeError at once where ``start`` is not in the log or ``end``
-        is below 0; the end itself is fine and reads nothing, and an ``end`` behind it is as far as it goes.
-        ConfigError for a ``start`` behind ``end``, of offsets or timestamps.
+        Timestamps: ms since 1970 or an aware datetime; ``end_timestamp`` is exclusive, and a record
+        without timestamp is in no range. Raises OffsetOutOfRangeError at once if ``start`` is not
+        in the log or ``end`` is below 0; a ``start`` at the end reads nothing, and an ``end``
+        behind it means the end. ConfigError for a ``start`` behind ``end``, of offsets or
+        timestamps.
 
-        Damage raises CorruptLogError with its file, position, partition and offsets. With ``skip_damaged=True`` the
-        damaged batches are left out instead, and a DamagedRecordsWarning tells each range of offsets; a function in
-        its place gets the CorruptLogError of each range (``skip_damaged=ranges.append``). With isolation
-        ``"read_committed"`` it is a ConfigError: a damaged marker hides how its transaction ended.
+        Damage raises CorruptLogError with its file, position, partition and offsets. With
+        ``skip_damaged=True`` the damaged batches are left out instead, and a DamagedRecordsWarning
+        tells each range of offsets; a function in its place gets the CorruptLogError of each range
+        (``skip_damaged=ranges.append``). With isolation ``"read_committed"`` it is a ConfigError: a
+        damaged marker hides how its transaction ended.
         """
         self._check()
         if start is not None:
@@ -351,10 +365,10 @@ class Log:
             self._check_start(start)
         if low is None and high is None:
             return records(view, start, end)
-        return _in_time(view, start, end, low, high)
+        return records_in_time(view, start, end, low, high)
 
     def _looking(self, skip_damaged: bool | Callable[[CorruptLogError], object]) -> LogView | SkippingView:
-        """The view, without its damaged batches where the caller wants that."""
+        """Return the view, without its damaged batches if the caller wants that."""
         tell = teller_of(skip_damaged)
         return self._view if tell is None else SkippingView(self._view, tell)
 
@@ -365,14 +379,15 @@ class Log:
         timeout: float | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Iterator[Record]:
-        """The records from ``start`` on (default: the first that is there), and then each new one as soon as it may
-        be read, for ever.
+        """The records from ``start`` on (default: the first that is there), and then each new one
+        as soon as it may be read, for ever.
 
-        Ends when none came for ``timeout`` seconds (None: never), and when the log is closed, by any thread. Waits
-        without using the processor: this process's own appends wake it at once, those of another process by
-        inotify, within a millisecond or so; where there is no inotify it looks every 50 ms, and on a network file
-        system every 250 ms. Any number of threads may follow. Raises OffsetOutOfRangeError at once where ``start``
-        is not in the log, and ClosedError once a failed sync has poisoned it. ``skip_damaged``: see :meth:`read`.
+        Ends when none came for ``timeout`` seconds (None: never), and when the log is closed, by
+        any thread. Waits without using the processor: this process's own appends wake it at once,
+        those of another process by inotify, within a millisecond or so; without inotify it looks
+        every 50 ms, and on a network file system every 250 ms. Any number of threads may follow.
+        Raises OffsetOutOfRangeError at once if ``start`` is not in the log, and ClosedError once a
+        failed sync has poisoned it. ``skip_damaged``: see :meth:`read`.
         """
         begin, patience = self._follow_from(start, timeout)
         return follow(self._looking(skip_damaged), begin, patience)
@@ -389,7 +404,8 @@ class Log:
         return start, patience
 
     def _check_start(self, start: int) -> None:
-        """Reading may begin at what is in the log and nobody may see yet: it is empty, or comes later."""
+        """Raise OffsetOutOfRangeError unless the log has ``start``. Records above the high
+        watermark are fine: they can be read later."""
         first, last = self._view.start_offset, self._view.log_end_offset
         if not first <= start <= last:
             raise OffsetOutOfRangeError(start, first, last, log=self._name)
@@ -404,8 +420,8 @@ class Log:
         end_timestamp: int | datetime | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Scan:
-        """The same ranges as :meth:`read` as Arrow columns: give it to pyarrow, Polars, DuckDB or pandas
-        (``pl.DataFrame(log.scan())``). ``skip_damaged``: see :meth:`read`."""
+        """The same ranges as :meth:`read` as Arrow columns: give it to pyarrow, Polars, DuckDB or
+        pandas (``pl.DataFrame(log.scan())``). ``skip_damaged``: see :meth:`read`."""
         self._check()
         self._view.refresh()
         view = self._looking(skip_damaged)
@@ -425,13 +441,13 @@ class Log:
         return self.scan().__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A log is a table to whoever takes Arrow (``pl.DataFrame(log)``): all that is readable now, as
-        :meth:`scan` gives it."""
+        """A log is an Arrow table (``pl.DataFrame(log)``) of all readable records, as :meth:`scan`
+        gives it."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
     def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
-        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp`` (the end if there is
-        none); returns it."""
+        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp`` (the
+        end if there is none); returns it."""
         self._check()
         view = self._view
         if (offset is None) == (timestamp is None):
@@ -439,7 +455,7 @@ class Log:
         if offset is None:
             at = timestamp_ms(timestamp, "timestamp")
             found = view.find_timestamp(at)
-            if found is None:  # not in what was seen so far
+            if found is None:  # perhaps in records that were appended since
                 view.refresh()
                 found = view.find_timestamp(at)
             offset = view.end_offset if found is None else max(found[0], view.start_offset)
@@ -490,18 +506,18 @@ class Log:
 
     @property
     def end_offset(self) -> int:
-        """The offset the next record gets. For a reader: the end of what it may see."""
+        """The offset the next record gets. For a reader: the high watermark."""
         return self._refreshed().log_end_offset
 
     @property
     def high_watermark(self) -> int:
-        """Readers see what is below: the flushed end under durability ``sync``, the written end under ``os``; with
-        isolation ``"read_committed"`` the last stable offset."""
+        """Readers see the records below: the flushed end under durability ``sync``, the written end
+        under ``os``; with isolation ``"read_committed"`` the last stable offset."""
         return self._refreshed().end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the oldest transaction begins that is open; the high watermark where none is."""
+        """The start of the oldest open transaction; the high watermark if none is open."""
         return self._refreshed().last_stable_offset
 
     @property
@@ -516,16 +532,16 @@ class Log:
         return self._view.config
 
     def stats(self) -> LogStats:
-        """What the log holds and did since it was opened."""
+        """Numbers of the log, and of its work since it was opened."""
         self._check()
         return self._view.stats()
 
     # -------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Write and sync everything and release the folder. Twice is harmless: where Ctrl-C cut it short the second
-        call does the rest, and one beside another returns when that is done. Raises what failed, having closed all
-        the same."""
+        """Write and sync everything and release the folder. A second call is harmless: it does the
+        rest if Ctrl-C cut the first short, and waits for a close that is under way. Raises the
+        first failure, having closed all the same."""
         self._closed = True
         _close(self._view, self._writer, self._watcher)
 
@@ -545,8 +561,8 @@ class Log:
         )
 
     def __del__(self) -> None:
-        # No input or output here: it would happen at any moment in any thread. The process's exit
-        # closes what is left.
+        # No input or output here: it would happen at any moment in any thread. The process's exit #
+        # closes it.
         if not hasattr(self, "_closed") or self._writer is None or self._writer.released:
             return
         self._writer.is_told_of = True
@@ -572,24 +588,12 @@ class Log:
         return self._writer
 
 
-def _in_time(view: LogView | SkippingView, start: int, end: int, low: int | None, high: int | None) -> Iterator[Record]:
-    if low is not None:
-        found = view.find_timestamp(low)
-        if found is None:
-            return
-        start = max(start, found[0])
-    for record in records(view, start, end):
-        timestamp = record.timestamp
-        if timestamp != -1 and (low is None or timestamp >= low) and (high is None or timestamp < high):
-            yield record
-
-
 def _close(view: LogView, writer: LogWriter | None, watcher: SpoolWatcher | None) -> None:
-    """All that one opening made."""
+    """Close everything that one opening made."""
     if watcher is not None:
         watcher.stop()
     try:
         view.close()
     finally:
-        if writer is not None and writer.released:  # else it is closed at exit
+        if writer is not None and writer.released:  # otherwise it is closed at exit
             forget(writer)

@@ -73,8 +73,8 @@ class LogOpening:
         return make(self._folder, self._reading.view_of(reader, self._disk), None, None)
 
     def _open_to_write(self, make: MakeLog[T]) -> T:
-        # The writer is noted in `made` in the step that makes it: an exception of a signal handler must not leave
-        # its folder locked.
+        # The writer is noted in `made` in the step that makes it: an exception of a signal handler
+        # must not leave its folder locked.
         made: list[LogWriter] = []
         watcher: SpoolWatcher | None = None
         attempt = partial(
@@ -112,7 +112,8 @@ class LogOpening:
 
     def _close_abandoned(self) -> bool:
         """Close the log of this folder that this process opened, never closed, and holds no more
-        (``open_log(path).append(value)``, a notebook's cell run twice). Return whether there was one."""
+        (``open_log(path).append(value)``, a notebook's cell run twice). Return whether there was
+        one."""
         for writer in remembered():
             if isinstance(writer, LogWriter) and writer.abandoned is not None and writer.folder == self._place:
                 writer.abandoned()

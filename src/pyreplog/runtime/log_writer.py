@@ -1,10 +1,12 @@
-"""LogWriter: one partition that this process writes directly, without replicas. ``open_log`` in mode ``"a"`` uses it.
+"""LogWriter: one partition that this process writes directly, without replicas. ``open_log`` in
+mode ``"a"`` uses it.
 
 One lock guards the log and the batch of ``append_nowait``; a sync runs without it. The parts:
 
-* :mod:`~pyreplog.runtime.change_fence`: the log, and its repair after a change that an exception cut short;
-* :mod:`~pyreplog.runtime.pending_appends` and :mod:`~pyreplog.runtime.group_commit`: how a batch gets written,
-  synced and acknowledged;
+* :mod:`~pyreplog.runtime.change_fence`: the log, and its repair after a change that an exception
+  cut short;
+* :mod:`~pyreplog.runtime.pending_appends` and :mod:`~pyreplog.runtime.group_commit`: how a batch
+  gets written, synced and acknowledged;
 * :mod:`~pyreplog.runtime.nowait_batch`: the records of ``append_nowait`` until they are written;
 * :mod:`~pyreplog.runtime.maintenance`: the work of the background thread.
 
@@ -52,12 +54,13 @@ __all__ = ["BUFFER_MEMORY", "MAX_BLOCK_MS", "LogWriter"]
 BUFFER_MEMORY: Final = 64 << 20
 """The bytes that may wait for a sync, unless the caller of ``open_log`` gives another number."""
 MAX_BLOCK_MS: Final = 60_000
-"""How long ``append_nowait`` waits for room among them, unless the caller of ``open_log`` gives another number."""
+"""How long ``append_nowait`` waits for room among them, unless the caller of ``open_log`` gives
+another number."""
 
 
 class LogWriter:
-    """Append to one partition, from any number of threads. Owns the root, the partition's log and one background
-    thread."""
+    """Append to one partition, from any number of threads. Owns the root, the partition's log and
+    one background thread."""
 
     def __init__(
         self,
@@ -119,7 +122,8 @@ class LogWriter:
 
     @property
     def lock(self) -> OwnedLock:
-        """The lock of the log and the open batch. :class:`ReentrantCallError` if this thread has it."""
+        """The lock of the log and the open batch. :class:`ReentrantCallError` if this thread has
+        it."""
         return self._fence.lock.enter()
 
     @property
@@ -168,7 +172,8 @@ class LogWriter:
         headers: Sequence[Headers] | None,
         timestamps: Sequence[int | datetime] | None,
     ) -> range:
-        """Append records and return their offsets once they count: one batch if they fit, else several in order."""
+        """Append records and return their offsets once they count: one batch if they fit, else
+        several in order."""
         count = len(values)
         with self.lock:
             self.nowait.prepare_change()
@@ -209,7 +214,8 @@ class LogWriter:
         return Acks(runs)
 
     def append_arrow(self, rows: ArrowRows) -> range:
-        """Append the rows of a table and return their offsets once they count. One batch, or several in order."""
+        """Append the rows of a table and return their offsets once they count. One batch, or
+        several in order."""
         self._encoder.check_rows(rows)
         count = rows.row_count
         with self.lock:
@@ -232,15 +238,15 @@ class LogWriter:
         return Acks(runs)
 
     def append_batch(self, batch: memoryview) -> Appended:
-        """Append one encoded batch of a producer, which the caller checked, or find that it is in the log already.
-        It counts after :meth:`settle`."""
+        """Append one encoded batch of a producer, which the caller checked, or find that it is in
+        the log already. It counts after :meth:`settle`."""
         with self.lock:
             self.nowait.prepare_change()
             return self._pending.write(batch, times_checked=False)
 
     def _write_several(self, batches: Iterable[memoryview], offsets: range) -> tuple[int, Exception] | None:
-        """Write the batches of one append. If a later one is refused, the first ones stay: return the end of the
-        written ones, and the refusal."""
+        """Write the batches of one append. If a later one is refused, the first ones stay: return
+        the end of the written ones, and the refusal."""
         try:
             for batch in batches:
                 self._pending.write(batch)
@@ -252,8 +258,8 @@ class LogWriter:
         return None
 
     def _await_durable(self, offsets: range, in_part: tuple[int, Exception] | None) -> range:
-        """Return ``offsets`` once they count. ``in_part``, of :meth:`_write_several`, is raised once the written
-        records count, so that the caller can read them then."""
+        """Return ``offsets`` once they count. ``in_part``, of :meth:`_write_several`, is raised
+        once the written records count, so that the caller can read them then."""
         end, rest = offsets.stop, ""
         if in_part is not None:
             end = in_part[0]
@@ -295,7 +301,8 @@ class LogWriter:
         return self._now_ns()
 
     def wait_for(self, pending: Completion, timeout: float | None) -> None:
-        """Bring ``pending`` about and return when it is settled; TimeoutError as :meth:`GroupCommit.wait`."""
+        """Bring ``pending`` about and return when it is settled; TimeoutError as
+        :meth:`GroupCommit.wait`."""
         with self.lock:
             if pending is self.nowait.result:
                 self.nowait.prepare_change()
@@ -318,7 +325,8 @@ class LogWriter:
             raise copy_for_raise(ended)
 
     def future_of(self, pending: Completion) -> Any:
-        """Return a future of the running event loop that ends when the background thread settles ``pending``."""
+        """Return a future of the running event loop that ends when the background thread settles
+        ``pending``."""
         self._check_process(pending)
         future, end = loop_future()
         if not pending.add_waiter(end):
@@ -328,8 +336,8 @@ class LogWriter:
         return future
 
     def flush(self) -> None:
-        """Make everything appended so far durable, and the records of ``append_nowait`` too. Raises the error that
-        kept them from being written."""
+        """Make everything appended so far durable, and the records of ``append_nowait`` too. Raises
+        the error that kept them from being written."""
         with self.lock:
             self._fence.check()
             self.nowait.write()
@@ -339,8 +347,8 @@ class LogWriter:
     # -------------------------------------------------------------------------------------- the log
 
     def write_open_batch(self) -> None:
-        """Append the records of ``append_nowait``, so that they can be read (under ``sync``: once they are synced).
-        A poisoned log can be read up to its durable end."""
+        """Append the records of ``append_nowait``, so that they can be read (under ``sync``: once
+        they are synced). A poisoned log can be read up to its durable end."""
         if self.nowait.result is not None:
             with self.lock:
                 if self._fence.ended is None and self._fence.failure is not None:
@@ -355,7 +363,8 @@ class LogWriter:
             return self._fence.log.read(offset, size_max, end_offset)
 
     def find_timestamp(self, timestamp: int, size_max: int = MAX_BATCH_BYTES) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record below the high watermark at or after ``timestamp`` (ms)."""
+        """Return (offset, timestamp) of the first record below the high watermark at or after
+        ``timestamp`` (ms)."""
         with self.lock:
             self._fence.repair()
             return self.log.find_timestamp(timestamp, self.log.high_watermark, size_max)
@@ -371,8 +380,8 @@ class LogWriter:
             return self.log.stats()
 
     def keep_producers(self, producer_ids: frozenset[int]) -> None:
-        """Keep the log from forgetting these producers for their age: their batches are not finished. Each call
-        replaces the last one's."""
+        """Keep the log from forgetting these producers for their age: their batches are not
+        finished. Each call replaces the last one's."""
         with self.lock:
             self.log.producers.kept = producer_ids
 
@@ -398,8 +407,8 @@ class LogWriter:
     # -------------------------------------------------------------------------------------- the end
 
     def _fail_all(self, reason: PyreplogError | None = None) -> None:
-        """Tell all waiting callers that the log takes nothing any more: with ``reason``, if there is one, those
-        whose records were written. REQUIRES the lock."""
+        """Tell all waiting callers that the log takes nothing any more: with ``reason``, if there
+        is one, those whose records were written. REQUIRES the lock."""
         self.nowait.end()
         try:
             self._fence.check()
@@ -412,11 +421,11 @@ class LogWriter:
         self._pending.wake_all()
 
     def close(self) -> None:
-        """Write and sync everything, leave the clean marker, release the folder. Raises the first failure, having
-        closed all the same.
+        """Write and sync everything, leave the clean marker, release the folder. Raises the first
+        failure, having closed all the same.
 
-        Twice is harmless: a second call waits for the first, and does the rest if an exception (Ctrl-C) cut the
-        first short.
+        Twice is harmless: a second call waits for the first, and does the rest if an exception
+        (Ctrl-C) cut the first short.
         """
         if self._closer == threading.get_ident():
             return  # a signal handler, within a close of its own thread
@@ -479,12 +488,13 @@ class LogWriter:
         return failure
 
     def _unclosed(self) -> str | None:
-        """Return the log's name for the warning at exit. None if its ``Log`` has warned, or a close has begun."""
+        """Return the log's name for the warning at exit. None if its ``Log`` has warned, or a close
+        has begun."""
         return None if self.is_told_of or self.closed else self.name.removeprefix("the ")
 
     def _forked(self) -> None:
-        """In the child of a fork: the log is the parent's. REQUIRES that no other thread runs yet (a fork leaves
-        one)."""
+        """In the child of a fork: the log is the parent's. REQUIRES that no other thread runs yet
+        (a fork leaves one)."""
         error = ForkedError(
             f"{self.name} belongs to the parent process, and this is a fork of it: open it again here, with mode='r'"
             " while that one writes it"

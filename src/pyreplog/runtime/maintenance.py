@@ -1,5 +1,5 @@
-"""Maintenance: the work of a log's background thread: batches and syncs that no caller waits for, retention, and the
-root's checkpoints."""
+"""Maintenance: the work of a log's background thread: batches and syncs that no caller waits for,
+retention, and the root's checkpoints."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ RETRY_NS: Final = 500_000_000
 
 
 class Maintenance:
-    """Do the due work of one root with one led log. The background thread calls ``work``; the other methods REQUIRE
-    the log's lock, except ``step`` and ``retain_soon``."""
+    """Do the due work of one root with one led log. The background thread calls ``work``; the other
+    methods REQUIRE the log's lock, except ``step`` and ``retain_soon``."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Maintenance:
     # ------------------------------------------------------------------------------- the background thread
 
     def watch(self, look: Callable[[], float | None]) -> None:
-        """Call ``look`` now, and from the background thread after as many seconds as it returns each time, until it
-        returns None. Once, before anything is appended."""
+        """Call ``look`` now, and from the background thread after as many seconds as it returns
+        each time, until it returns None. Once, before anything is appended."""
         self._note_look(look())
         self._look = look
         self._background.start(max((self._look_due_ns - self._now_ns()) / 1e9, LINGER_S))
@@ -72,7 +72,8 @@ class Maintenance:
         self._look_due_ns = INT64_MAX if pause_s is None else self._now_ns() + int(pause_s * 1e9)
 
     def work(self) -> float | None:
-        """Take one turn of the background thread. Return the seconds until the next; None: only when woken."""
+        """Take one turn of the background thread. Return the seconds until the next; None: only
+        when woken."""
         pause_s = self.step()
         if self._look is None or self._look_due_ns == INT64_MAX:
             return pause_s
@@ -93,7 +94,8 @@ class Maintenance:
                     return None
                 now = self._now_ns()
                 if self._is_new_batch() and not pending.is_urgent and not self._sync_due(now) and now < self._due_ns:
-                    # Begun since the last turn: a caller that fills batches this fast needs no help.
+                    # Begun since the last turn: a caller that fills batches this fast needs no
+                    # help.
                     self._last_seen_batch = self._batch.result
                     return LINGER_S
                 pending.is_urgent = False
@@ -102,8 +104,8 @@ class Maintenance:
                     end = fence.log.end_offset
             if end >= 0:
                 self._group_commit.wait(end)
-            # Last, so that nothing waits for these together with the sync; and in any case, so that no load puts
-            # them off for good.
+            # Last, so that nothing waits for these together with the sync; and in any case, so that
+            # no load puts them off for good.
             if now >= self._due_ns:
                 self._do_due(now)
         except PyreplogError as error:
@@ -118,7 +120,8 @@ class Maintenance:
         return self._batch.result is not self._last_seen_batch
 
     def _sync_due(self, now: int) -> bool:
-        """Whether ``flush.messages``, ``flush.ms`` or a full segment asks for a sync of an ``os`` log."""
+        """Whether ``flush.messages``, ``flush.ms`` or a full segment asks for a sync of an ``os``
+        log."""
         return not self._pending.needs_sync and self._fence.log.sync_due(now)
 
     def _pause_s(self) -> float:
@@ -159,8 +162,8 @@ class Maintenance:
                 self._root.checkpoint_high_watermarks()
 
     def retain(self, now_ns: int) -> None:
-        """Apply retention if it is due: every few minutes, after each roll, and when the files of deleted segments
-        have stayed long enough."""
+        """Apply retention if it is due: every few minutes, after each roll, and when the files of
+        deleted segments have stayed long enough."""
         if now_ns >= self._retention_due_ns:
             self._retention_due_ns = now_ns + RETENTION_INTERVAL_NS
             self._fence.log.apply_retention()

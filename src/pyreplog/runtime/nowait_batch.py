@@ -1,7 +1,8 @@
 """NowaitBatch: the batch that gathers the records of ``append_nowait``.
 
-A record usually costs one call into the core and no lock. The batch is written when it is full, when a caller waits
-for one of its records, before any other change of the log, or by the background thread about a millisecond later.
+A record usually costs one call into the core and no lock. The batch is written when it is full,
+when a caller waits for one of its records, before any other change of the log, or by the background
+thread about a millisecond later.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SIZE_MAX: Final = 256 << 10
 
 
 class NowaitBatch:
-    """Gather records, one call each, and write them as one batch. Any thread, unless the lock is required."""
+    """Gather records, one call each, and write them as one batch. Any thread, unless the lock is
+    required."""
 
     def __init__(
         self,
@@ -39,12 +41,13 @@ class NowaitBatch:
         background: Background,
         now_ms: Callable[[], int] | None,
     ) -> None:
-        """``now_ms`` gives the time of records without one. None: the core asks this machine's clock itself, for
-        each record."""
+        """``now_ms`` gives the time of records without one. None: the core asks this machine's
+        clock itself, for each record."""
         self.result: BatchResult | None = None
         """The result of the open batch; None if no batch is open."""
         self.bounded = encoder.bounded
-        """Whether a record's own timestamp must be checked first: ``append_unbounded`` does not check it."""
+        """Whether a record's own timestamp must be checked first: ``append_unbounded`` does not
+        check it."""
         self._fence = fence
         self._pending = pending
         self._budget = budget
@@ -55,8 +58,8 @@ class NowaitBatch:
         self._builder = BatchBuilder(encoder.size_target, timestamp_max=TIMESTAMP_MAX)
         self._timestamps: list[int] = []
         self.append_unbounded: Final[Callable[..., Ack]] = Gathering(self._builder, now_ms, self._gather).append
-        """As :meth:`append`, if not :attr:`bounded`: one call into the core. Records that do not fit the open batch
-        go to ``_gather``."""
+        """As :meth:`append`, if not :attr:`bounded`: one call into the core. Records that do not
+        fit the open batch go to ``_gather``."""
 
     # ----------------------------------------------------------------------------------- gathering
 
@@ -68,7 +71,8 @@ class NowaitBatch:
         headers: Headers = (),
         timestamp: int | datetime | None = None,
     ) -> Ack:
-        """Add one record to the open batch and return its Ack. Waits only for room; see :meth:`await_room`."""
+        """Add one record to the open batch and return its Ack. Waits only for room; see
+        :meth:`await_room`."""
         if timestamp is not None and self.bounded:
             timestamp = self._encoder.check_time(timestamp)
         return self.append_unbounded(value, key=key, headers=headers, timestamp=timestamp)
@@ -76,7 +80,8 @@ class NowaitBatch:
     def try_append(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
     ) -> Ack | None:
-        """Append as :meth:`append` does if that needs neither the disk nor a wait. None: nothing was taken."""
+        """Append as :meth:`append` does if that needs neither the disk nor a wait. None: nothing
+        was taken."""
         if timestamp is not None and self.bounded:
             timestamp = self._encoder.check_time(timestamp)
         ack: Ack | None = self._builder.gather(value, key, headers, timestamp, self._now_ms)
@@ -164,8 +169,8 @@ class NowaitBatch:
     def await_room(self, since: float | None = None) -> None:
         """Return once one more batch may wait for the disk.
 
-        BufferExhaustedError ``max_block_ms`` after ``since``, a moment of ``time.monotonic`` (None: now). REQUIRES
-        that the lock is not held.
+        BufferExhaustedError ``max_block_ms`` after ``since``, a moment of ``time.monotonic`` (None:
+        now). REQUIRES that the lock is not held.
         """
         if not self.has_room():
             self._fence.lock.enter()  # a wait within this thread's own change would never end
@@ -174,8 +179,8 @@ class NowaitBatch:
     # ------------------------------------------------------------------------------------- writing
 
     def prepare_change(self) -> None:
-        """Before a change of the log: make the log whole, and write the open batch, so that the change comes behind
-        it. REQUIRES the lock."""
+        """Before a change of the log: make the log whole, and write the open batch, so that the
+        change comes behind it. REQUIRES the lock."""
         fence = self._fence
         if fence.is_raised or fence.ended is not None or fence.log_failure is not None:
             fence.make_whole()
@@ -185,8 +190,8 @@ class NowaitBatch:
     def write(self) -> None:
         """For ``flush`` and ``close``: write the open batch. REQUIRES the lock.
 
-        Raises the error that the Acks of the batch would report, or the reason why the log could not be opened
-        again.
+        Raises the error that the Acks of the batch would report, or the reason why the log could
+        not be opened again.
         """
         if self._fence.is_raised:
             self._fence.reopen()
@@ -218,8 +223,8 @@ class NowaitBatch:
             raise
 
     def fail(self, error: BaseException, result: BatchResult | None = None) -> None:
-        """Settle the result of the open batch, or ``result``, which was its own a moment ago, with ``error``.
-        REQUIRES the lock."""
+        """Settle the result of the open batch, or ``result``, which was its own a moment ago, with
+        ``error``. REQUIRES the lock."""
         result = result or self.result
         try:
             if result is not None and not result.settled:
@@ -232,8 +237,8 @@ class NowaitBatch:
         self._builder.reset()
 
     def forked(self, error: PyreplogError) -> None:
-        """In the child of a fork: settle the open batch with ``error``, and wake no waiter, because the waiters are
-        the parent's."""
+        """In the child of a fork: settle the open batch with ``error``, and wake no waiter, because
+        the waiters are the parent's."""
         self._builder.reset()
         if self.result is not None and not self.result.settled:
             self.result.error, self.result.settled = error, True

@@ -1,4 +1,5 @@
-"""The options of ``open_log`` as values: as the caller gave them, and checked, for reading and for writing."""
+"""The options of ``open_log`` as values: as the caller gave them, and checked, for reading and for
+writing."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ BUFFER_MEMORY_MIN: Final = 4096
 
 
 class OpenOptions(NamedTuple):
-    """The options of :func:`open_log` as the caller gave them; that function says what they mean."""
+    """The options of :func:`open_log` as the caller gave them; see there for their meaning."""
 
     topic: str | None
     partition: int | None
@@ -91,13 +92,14 @@ class WriterOptions(NamedTuple):
         )
 
     def durability(self, key: TopicPartition) -> dict[TopicPartition, Durability]:
-        """Return the given durability of the partition ``key`` alone: the folder may hold other partitions."""
+        """Return the given durability of the partition ``key`` alone: the folder may hold other
+        partitions."""
         return {key: LogConfig.from_mapping(self.settings).durability} if "durability" in self.settings else {}
 
 
 def _settings(durability: str | None, config: Mapping[str, object] | LogConfig | None) -> dict[str, object]:
-    """Return the given settings by Kafka's keys. A LogConfig gives all of them, its defaults too, but not its
-    durability if another one is given beside it."""
+    """Return the given settings by Kafka's keys. A LogConfig gives all of them, its defaults too,
+    but not its durability if another one is given beside it."""
     config = {} if config is None else config
     LogConfig.from_mapping(config)  # refuses before anything is touched
     if isinstance(config, LogConfig):

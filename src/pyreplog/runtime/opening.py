@@ -1,5 +1,5 @@
-"""Opening a folder as one log: which partition is meant, made where there is none, or read as somebody else left
-it."""
+"""Opening a folder as one log: find which partition is meant, to read it, or to write it and make
+it if it is not there."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ __all__ = [
 _NO_FOLDER: Final = "a log is a folder, and this is a file"
 
 NUMBERS_NAMED_MAX: Final = 10
-"""Partitions that an error lists."""
+"""The partitions that an error lists at most."""
 
 
 def folder_of(path: str | os.PathLike[str]) -> str:
-    """``path`` as text without slashes at its end. Raises :class:`ConfigError` and TypeError for what names no
-    folder."""
+    """``path`` as text without slashes at its end. Raises :class:`ConfigError` and TypeError for
+    what names no folder."""
     text = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(text, str):
         raise TypeError(f"path must be text or a pathlib.Path, not {type(path).__name__}")
@@ -100,40 +100,40 @@ def folder_of(path: str | os.PathLike[str]) -> str:
 
 
 def check_name(topic: object) -> None:
-    """Raises TypeError for what cannot name a topic."""
+    """Raise TypeError unless ``topic`` is text."""
     if not isinstance(topic, str):
         raise TypeError(f"topic must be text, not {type(topic).__name__}")
 
 
 def check_progress(progress: object) -> None:
-    """Raises :class:`ConfigError` for what cannot be told of a recovery."""
+    """Raise :class:`ConfigError` unless ``progress`` can be called or is None."""
     check_callable("progress", progress, "a function that takes a RecoveryProgress")
 
 
 def check_clock(clock: object) -> None:
-    """Raises :class:`ConfigError` for what is no clock."""
+    """Raise :class:`ConfigError` unless ``clock`` is a clock or None."""
     check_methods(
         "clock", clock, ("wall_ms", "monotonic_ns"), "a Clock (see pyreplog.ports), or None for the machine's own"
     )
 
 
 def check_disk(disk: object) -> None:
-    """Raises :class:`ConfigError` for what is no disk."""
+    """Raise :class:`ConfigError` unless ``disk`` is a disk or None."""
     check_methods(
         "disk", disk, ("stat", "open", "lock", "hold"), "a Disk (see pyreplog.ports), or None for the machine's own"
     )
 
 
 def disk_of(permissions: Permissions, disk: Disk | None) -> Disk:
-    """``disk``, or the machine's own with ``permissions``. Raises :class:`ConfigError` for any other value, and if
-    both are given."""
+    """``disk``, or the machine's own with ``permissions``. Raises :class:`ConfigError` for any
+    other value, and if both are given."""
     check_together(permissions, disk)
     return SystemDisk(permissions=permissions) if disk is None else disk
 
 
 def check_together(permissions: Permissions, disk: object) -> None:
-    """Raises :class:`ConfigError` for no value of ``permissions``, and for one that ``disk``, which a caller
-    brought, cannot know."""
+    """Raise :class:`ConfigError` for an unknown value of ``permissions``, and for any but the
+    default beside a given ``disk``, which does not know it."""
     if check_permissions(permissions) != "owner" and disk is not None:
         raise ConfigError(
             f"permissions={permissions!r} is for the machine's own disk: leave disk out, or make that disk with it"
@@ -141,15 +141,16 @@ def check_together(permissions: Permissions, disk: object) -> None:
 
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> LogReader:
-    """The reader of the one partition that is meant; no other is opened. Nothing is locked or written."""
+    """The reader of the one partition that is meant; no other is opened. Nothing is locked or
+    written."""
     partition = None if partition is None else whole("partition", partition)
     finder, found = _find(disk, folder, topic)
     return _opened(disk, finder, _choose(disk, found, folder, topic, partition))
 
 
 def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> list[LogReader]:
-    """The readers of all partitions of the topic that is meant, in order, or of ``partition`` alone. Nothing is
-    locked or written."""
+    """The readers of all partitions of the topic that is meant, in order, or of ``partition``
+    alone. Nothing is locked or written."""
     if partition is not None:
         return [open_for_reading(disk, folder, topic, partition)]
     finder, found = _find(disk, folder, topic)
@@ -158,7 +159,8 @@ def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: 
 
 
 def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[TopicPartition]]:
-    """The finder of ``folder``, and the partitions of ``topic``, or of all topics, that it found there."""
+    """The finder of ``folder``, and the partitions of ``topic``, or of all topics, that it found
+    there."""
     if topic is not None:
         check_name(topic)
     stat = disk.stat(folder)
@@ -191,12 +193,12 @@ def _opened(disk: Disk, finder: Finder, key: TopicPartition) -> LogReader:
 
 
 def _warn_of_rest(reader: LogReader) -> None:
-    """Of what a folder without a mark has behind its last whole batch nobody can say whether it was ever a
-    record."""
+    """Warn of bytes behind the last whole batch of a folder without a mark: they may or may not
+    have been a record."""
     try:
         said = reader.describe_unreadable()
     except (CorruptError, StorageError):
-        return  # whoever reads up to there hears of it
+        return  # a read up to there raises it
     if said:
         LOGGER.warning("%s; `replog verify` says more", said)
 
@@ -249,7 +251,8 @@ def _choose_to_write(folder: str, options: WriterOptions, topics: Mapping[str, S
 
 
 def _several(folder: str, topic: str, numbers: Sequence[int]) -> ConfigError:
-    """The caller named no partition, and ``topic`` has more than one: no choice would be the whole topic."""
+    """The caller named no partition, and ``topic`` has more than one: no choice would be the whole
+    topic."""
     named = ", ".join(map(str, numbers[:NUMBERS_NAMED_MAX])) + (", ..." if len(numbers) > NUMBERS_NAMED_MAX else "")
     whole_topic = (
         f", or read the whole topic with pyreplog.Cluster({folder!r}, mode='r'), which has scan({topic!r}) and"
@@ -284,8 +287,8 @@ def _folder_name(folder: str) -> str:
 
 
 _SIZES: Final = frozenset(("retention.bytes", "segment.bytes"))
-"""The settings that together say how much is kept. The call that gives one of them is told if they do not fit, and
-no later call."""
+"""The settings that together say how much is kept. A warning that they do not fit comes from the
+call that gives one of them, and from no later call."""
 
 
 def open_for_writing(
@@ -297,8 +300,9 @@ def open_for_writing(
     progress: Callable[[RecoveryProgress], None] | None,
     made: list[LogWriter],
 ) -> LogWriter:
-    """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress``
-    is told of a recovery. The writer is added to ``made`` besides, in one step with leaving it to the caller."""
+    """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call
+    it. ``progress`` is told of a recovery. The writer is added to ``made`` besides, in one step
+    with leaving it to the caller."""
     durability = options.durability(_choose_to_write(folder, options, _check_place(disk, folder, options.topic)))
     root: LogRoot | None = None
     try:
@@ -327,7 +331,7 @@ def open_for_writing(
         )
         return made[0]
     except ConfigError:
-        # A wrong argument: the root is as it was, and its next opening is not to be one after a
+        # A wrong argument: the root is as it was, so its next opening must not be one after a
         # crash.
         if root is not None and not made:
             root.close(clean=True)
@@ -341,8 +345,8 @@ def open_for_writing(
 
 
 def _topic_id(disk: Disk, folder: str, topic: str, partitions: Iterable[TopicPartition]) -> str:
-    """The id of ``topic`` in the root ``folder``; "" if no folder names one. Raises :class:`ConfigError` if two
-    folders contradict one another."""
+    """The id of ``topic`` in the root ``folder``; "" if no folder names one. Raises
+    :class:`ConfigError` if two folders contradict one another."""
     known: dict[str, str] = {}
     for key in sorted(partitions):
         place = f"{folder}/{directory_name(*key)}"
@@ -365,12 +369,12 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[int]]:
-    """Refuse a folder that is no log's, before anything is made in it. Returns the partitions that are there, by
-    topic."""
+    """Refuse a folder that is no log's, before anything is made in it. Returns the partitions that
+    are there, by topic."""
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
-    cluster = _cluster_of(disk, folder)  # before its name: a cluster's may be anything
+    cluster = _cluster_of(disk, folder)  # before its name: a cluster may have any
     if cluster is not None:
         raise worded(
             lambda say: ConfigError(
@@ -391,15 +395,16 @@ def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[i
 
 
 def _cluster_of(disk: Disk, folder: str) -> str | None:
-    """The folder of the cluster that ``folder`` is, that it lies in, or that it says it is a node of; None: of
-    none."""
+    """The folder of the cluster that ``folder`` is, that it lies in, or that it says it is a node
+    of; None: of none."""
     places = (folder, os.path.dirname(os.path.abspath(folder)))
     found = next((place for place in places if disk.stat(f"{place}/{STATE_FILE}") is not None), None)
     return found or read_cluster(disk, folder) or None
 
 
 def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
-    """Refuse to make a log (or ``what``) in ``folder`` if a reader of one log would then pass over another one.
+    """Refuse to make a log (or ``what``) in ``folder`` if a reader of one log would then pass over
+    another one.
 
     A log that is there already is opened, wherever it lies.
     """
@@ -409,7 +414,7 @@ def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
         above = root_above(disk, os.path.abspath(folder))
         roots = [] if disk.stat(folder) is None else find_roots(disk, folder)
         roots += [] if roots or disk.stat(folder) is None else hidden_roots(disk, folder, [])
-    except StoragePermissionError:  # what may not be looked into is none of ours
+    except StoragePermissionError:  # a folder that this process may not list holds no log of ours
         return
     if above is not None:
         raise ConfigError(
@@ -421,7 +426,7 @@ def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
         named = ", ".join(os.path.relpath(root, folder) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(
             f"{folder} holds the folders of other logs, or of nodes ({named}), and a {what} made in it would hide them"
-            f" from whoever reads it: name one {what}'s own folder, or a new one"
+            f" from its readers: name one {what}'s own folder, or a new one"
         )
 
 
@@ -471,7 +476,8 @@ def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) ->
 
 
 def _reopen(root: LogRoot, key: TopicPartition) -> Log:
-    """As after a kill of the process: what was written is in the page cache."""
+    """Open the partition again, as after a kill of the process: the written bytes are in the page
+    cache."""
     old = root.logs[key]
     old.close(clean=False)
     origin = RecoveryContext(clean=False, same_boot=True, log_start_offset=old.start_offset)

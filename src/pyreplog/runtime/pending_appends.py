@@ -1,10 +1,11 @@
 """PendingAppends: batches that were written to the log, until they count.
 
-The commit protocol of one log is here and in :mod:`pyreplog.runtime.group_commit`. Under durability ``os`` a batch
-counts once it is written: ``write`` advances the high watermark and writes the mark. Under ``sync`` the batch counts
-after the next sync: GroupCommit syncs the files and calls ``settle``, which advances the high watermark to the flushed
-end, writes the mark, and then tells the appenders and the followers. The mark, which tells other processes, is
-always written before anything is acknowledged.
+The commit protocol of one log is here and in :mod:`pyreplog.runtime.group_commit`. Under durability
+``os`` a batch counts once it is written: ``write`` advances the high watermark and writes the mark.
+Under ``sync`` the batch counts after the next sync: GroupCommit syncs the files and calls
+``settle``, which advances the high watermark to the flushed end, writes the mark, and then tells
+the appenders and the followers. The mark, which tells other processes, is always written before
+anything is acknowledged.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ __all__ = ["PendingAppends"]
 
 
 class PendingAppends:
-    """Write batches, and settle their results once they count. All methods REQUIRE the log's lock, except
-    ``follow`` and ``hurry``."""
+    """Write batches, and settle their results once they count. All methods REQUIRE the log's lock,
+    except ``follow`` and ``hurry``."""
 
     def __init__(self, fence: ChangeFence, budget: UnsyncedBudget, background: Background, owner: Owner) -> None:
-        """``background`` syncs the batches that no caller waits for; ``owner`` waits for their results."""
+        """``background`` syncs the batches that no caller waits for; ``owner`` waits for their
+        results."""
         config = fence.log.config
         self.needs_sync = config.durability == "sync"
         """Whether a batch counts only once it is synced."""
@@ -46,7 +48,8 @@ class PendingAppends:
         self.is_urgent = False
         """Whether a caller asked for a sync by the background thread."""
         self.is_unsettled = False
-        """Whether a sync ended, or the log was opened again, and ``settle`` has not followed yet."""
+        """Whether a sync ended, or the log was opened again, and ``settle`` has not followed yet.
+        """
         self.failures = Failures()
         self._fence = fence
         self._budget = budget
@@ -64,10 +67,11 @@ class PendingAppends:
     # ------------------------------------------------------------------------------------- writing
 
     def write(self, batch: memoryview, times_checked: bool = True) -> Appended:
-        """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this returns.
+        """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this
+        returns.
 
-        ``times_checked``: see :meth:`pyreplog.log.Log.append_as_leader`. OutcomeUnknownError if the batch may be in
-        the log although the append failed.
+        ``times_checked``: see :meth:`pyreplog.log.Log.append_as_leader`. OutcomeUnknownError if the
+        batch may be in the log although the append failed.
         """
         fence = self._fence
         log = fence.log
@@ -105,7 +109,8 @@ class PendingAppends:
         return BatchResult(self._owner, *self._fence.log.topic_partition, timestamps)
 
     def append(self, batch: memoryview, count: int, timestamps: Sequence[int | datetime] | int) -> BatchResult:
-        """Append a batch of ``count`` records and return its result, which also tells if the disk refused it."""
+        """Append a batch of ``count`` records and return its result, which also tells if the disk
+        refused it."""
         result = self.new_result(timestamps)
         try:
             appended = self.write(batch)
@@ -118,7 +123,8 @@ class PendingAppends:
         return result
 
     def add(self, appended: Appended, result: BatchResult) -> None:
-        """Settle ``result`` of a batch that was written: under ``os`` now, under ``sync`` after the next sync."""
+        """Settle ``result`` of a batch that was written: under ``os`` now, under ``sync`` after the
+        next sync."""
         if self.needs_sync:
             self._unsynced.append((appended, result))
         else:
@@ -127,7 +133,8 @@ class PendingAppends:
     # ------------------------------------------------------------------------------------ settling
 
     def settle(self) -> None:
-        """After a sync: the records below the flushed end are durable. Write the mark, then tell the waiters."""
+        """After a sync: the records below the flushed end are durable. Write the mark, then tell
+        the waiters."""
         log = self._fence.log
         flushed = log.flushed_offset
         self._budget.give_below(flushed)
@@ -157,7 +164,8 @@ class PendingAppends:
         self._budget.clear()
 
     def find(self, pending: Completion) -> Appended | None:
-        """Return the place of the batch whose result is ``pending``; None unless it waits for a sync."""
+        """Return the place of the batch whose result is ``pending``; None unless it waits for a
+        sync."""
         return next((appended for appended, result in self._unsynced if result is pending), None)
 
     def hurry(self) -> None:
@@ -168,13 +176,14 @@ class PendingAppends:
     # ------------------------------------------------------------------------------------- failing
 
     def fail(self, result: BatchResult, count: int, error: BaseException) -> None:
-        """Settle ``result`` of ``count`` records with ``error``. ``close`` logs it if no caller asks for it."""
+        """Settle ``result`` of ``count`` records with ``error``. ``close`` logs it if no caller
+        asks for it."""
         self.failures.note(result, count)
         result.fail(error)
 
     def fail_all(self, refusal: ClosedError, reason: PyreplogError | None) -> None:
-        """Fail all batches that wait for a sync: with ``reason`` if it is a failure of the disk or a ClosedError,
-        else with ``refusal``."""
+        """Fail all batches that wait for a sync: with ``reason`` if it is a failure of the disk or
+        a ClosedError, else with ``refusal``."""
         while self._unsynced:
             appended, result = self._unsynced[0]
             if not result.settled:
@@ -185,7 +194,8 @@ class PendingAppends:
     def unsynced_error(
         self, count: int, error: StorageError | ClosedError | ReentrantCallError | MemoryError, rest: str = ""
     ) -> UnsyncedError:
-        """Return the error for ``count`` records that are in the log and whose sync failed with ``error``.
+        """Return the error for ``count`` records that are in the log and whose sync failed with
+        ``error``.
 
         ``rest``: what else to say of the append.
         """
@@ -199,8 +209,8 @@ class PendingAppends:
         )
 
     def forked(self, error: PyreplogError) -> None:
-        """In the child of a fork: settle all with ``error``, and wake no waiter, because the waiters are the
-        parent's."""
+        """In the child of a fork: settle all with ``error``, and wake no waiter, because the
+        waiters are the parent's."""
         for _, result in self._unsynced:
             if not result.settled:
                 result.error, result.settled = error, True
@@ -210,7 +220,8 @@ class PendingAppends:
     # ----------------------------------------------------------------------------------- followers
 
     def follow(self) -> WriterSignal:
-        """Return a signal that wakes whenever the high watermark moves, or the log is poisoned or closed.
+        """Return a signal that wakes whenever the high watermark moves, or the log is poisoned or
+        closed.
 
         The caller closes it. Any thread.
         """

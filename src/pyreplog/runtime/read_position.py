@@ -17,8 +17,8 @@ _NO_RUN: Final[tuple[list[Record], Iterator[Record]]] = ([], iter(()))
 
 
 class ReadPosition:
-    """The offset at which iterating over a log goes on. A loop moves it with each record, and ``move`` moves the
-    loop."""
+    """The offset at which iterating over a log goes on. A loop moves it with each record, and
+    ``move`` moves the loop."""
 
     __slots__ = ("_base", "_move_count", "_run")
 
@@ -45,7 +45,8 @@ class ReadPosition:
             deque(run[1], maxlen=0)  # the records that the loop would have gone on with
 
     def raise_to(self, offset: int) -> None:
-        """Move to ``offset``, unless the position is behind it already: the records below are deleted."""
+        """Move to ``offset``, unless the position is behind it already: the records below are
+        deleted."""
         if self.offset < offset:
             self.move(offset)
 

@@ -1,4 +1,5 @@
-"""Recovery: tells who waits for an opening how far it is, and the log of the application of one that takes long."""
+"""Recovery: report how far the recovery of a root is, to a callback and, if it takes long, to the
+log."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ from pyreplog.values import RecoveryProgress, TopicPartition
 __all__ = ["Recovery", "tell_torn"]
 
 LONG_S: Final = 1.0
-"""One that takes longer is logged."""
+"""A recovery that takes longer is logged."""
 
 
 class Recovery:
-    """The recovery of one root, while it is opened: enter it, and hand it to ``LogRoot.open``. An ``Onlooker``; any
-    thread."""
+    """Report the recovery of one root while the root is opened: enter it, and hand it to
+    ``LogRoot.open`` as its listener. Any thread."""
 
     def __init__(self, name: str, clock: Clock, progress: Callable[[RecoveryProgress], None] | None = None) -> None:
-        """``name``: what is opened, in words. ``progress`` is called by one thread at a time; what it raises ends
-        the opening."""
+        """``name`` names the opened log or cluster. ``progress`` is called by one thread at a time;
+        an exception of it ends the opening."""
         self.failure: BaseException | None = None
         self._name = name
         self._clock = clock
@@ -56,7 +57,7 @@ class Recovery:
             self._tell()
 
     def add(self, size: int) -> None:
-        """Its next piece was scanned. What is scanned twice counts once."""
+        """The next piece was scanned. Bytes that are scanned twice count once."""
         with self._lock:
             self._size += size
             now = self._now
@@ -88,8 +89,8 @@ class Recovery:
 
 
 def tell_torn(root: LogRoot, name: str, besides: Log | None = None) -> None:
-    """Warn of what was cut off the ends of partitions, ``besides`` one, when ``root`` was opened. ``name``: whose
-    root it is, in words."""
+    """Warn of the torn tails that were cut off partitions when ``root`` was opened, except of the
+    partition ``besides``. ``name`` says whose root it is."""
     for log in root.logs.opened():
         if log.recovery.torn_size and log is not besides:
             found = log.recovery.in_words()

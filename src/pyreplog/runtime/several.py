@@ -34,20 +34,22 @@ def scan(
     max_batch_bytes: int = MAX_BATCH_BYTES,
     skip_damaged: bool | Callable[[CorruptLogError], object] = False,
 ) -> Scan:
-    """Read several independent logs as one Arrow stream: one after another in the order of ``paths``, each
-    partition in offset order.
+    """Read several independent logs as one Arrow stream: one after another in the order of
+    ``paths``, each partition in offset order.
 
-    Each path is a folder that ``open_log(path, "r")`` takes, and each folder is one log. The column ``log`` says
-    which log a row is from: its folder, relative to the deepest folder that holds all of them. ``topic``: default
-    the only topic of each log, or the one with its folder's name. ``partition``: default all. The other arguments
-    are those of :meth:`pyreplog.Log.scan`; ``start`` and ``end`` are offsets of each partition, so a partition that
-    ends before ``start`` has no rows. ``isolation``, ``above_high_watermark`` and ``max_batch_bytes`` are those of
+    Each path is a folder that ``open_log(path, "r")`` takes, and each folder is one log. The column
+    ``log`` says which log a row is from: its folder, relative to the deepest folder that holds all
+    of them. ``topic``: default the only topic of each log, or the one with its folder's name.
+    ``partition``: default all. The other arguments are those of :meth:`pyreplog.Log.scan`;
+    ``start`` and ``end`` are offsets of each partition, so a partition that ends before ``start``
+    has no rows. ``isolation``, ``above_high_watermark`` and ``max_batch_bytes`` are those of
     :func:`pyreplog.open_log`. No lock is taken, and the files stay open until the scan is garbage.
 
-    Raises ConfigError for an empty list, for a path that is named twice, for two paths that lead to the same
-    records (a copy, a replica, a cluster and its node), and for a log with several topics if ``topic`` is not
-    given; UnknownTopicError for a log without that topic or partition; StorageError for a path without a log.
-    Damage in one log ends the stream with an error that names the log.
+    Raises ConfigError for an empty list, for a path that is named twice, for two paths that lead to
+    the same records (a copy, a replica, a cluster and its node), and for a log with several topics
+    if ``topic`` is not given; UnknownTopicError for a log without that topic or partition;
+    StorageError for a path without a log. Damage in one log ends the stream with an error that
+    names the log.
     """
     folders = _folders_of(paths)
     options = ViewOptions(isolation, above_high_watermark, max_batch_bytes)
@@ -80,7 +82,8 @@ def scan(
 
 
 def _folders_of(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Return the folders as absolute paths. Raises :class:`ConfigError` if there is none, or one twice."""
+    """Return the folders as absolute paths. Raises :class:`ConfigError` if there is none, or one
+    twice."""
     if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         raise ConfigError(f"paths is {paths!r}; it must be a list of folders (glob.glob makes one of a pattern)")
     folders = [os.path.abspath(folder_of(path)) for path in paths]

@@ -1,5 +1,5 @@
-"""What a log's face reads from: the log this process writes, or somebody else's files. Both give batches below the
-high watermark."""
+"""The views that a Log reads from: the log that this process writes, or files that another process
+may write. Both give batches below the high watermark."""
 
 from __future__ import annotations
 
@@ -29,37 +29,38 @@ __all__ = [
     "WriterView",
     "record_lists",
     "records",
+    "records_in_time",
     "teller_of",
 ]
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
 FIRST_READ_SIZE: Final = 16 << 10
-"""And the first time: who looks up one record does not wait for thousands of batches."""
+"""The same for the first read: a look-up of one record does not wait for thousands of batches."""
 _PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
 """For a fork."""
 
 
 class RecordView(Protocol):
-    """Where the records of one partition are read from."""
+    """The source of the records of one partition."""
 
     topic: str
     partition: int
     is_checked: bool
-    """Whether what :meth:`read` returns had its checksums verified on the way."""
+    """Whether :meth:`read` verified the checksums of the returned batches."""
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes that are unpacked of one compressed batch, in parts."""
+        """The maximum of bytes to unpack from one compressed batch, in parts."""
         ...
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches from the one that holds ``offset`` on; empty at the end."""
+        """Return whole batches, from that of ``offset`` on; empty at the end."""
         ...
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """Return the error for the damaged batch that was read for ``offset``, with its place."""
         ...
 
 
@@ -69,7 +70,7 @@ class LogView(Followed, StableSource, Protocol):
     topic: str
     partition: int
     is_checked: bool
-    """Whether what :meth:`read` returns had its checksums verified on the way."""
+    """Whether :meth:`read` verified the checksums of the returned batches."""
 
     @property
     def directory(self) -> str:
@@ -78,7 +79,7 @@ class LogView(Followed, StableSource, Protocol):
 
     @property
     def log_end_offset(self) -> int:
-        """Where the log ends, as far as this view can tell."""
+        """The end of the log, as far as this view can tell."""
         ...
 
     def stats(self) -> LogStats:
@@ -96,8 +97,8 @@ class LogView(Followed, StableSource, Protocol):
 
 
 class WriterView:
-    """The log that this process writes. Any thread: positions are looked up under the writer's lock, bytes are read
-    without it."""
+    """Read the log that this process writes. Any thread: positions are looked up under the writer's
+    lock, bytes are read without it."""
 
     def __init__(self, writer: LogWriter, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
         self._writer = writer
@@ -123,7 +124,7 @@ class WriterView:
 
     @property
     def last_stable_offset(self) -> int:
-        """Of the log."""
+        """The last stable offset of the log."""
         return self._writer.log.last_stable_offset
 
     @property
@@ -132,25 +133,27 @@ class WriterView:
         return self._writer.log.end_offset
 
     def refresh(self) -> None:
-        """See what ``append_nowait`` gathered, too: it was appended before."""
+        """Write the open batch of ``append_nowait``: its records were appended before."""
         self._writer.write_open_batch()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
+        """Whole batches below the high watermark, from that of ``offset`` on; empty at
+        the end."""
         writer = self._writer
         parts = writer.read(offset, size_max, writer.log.high_watermark).parts()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
+        """Return (offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
         return self._writer.find_timestamp(timestamp, self.max_batch_bytes)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with
+        its place."""
         return self._writer.damage(offset, reason)
 
     def see_behind(self) -> None:
-        """Nothing: a log that is being written says how far readers may see."""
+        """Do nothing: the log itself says how far readers may see."""
 
     def stats(self) -> LogStats:
         """Numbers of the log."""
@@ -167,17 +170,18 @@ class WriterView:
         return self._closed or self._writer.closed
 
     def look(self) -> None:
-        """Nothing to look at: what is gathered is written in its time, and the view is the log itself."""
+        """See :class:`Followed`. The view is the log itself, and the open batch is written in its
+        time."""
         writer = self._writer
         if writer.failure is not None:
             writer.check()
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """The records of the half-open range."""
+        """Return the records of the half-open range."""
         return records(self, start, end)
 
     def news(self) -> ChangeSignal:
-        """Comes from the writer itself, in the moment the high watermark moves."""
+        """Return a signal that the writer gives as soon as the high watermark moves."""
         return self._writer.follow()
 
     def close(self) -> None:
@@ -187,7 +191,8 @@ class WriterView:
 
 
 class ReaderView:
-    """Files that somebody else may be writing. One lock: a reader's own state belongs to one thread at a time."""
+    """Read files that another process may be writing. Any thread: one lock guards the reader's own
+    state."""
 
     def __init__(self, reader: LogReader, disk: Disk) -> None:
         self._reader = reader
@@ -205,7 +210,7 @@ class ReaderView:
 
     @property
     def directory(self) -> str:
-        """The folder that is read: of several copies, the one that is ahead."""
+        """The folder that is read: of several copies, the one with the highest end."""
         return self._reader.directory
 
     @property
@@ -237,7 +242,7 @@ class ReaderView:
 
     @property
     def log_end_offset(self) -> int:
-        """The same: a reader cannot tell what lies beyond."""
+        """The high watermark: a reader cannot tell how many records lie behind it."""
         return self._reader.end_offset
 
     def refresh(self) -> None:
@@ -246,17 +251,19 @@ class ReaderView:
             self._reader.refresh()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
+        """Whole batches below the high watermark, from that of ``offset`` on; empty at
+        the end."""
         with self._lock:
             return self._reader.read(offset, size_max)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
+        """Return (offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
         with self._lock:
             return self._reader.find_timestamp(timestamp)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with
+        its place."""
         with self._lock:
             return self._reader.damage(offset, reason)
 
@@ -266,7 +273,7 @@ class ReaderView:
             self._reader.see_behind()
 
     def stats(self) -> LogStats:
-        """What a reader can tell: what is there and how far it may be seen. It appended and synced nothing."""
+        """Return the offsets and sizes of the log. A reader appended and synced nothing."""
         with self._lock:
             reader = self._reader
             reader.refresh()
@@ -302,19 +309,19 @@ class ReaderView:
         self.refresh()
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """The records of the half-open range."""
+        """Return the records of the half-open range."""
         return records(self, start, end)
 
     def news(self) -> FileWatchSignal:
-        """From the disk, which is asked to tell of writes to the marks."""
+        """Return a signal of the disk, which watches the marks."""
         with self._lock:
             news = FileWatchSignal(self._disk, self._reader.marks)
             self._news.add(news)
             return news
 
     def forked(self) -> None:
-        """In the child of a fork: the files refuse it; a lock that another thread of the parent held would never be
-        free."""
+        """In the child of a fork: take new locks, because threads of the parent may have held the
+        old ones. The files refuse to be read."""
         self._own_lock = OwnedLock(f"the reader of {self._reader.directory!r}")
         for news in list(self._news):
             news.forked()
@@ -330,7 +337,7 @@ class ReaderView:
 
 
 class CommittedView:
-    """``view`` without what was aborted, up to its last stable offset."""
+    """A view without aborted records, up to its last stable offset."""
 
     def __init__(self, view: WriterView | ReaderView) -> None:
         self._view = view
@@ -369,20 +376,22 @@ class CommittedView:
         return self._view.log_end_offset
 
     def refresh(self) -> None:
-        """Take notice of what was appended since."""
+        """See the records that were appended since."""
         self._view.refresh()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches that were not aborted, from the one that holds ``offset`` or the next on; empty at the
-        end."""
+        """Whole batches that were not aborted, from that of ``offset`` or the next on;
+        empty at the end."""
         return self._source.read(offset, size_max)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after ``timestamp`` (ms), which may be an aborted one."""
+        """Return (offset, timestamp) of the first record at or after ``timestamp`` (ms), which may
+        be an aborted one."""
         return self._source.find_timestamp(timestamp)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with
+        its place."""
         return self._view.damage(offset, reason)
 
     def stats(self) -> LogStats:
@@ -404,11 +413,11 @@ class CommittedView:
         self._view.look()
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """The records of the half-open range."""
+        """Return the records of the half-open range."""
         return records(self, start, end)
 
     def news(self) -> ChangeSignal:
-        """Of the view: some of it may concern only what is not committed yet."""
+        """Return a signal of the view. It may come for records that are not committed yet."""
         return self._view.news()
 
     def close(self) -> None:
@@ -417,7 +426,7 @@ class CommittedView:
 
 
 class SkippingView:
-    """``view`` without its damaged batches: ``tell`` gets the error of each range that is left out."""
+    """A view without its damaged batches: ``tell`` gets the error of each range that is left out."""
 
     def __init__(
         self, view: WriterView | ReaderView | CommittedView, tell: Callable[[CorruptLogError], object]
@@ -447,20 +456,21 @@ class SkippingView:
         return self._view.max_batch_bytes
 
     def refresh(self) -> None:
-        """Take notice of what was appended since."""
+        """See the records that were appended since."""
         self.source.refresh()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole sound batches from the one that holds ``offset`` or the next on; empty at the end."""
+        """Whole sound batches from that of ``offset`` or the next on; empty at the end."""
         return self.source.read(offset, size_max)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """An offset that no sound record of at least ``timestamp`` (ms) lies before; None if no record is so
-        late."""
+        """An offset that no sound record of at least ``timestamp`` (ms) lies before; None if no
+        record is so late."""
         return self.source.find_timestamp(timestamp)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """The error for the batch that was read for ``offset`` and turned out to be damaged, with
+        its place."""
         return self._view.damage(offset, reason)
 
     @property
@@ -474,7 +484,7 @@ class SkippingView:
         self._view.see_behind()
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """The sound records of the half-open range."""
+        """Return the sound records of the half-open range."""
         return records(self, start, end)
 
     def news(self) -> ChangeSignal:
@@ -483,8 +493,8 @@ class SkippingView:
 
 
 def teller_of(skip_damaged: bool | Callable[[CorruptLogError], object]) -> Callable[[CorruptLogError], object] | None:
-    """What gets the error of each range that a reader leaves out: the callable that was given, a warning for True,
-    None for False."""
+    """Return the function that gets the error of each range that a reader leaves out: the given
+    one, a warning for True, None for False."""
     if isinstance(skip_damaged, bool):
         return _warn if skip_damaged else None
     if not callable(skip_damaged):
@@ -503,12 +513,30 @@ def _warn(error: CorruptLogError) -> None:
 
 
 def records(view: RecordView, start: int, end: int) -> Iterator[Record]:
-    """The records of the half-open range, each batch verified before its first one is handed out."""
+    """Yield the records of the half-open range; a batch is verified before its first record is
+    yielded."""
     return chain.from_iterable(record_lists(view, start, end))
 
 
+def records_in_time(
+    view: LogView | SkippingView, start: int, end: int, low: int | None, high: int | None
+) -> Iterator[Record]:
+    """Yield the records of the half-open range of offsets whose timestamp (ms) is at least ``low``
+    and below ``high`` (None: no bound); a record without a timestamp is in no range."""
+    if low is not None:
+        found = view.find_timestamp(low)
+        if found is None:
+            return
+        start = max(start, found[0])
+    for record in records(view, start, end):
+        timestamp = record.timestamp
+        if timestamp != -1 and (low is None or timestamp >= low) and (high is None or timestamp < high):
+            yield record
+
+
 def record_lists(view: RecordView, start: int, end: int) -> Iterator[list[Record]]:
-    """The same, the records of one batch at a time (of a large one, of one part at a time); no list is empty."""
+    """Yield the records of one batch at a time (of a large batch, of one part at a time); no list
+    is empty."""
     size_max = min(FIRST_READ_SIZE, READ_SIZE)
     while start < end:
         before = start
@@ -524,9 +552,7 @@ def record_lists(view: RecordView, start: int, end: int) -> Iterator[list[Record
             start = batch.next_offset
             if start >= end:
                 return
-            del (
-                batch
-            )  # what it lies in is given back before more is read: two of a megabyte in turn cost new memory each
+            del batch  # its memory is given back before more is read: two of a megabyte in turn cost new memory each
         if start == before:
             return  # nothing more is there
         size_max = min(4 * size_max, READ_SIZE)
