@@ -371,7 +371,7 @@ def test_a_cluster_without_its_controller_makes_no_backup(tmp_path: Path) -> Non
         cluster.admin.create_topic("orders", replication_factor=1)
     (source / "replog.controller").unlink()
     with pytest.raises(
-        CorruptError, match=rf"^{source}/replog\.controller: .* is missing .*put back the file[^/]*$"
+        CorruptError, match=rf"^{source}/replog\.controller: .* is missing .*restore the file[^/]*$"
     ) as caught:
         backup(source, target)
     assert caught.value.file == str(source / "replog.controller")

@@ -203,7 +203,7 @@ def test_a_batch_without_rows_is_noted(tmp_path: Path) -> None:
     with pytest.raises(SpoolRefusedError, match="lower number than batch 5, which was written before"):
         commit_empty(tmp_path / "log", 4)
     files = [stage(spool, BatchId("query", 5), ("log", 0, [b"a"]))._replace(row_sum=1)]
-    with pytest.raises(SpoolRefusedError, match="1 rows where it had 0"):
+    with pytest.raises(SpoolRefusedError, match="1 rows, and it had 0"):
         commit(tmp_path / "log", files, 30.0, once=False, batch_id=BatchId("query", 5))
 
 

@@ -66,7 +66,7 @@ def test_the_same_rows_in_other_tasks_count_once(state: str) -> None:
     ("batch", "values", "row_sum", "text"),
     [
         (LATEST, [b"a", b"c"], 31, "now comes with other rows"),
-        (LATEST, [b"a"], 30, "now comes with 1 rows where it had 2"),
+        (LATEST, [b"a"], 30, "now comes with 1 rows, and it had 2"),
         (LATEST - 1, [b"a", b"b"], 30, "has a lower number than batch 7.*checkpoint is older than the log"),
     ],
 )
@@ -90,7 +90,7 @@ def test_other_rows_are_an_error(state: str, batch: int, values: list[bytes], ro
 def test_a_batch_without_rows_is_compared_too() -> None:
     """One that had rows does not come back without any; a later one may have none."""
     spool = spool_with("applied")
-    assert "0 rows where it had 2" in spool.conflict(BatchId(QUERY, LATEST), [])
+    assert "0 rows, and it had 2" in spool.conflict(BatchId(QUERY, LATEST), [])
     assert "lower number" in spool.conflict(BatchId(QUERY, 0), [])
     assert spool.conflict(BatchId(QUERY, LATEST + 1), []) == ""
 

@@ -97,10 +97,10 @@ def test_names_in_another_spelling_are_nobodys(tmp_path: Path) -> None:
     disk.close()
     assert book.record_count == 11
     assert not found(book, Level.DAMAGE)
-    text = "nobody reads this file: the offset in its name should have 20 digits"
+    text = "this file is never read: the offset in its name should have 20 digits"
     folder = (
-        "t-00: a Kafka broker would not start with two folders of t-0, for which it takes this one, too; nobody here"
-        " reads it"
+        "t-00: a Kafka broker would not start with two folders of t-0, and it takes this folder for one; pyreplog does"
+        " not read it"
     )
     assert sorted(found(book, Level.WARNING)) == sorted([folder, *(f"{name}: {text}" for name in strangers)])
 
@@ -453,7 +453,7 @@ def test_what_an_os_log_lost_with_the_power_is_no_rot() -> None:
         book = verify(left, "data")
         assert not found(book, Level.DAMAGE), seed
         after = LogRoot.open(left, "data", clock=CLOCK, random=Random(1)).logs[TopicPartition("t", 0)]
-        said = [finding for finding in book.findings if "was shown to readers" in finding.what]
+        said = [finding for finding in book.findings if "were shown to readers" in finding.what]
         assert [(one.level, one.start, one.end) for one in said] == [(Level.WARNING, after.end_offset, 14)] * (
             after.end_offset < 14
         ), seed

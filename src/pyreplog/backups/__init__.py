@@ -1,6 +1,6 @@
 """Backups of a log, a cluster or a broker's folder, made beside its writer, and again into the same folder.
 
-:func:`make` copies, verifies, and says what it did. The copying of one partition is :func:`pyreplog.log.duplicate`.
+:func:`make` copies, verifies, and reports its work. :func:`pyreplog.log.duplicate` copies one partition.
 """
 
 from __future__ import annotations

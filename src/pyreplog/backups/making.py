@@ -1,12 +1,11 @@
-"""One run of a backup: what is new is copied, what was copied before is compared, and all of it is verified at the
-end.
+"""One run of a backup: it copies new data, compares the earlier copies, and verifies everything at the end.
 
 Order of a run. Every refusal comes before the first change: the earlier copies are compared with the source while
 the locks keep writers out of the backup, so a refused run leaves a whole backup whole. The note ``unfinished`` is
 synced before anything else changes, and the note ``whole`` comes last, so a backup that was interrupted anywhere is
-never taken for whole. How far imports and Spark's sinks came is copied before the records, and the controller's
-state after them: the records are never older than the former, nor newer than the latter. Of each partition one end
-is chosen for all replicas: the high watermark. A replica that does not reach it is copied from one that does.
+never taken for whole. The progress of imports and Spark's sinks is copied before the records, and the controller's
+state after them: so the records are never older than the former, nor newer than the latter. All replicas of a
+partition get one end: the high watermark. A replica that does not reach it is copied from one that does.
 """
 
 from __future__ import annotations
@@ -67,7 +66,8 @@ _APPLIED: Final = ".applied"
 _IMPORT: Final = "replog.import"
 _BOOTSTRAP: Final = "bootstrap.checkpoint"
 _NOT_OURS: Final = frozenset({LOCK_FILE, LOCK_NAME, f"{BACKUP_NAME}.tmp", "lost+found"})
-"""What an empty folder may hold: locks of a run that ended before its first note, and what a file system makes."""
+"""Files that an empty folder may hold: locks of a run that ended before its first note, and files of the file
+system."""
 
 
 def make(
@@ -76,16 +76,16 @@ def make(
     """Copy what readers see of the folder ``source`` into the folder ``target``, durably, and verify it. REQUIRES
     absolute paths.
 
-    ``target`` is new, empty, or an earlier backup of ``source``. ``random``: for the ids of what is set aside.
-    Raises :class:`ConfigError` for another folder, :class:`BackupDivergedError` where ``target`` holds records that
-    ``source`` has not, :class:`LockedError` while another process writes to ``target``, :class:`CorruptError` where
-    ``source`` is damaged, :class:`StorageError` where the disk refuses.
+    ``target`` is new, empty, or an earlier backup of ``source``. ``random`` makes the ids of folders that are set
+    aside. Raises :class:`ConfigError` for another folder, :class:`BackupDivergedError` if ``target`` holds records
+    that ``source`` lacks, :class:`LockedError` while another process writes to ``target``, :class:`CorruptError` if
+    ``source`` is damaged, :class:`StorageError` if the disk refuses.
     """
     return _Run(disk, source, target, random, progress).run()
 
 
 class _Replica(NamedTuple):
-    """One folder of a partition: its copy as a reader sees it, and where it belongs in the backup."""
+    """One folder of a partition: its copy as a reader sees it, and its place in the backup."""
 
     place: Place
     copy: ReplicaView
@@ -275,7 +275,8 @@ class _Run:
     # -- copying --
 
     def _copy_all(self) -> None:
-        """Every partition, and around them what must not be newer, or not older."""
+        """Copy every partition, before them the files that must not be newer, and after them those that must not be
+        older."""
         self._small_files()
         controller = f"{self._source}/{STATE_FILE}"
         for _ in range(ROUNDS_MAX):
@@ -394,7 +395,7 @@ class _Run:
         return there is not None and bool(topic_id) and there != topic_id
 
     def _set_aside_rest(self) -> None:
-        """Set aside what the backup has of partitions that are not in the source any more."""
+        """Set aside the backup's copies of partitions that the source no longer has."""
         for place in self._places:
             for name in self._disk.list(place.target):
                 parsed = parse_directory_name(name)
@@ -404,13 +405,13 @@ class _Run:
                     self._set_aside(place, parsed.topic_partition, "is not in the source any more")
 
     def _set_aside(self, place: Place, key: TopicPartition, why: str) -> None:
-        """Give the backup's folder of a partition Kafka's name for a stray one, which nobody opens: its records are
-        kept."""
+        """Rename the backup's folder of a partition to Kafka's name for a stray one, which is never opened: its
+        records are kept."""
         stray = join(place.target, outgoing_name(key, self._random.randbytes(16).hex(), "stray"))
         self._disk.rename(join(place.target, directory_name(*key)), stray)
         self._disk.sync_directory(place.target)
         self._notes.append(
-            f"{key} {why}: its records of the last backup are kept in {stray}; remove it when nobody needs them"
+            f"{key} {why}: its records of the last backup are kept in {stray}; remove it when they are not needed"
         )
 
     def _controller(self) -> None:
@@ -437,8 +438,8 @@ class _Run:
             kept = self._disk.stat(join(self._target, f"node-{node}")) is not None
             self._notes.append(
                 f"node {node} has no folder in the source, perhaps its disk is not mounted: the backup"
-                f" {'keeps what it has of that node' if kept else 'is without that node'}, and has the records from the"
-                " other nodes"
+                f" {'keeps its older copies of that node' if kept else 'is without that node'}, and has the records"
+                " from the other nodes"
             )
 
     def _missing_nodes(self, image: MetadataImage) -> list[int]:

@@ -35,7 +35,7 @@ class Place(NamedTuple):
     cluster_id: str
     """"" where the root does not say."""
     node_id: int
-    """-1 where it does not say."""
+    """-1 if it is unknown."""
 
     def partitions(self, disk: Disk) -> dict[TopicPartition, str]:
         """The folders of the partitions in the source, by rising partition."""
@@ -51,9 +51,9 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
     """The roots that the folder ``source`` stands for, each with its place below ``target``.
 
     A root keeps its path within ``source``; a node of a cluster, which may lie on a disk of its own, becomes
-    ``node-N``. Raises :class:`StorageError` where there is no log, or a folder that may be a root cannot be looked
-    into; :class:`ConfigError` for a partition's folder, for folders that are copies of one another, and for a
-    folder that holds clusters.
+    ``node-N``. Raises :class:`StorageError` if there is no log, or if a folder that may be a root cannot be read;
+    :class:`ConfigError` for a partition's folder, for folders that are copies of one another, and for a folder that
+    holds clusters.
     """
     stat = disk.stat(source)
     if stat is None or not stat.is_directory:
@@ -145,7 +145,7 @@ def _place(source: str, target: str, root: FoundRoot, log: str, *, in_cluster: b
     if root.path == source:
         where = target
     elif in_cluster and root.node_id is not None:
-        where = join(target, f"node-{root.node_id}")  # where a cluster looks that keeps no list of its nodes
+        where = join(target, f"node-{root.node_id}")  # the place of a node in a cluster without a list of nodes
     elif root.path.startswith(inside):
         where = join(target, root.path[len(inside) :])
     else:

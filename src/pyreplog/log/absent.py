@@ -67,7 +67,7 @@ def foreign_controller(home: str, body: ControllerBody, cluster_id: str, folders
         f"the controller's state is that of cluster {body.cluster_id[:64]}, and {named} is of cluster {cluster_id[:64]}"
     )
     return CorruptError(
-        f"{why}: put back the file of this cluster, or read each node's folder as it is",
+        f"{why}: restore the file of this cluster, or read each node's folder as it is",
         file=join(home, CONTROLLER_NAME),
     )
 

@@ -1,4 +1,4 @@
-"""What can be saved of a damaged folder, shown first and then written into a new one. Never in place.
+"""Save the undamaged records of a damaged folder: the plan is shown first, then written into a new folder.
 
 :func:`plan_repair` reads with the independent decoders of ``pyreplog.verify``, :func:`apply_repair` writes with the
 ordinary writer.

@@ -1,8 +1,7 @@
-"""Carrying a plan out: what can be saved is written into a new root, by the ordinary writer, and nothing else is
-touched.
+"""Carries a plan out: the ordinary writer writes the saved records into a new root; no other file changes.
 
-That writer has never heard of the formats before 0.11. Messages in them lie in front of all other batches, so they
-are put into the new folder as they are, and it takes them over as it does a broker's.
+That writer does not write the formats before 0.11. Messages in these formats precede all other batches. So they are
+copied into the new folder unchanged, and the writer then opens that folder like a broker's.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pyreplog.verify import find_partitions, read_identity
 
 _PIECES_SIZE: Final = 4 << 20
 _UNFINISHED: Final = ".tmp"
-"""Behind the name of a partition's folder that nobody is to take for one yet."""
+"""The ending of a partition's folder that is not finished."""
 
 
 def check_target(disk: Disk, source: str, target: str) -> None:
@@ -84,15 +83,15 @@ def apply_repair(
 
 
 def _config_of(plan: PartitionPlan) -> LogConfig:
-    # What is too old, or too much, is for the next owner to decide.
+    # Retention is left to the next owner of the log.
     return LogConfig.from_mapping(plan.state.settings or {"durability": plan.state.durability or "sync"})
 
 
 def _put_old(
     disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[int], None] | None
 ) -> tuple[TopicPartition, Durability]:
-    """Make the folder of a partition with its old messages alone, under a name for what is not finished. Which one,
-    and its durability."""
+    """Make the folder of a partition with its old messages only, under the name of an unfinished folder. Return the
+    folder and its durability."""
     key = TopicPartition(plan.topic, plan.partition)
     directory = join(target, directory_name(*key)) + _UNFINISHED
     disk.make_directory(directory)

@@ -1,9 +1,10 @@
-"""What can be saved of a damaged folder: which batches are whole, which of the others can be mended beyond doubt,
-and what is lost.
+"""The plan of a repair: which batches are whole, which others can be corrected without doubt, and which records are
+lost.
 
-Reads with the independent decoders of ``pyreplog.verify`` and changes nothing. What is not covered by a batch's
-checksum (base offset, length, leader epoch, format) is mended where only one value fits; so is one flipped bit of
-the checksum itself. Ranges that one copy lost are taken from another replica that has exactly them.
+It reads with the independent decoders of ``pyreplog.verify`` and changes nothing. The fields that a batch's
+checksum does not cover (base offset, length, leader epoch, format) are corrected if only one value fits; so is one
+flipped bit of the checksum itself. Ranges that one copy lost are taken from another replica that has exactly these
+records.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class PartitionPlan:
     mended: list[Range] = field(default_factory=list)
     borrowed: list[Range] = field(default_factory=list)
     dropped: list[Range] = field(default_factory=list)
-    """Above what was ever synced or shown: behind a gap there, so never to be seen."""
+    """The batch lies behind a gap, above the synced and shown offsets, so readers must never see it."""
 
     @property
     def start_offset(self) -> int:
@@ -91,7 +92,7 @@ class PartitionPlan:
 
     @property
     def end_offset(self) -> int:
-        """Where it ends."""
+        """The end of the plan."""
         return self.pieces[-1].next_offset if self.pieces else self.start_offset
 
     def kept(self) -> list[Range]:
@@ -106,7 +107,7 @@ class PartitionPlan:
 
 
 def plan_repair(disk: Disk, path: str, progress: Callable[[int], None] | None = None) -> list[PartitionPlan]:
-    """A plan for each partition under ``path``. Raises :class:`StorageError` where there is none."""
+    """Return a plan for each partition under ``path``. Raise :class:`StorageError` if there is none."""
     found = find_partitions(disk, path)
     if not found:
         raise StorageError(errno.ENOENT, "there is no partition here", path)
@@ -160,7 +161,7 @@ def _read_copy(
         plan.pieces.clear()  # all of them are deleted, and would be seen again in a log that ends below its start
     if state.promised is not None and (expected or 0) < state.promised:
         _lose(
-            plan, max(expected or 0, state.start_offset), state.promised, "the log ends before what was synced or shown"
+            plan, max(expected or 0, state.start_offset), state.promised, "the log ends before the synced or shown end"
         )
     _lose_moved(disk, plan)
     _cut_behind_gaps(plan)
@@ -221,8 +222,8 @@ def _read_segment(
         except Broken as broken:
             after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
             end = after.base_offset if after is not None else following
-            # Where nothing follows, what is above the mark may be anything: only its own header
-            # says where it ends.
+            # If no batch follows, the bytes above the mark may be anything: only the batch's own
+            # header says where it ends.
             mended = _mend(plan, window, path, position, after, expected, end, later)
             if mended is not None:
                 plan.pieces.append(mended)
@@ -261,8 +262,8 @@ def _read_segment(
 
 
 def _epoch_fits(plan: PartitionPlan, window: Window, batch: CheckedBatch, later: Sequence[int]) -> bool:
-    """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that
-    of the batch before: one that rises is not believed where those behind it all have an older one."""
+    """Return whether the leader epoch of ``batch``, which no checksum covers, agrees with the history, or may
+    follow the epoch of the batch before. A rising epoch is refused if all batches behind it have an older one."""
     epoch, before = batch.leader_epoch, _epoch_before(plan)
     known = plan.state.epoch_at(batch.base_offset)
     if epoch == NO_EPOCH and batch.magic == 2:
@@ -279,7 +280,7 @@ def _epoch_fits(plan: PartitionPlan, window: Window, batch: CheckedBatch, later:
 
 
 def _epoch_before(plan: PartitionPlan) -> int:
-    """The leader epoch of the batch that was saved last; :data:`NO_EPOCH` where there is none."""
+    """Return the leader epoch of the batch that was saved last; :data:`NO_EPOCH` if there is none."""
     return plan.pieces[-1].leader_epoch if plan.pieces else NO_EPOCH
 
 
@@ -298,8 +299,8 @@ def _mend(
     end: int | None,
     later: Sequence[int],
 ) -> RecoveredBatch | None:
-    """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its
-    neighbours agree."""
+    """Return the batch at ``position`` with a corrected header, if exactly one value agrees with its checksum and
+    its neighbours."""
     reach = (window.size if after is None else after.position) - position
     head = bytes(window.take(position, HEADER_SIZE))
     if len(head) < HEADER_SIZE:
@@ -332,7 +333,7 @@ def _extent(window: Window, position: int, head: bytes, reach: int) -> tuple[int
     that it is none."""
     (length,) = struct.unpack_from(">i", head, 8)
     (stored,) = struct.unpack_from(">I", head, _CRC_POSITION)
-    # Up to what comes next, or as its own header says, where what comes next is damaged, too.
+    # Up to the next batch, or to the end by its own header, if the next batch is damaged too.
     for size in (reach, length + OVERHEAD):
         computed = _checksum(window, position, size) if HEADER_SIZE <= size <= reach else None
         if computed is not None and (stored ^ computed).bit_count() <= 1:
@@ -341,8 +342,8 @@ def _extent(window: Window, position: int, head: bytes, reach: int) -> tuple[int
 
 
 def _mended_epoch(plan: PartitionPlan, offset: int, said: int, behind: Sequence[int]) -> int | None:
-    """The leader epoch of the batch of ``offset``, which says ``said``: the history's, that of its neighbours where
-    they agree, else its own, where it may stand between them (0 for the first of all, where its own is
+    """Return the leader epoch of the batch of ``offset``, whose header has ``said``: the epoch of the history; or
+    that of its neighbours, if they agree; or its own, if it fits between them (0 for the first batch, if its own is
     negative)."""
     known = plan.state.epoch_at(offset)
     if known is not None:
@@ -357,8 +358,9 @@ def _mended_epoch(plan: PartitionPlan, offset: int, said: int, behind: Sequence[
 
 
 def _lose_moved(disk: Disk, plan: PartitionPlan) -> None:
-    """A batch of elsewhere in the log may say an offset that is one flipped bit from the one in whose place it
-    lies. What was mended so is lost, unless the batch of the offset that it says is there, and is another one."""
+    """Discard a corrected offset if it may be wrong. A batch from another place in the log may have an offset that
+    differs by one bit from the expected one. So the corrected batch counts as lost, unless the batch of the offset
+    in its header exists, and is a different one."""
     heads = {piece.base_offset: _head(disk, piece) for piece in plan.pieces if piece.patch}
     moved = {
         base: said for base, head in heads.items() if (said := int.from_bytes(head[:8], "big", signed=True)) != base
@@ -387,7 +389,8 @@ def _lose_moved(disk: Disk, plan: PartitionPlan) -> None:
 
 
 def _head(disk: Disk, piece: RecoveredBatch) -> bytes:
-    """What lies in the file where ``piece`` has its base offset, length, leader epoch, format and checksum."""
+    """Return the bytes in the file at the place of the base offset, length, leader epoch, format and checksum of
+    ``piece``."""
     file = disk.open(piece.path)
     try:
         return bytes(file.read_at(piece.position, _CRC_FROM))
@@ -408,7 +411,7 @@ def _checksum(window: Window, position: int, size: int) -> int | None:
 
 
 def _cut_behind_gaps(plan: PartitionPlan) -> None:
-    """Above what was synced or shown a record behind a gap must not be seen: there the log ends."""
+    """End the log at the first gap above the synced and shown offsets: readers must not see a record behind it."""
     promised = plan.state.promised
     if promised is None or not plan.state.dense:
         return
@@ -419,7 +422,7 @@ def _cut_behind_gaps(plan: PartitionPlan) -> None:
     behind = [piece for piece in plan.pieces if piece.base_offset >= end]
     if behind:
         plan.dropped.append(
-            Range(behind[0].base_offset, behind[-1].next_offset, "behind a gap above what was synced or shown")
+            Range(behind[0].base_offset, behind[-1].next_offset, "behind a gap above the synced and shown offsets")
         )
     plan.pieces = [piece for piece in plan.pieces if piece.base_offset < end]
     plan.dropped += gaps
@@ -456,7 +459,7 @@ def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
 
 
 def _epochs_around(plan: PartitionPlan, lost: Range) -> set[int]:
-    """The leader epochs of what is saved next to ``lost``, on either side."""
+    """Return the leader epochs of the saved batches next to ``lost``, on either side."""
     before = [piece.leader_epoch for piece in plan.pieces if piece.next_offset <= lost.start][-1:]
     behind = [piece.leader_epoch for piece in plan.pieces if piece.base_offset >= lost.end][:1]
     return {*before, *behind}

@@ -34,11 +34,12 @@ SEQUENCE_COUNT: Final = 2**31
 
 
 class Appender(Protocol):
-    """What the owner appends with."""
+    """The functions with which the owner appends."""
 
     def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
-        """What raises where ``key`` would not take a batch: :class:`MessageTooLargeError`,
-        :class:`InvalidTimestampError`. Raises :class:`UnknownTopicError` where it is not this owner's."""
+        """Return a function that raises if ``key`` would refuse a batch: :class:`MessageTooLargeError`,
+        :class:`InvalidTimestampError`. Raise :class:`UnknownTopicError` if this owner does not have the
+        partition."""
         ...
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
@@ -93,8 +94,8 @@ def damage_of(spool: Spool, batch_id: BatchId) -> SpoolDamagedError | None:
 
 
 def _begun(spool: Spool, batch_id: BatchId) -> Manifest | None:
-    """A batch that was begun, by whomever: durably so, before anything more of it is appended; None where there is
-    none any more."""
+    """Return a batch that this owner or an earlier one has begun, and write that durably before more of it is
+    appended. None if the batch no longer exists."""
     manifest = spool.begun(batch_id)
     if manifest is not None:
         spool.confirm(batch_name(batch_id, BEGUN))
@@ -102,7 +103,7 @@ def _begun(spool: Spool, batch_id: BatchId) -> Manifest | None:
 
 
 def _taken(spool: Spool, batch_id: BatchId, appender: Appender) -> Manifest | None:
-    """A batch that nobody began, looked at and begun; None where there is none any more, or it was refused."""
+    """Check and begin a batch that no owner has begun. None if it no longer exists, or was refused."""
     manifest = spool.take(batch_id)
     if manifest is None:
         return None
@@ -119,8 +120,8 @@ def _taken(spool: Spool, batch_id: BatchId, appender: Appender) -> Manifest | No
 
 
 def _check(spool: Spool, manifest: Manifest, appender: Appender) -> None:
-    """Every batch is whole and may be appended: one that the log refuses when others are in it could never be
-    finished."""
+    """Check that every record batch is whole and can be appended. If the log refused one after it accepted others,
+    the batch could never be finished."""
     checks: dict[TopicPartition, Callable[[RecordBatch], None]] = {}
     for file in manifest.files:
         with closing(read_staged(spool.disk, spool.folder, file)) as batches:
@@ -134,8 +135,8 @@ def _check(spool: Spool, manifest: Manifest, appender: Appender) -> None:
 
 
 def _check_header(batch: RecordBatch) -> None:
-    """What an encoder of rows makes. The records are not walked: whoever may stage may write to the log's files,
-    and the checksum holds."""
+    """Check that the bytes are batches as the row encoder makes them. The records are not checked: a process that
+    can stage files can also write to the log's files, and the checksum is right."""
     if (
         batch.is_control
         or batch.is_transactional
@@ -160,11 +161,11 @@ def _append(spool: Spool, manifest: Manifest, appender: Appender) -> None:
 
 
 class Resumer:
-    """Appends the batches of one producer to one partition, some of which may be there.
+    """Appends the batches of one producer to one partition; the log may have some of them already.
 
-    A log remembers the last batches of a producer, not all: an earlier one that is there is out of order for it.
-    That is so for the first ones of a batch that was begun before; a later one then is a repetition or follows.
-    Where none does, the log lost some.
+    A log remembers only the last batches of a producer, and refuses an earlier one as out of order. The first
+    batches of a spool batch that was begun before may be refused that way; a later one is then a repetition or is
+    accepted. If none is, the log lost some of them.
     """
 
     __slots__ = ("_append", "_passed")

@@ -64,7 +64,7 @@ def check_id(batch_id: BatchId) -> BatchId:
 
 
 def parse_name(name: str) -> SpoolName | None:
-    """What the file ``name`` is; None where it is none of a spool's."""
+    """Return the kind of the file ``name``; None if it is not a file of a spool."""
     if not name.startswith(SPOOL_PREFIX):
         return None
     found = _OF_QUERY.fullmatch(name)
@@ -96,10 +96,10 @@ def staged_name(batch_id: BatchId, task: str) -> str:
 
 
 def producer_of(batch_id: BatchId) -> tuple[int, int]:
-    """Producer id and epoch that a batch is appended with: the same at each attempt, another for every batch.
+    """Return the producer id and epoch of a batch: the same at each attempt, and different for every batch.
 
-    The id is a digest of the query's name in the upper half of the positive int64, where no controller allots any;
-    the epoch counts batches, and where it would start again the id is another one.
+    The id is a digest of the query's name in the upper half of the positive int64, which controllers never assign.
+    The epoch counts batches; when it starts again at 0, the id changes.
     """
     turn, epoch = divmod(batch_id.batch, EPOCH_COUNT)
     import hashlib  # noqa: PLC0415  (rarely needed, and slow to load)

@@ -47,7 +47,8 @@ class Manifest(NamedTuple):
 
     @classmethod
     def from_values(cls, values: Mapping[str, str], path: str) -> Manifest:
-        """From the values of the state file at ``path``. :class:`CorruptError` where they are no manifest."""
+        """Return the manifest with the values of the state file at ``path``. Raise :class:`CorruptError` if they
+        are not a manifest."""
         if values.get("version") != _VERSION:
             raise CorruptError("a manifest of another version", file=path)
         try:

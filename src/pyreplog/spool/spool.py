@@ -1,11 +1,12 @@
-"""The spool in one folder: what executors and drivers leave there, and what the owner of the log makes of it.
+"""The spool in one folder: the files of executors and drivers, and the steps of the log's owner.
 
-Each step is one file that appears by an atomic rename, durable before the next step: staged files, ``manifest`` (by
-the driver, the first one wins), ``taken`` (the owner renames the manifest before it looks at it), ``begun`` (and
-once more before it appends anything), ``applied`` (the number of the query's last batch that is in the log). A
-driver takes a manifest back by renaming it, too; so either the owner has it or the driver, never both.
+Each step is one file that appears by an atomic rename, and is durable before the next step: staged files,
+``manifest`` (by the driver, the first one wins), ``taken`` (the owner renames the manifest before it reads it),
+``begun`` (renamed again before the first append), ``applied`` (the number of the query's last batch that is in the
+log). A driver withdraws a manifest by a rename too; so either the owner or the driver has it, never both.
 
-Drivers hold a query's lock while they publish. The owner is whoever holds the log. No threads, no time of its own.
+Drivers hold a query's lock while they publish. The owner is the process that has the log open. This module uses no
+threads and no clock.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from pyreplog.spool.staged import AtTheEnd, StagedFile, StagedWriter, Syncs
 __all__ = ["ORPHAN_AGE_MS", "Spool", "Waiting"]
 
 ORPHAN_AGE_MS: Final = 7 * 24 * 3600 * 1000
-"""What no manifest names for this long is removed: whoever staged it is gone."""
+"""A file that no manifest names for this long is removed: the process that staged it has ended."""
 _VERSION: Final = "0"  # on disk: never change
 _COPIED: Final = "it was restored from a backup, or copied from another query"
 _ADVICE: Final = (
     "Go on with the newest checkpoint, or begin a new one behind the rows that are in the log. With option"
     " appliedBatch=keep such a batch is skipped, and its rows are not written"
 )
-# One becomes the next, and an owner may give back what it took.
+# Each name becomes the next one, and an owner may rename a taken manifest back.
 _STANDING: Final = (MANIFEST, TAKEN, MANIFEST, BEGUN)
 
 
@@ -69,12 +70,12 @@ class Spool:
 
     @property
     def folder(self) -> str:
-        """Where it is: the folder of the log or of the cluster."""
+        """The folder of the log or of the cluster."""
         return self._folder
 
     @property
     def disk(self) -> Disk:
-        """What it is on."""
+        """The disk of the folder."""
         return self._disk
 
     # ------------------------------------------------------------------------------------ executors
@@ -117,12 +118,12 @@ class Spool:
         return not known
 
     def conflict(self, batch_id: BatchId, files: Sequence[StagedFile]) -> str:
-        """Why a batch of ``files`` is not the one that the log has, or the spool, under this number; empty if there
-        is no such reason.
+        """Return why a batch of ``files`` differs from the batch that the log or the spool has under this number;
+        empty if it does not.
 
-        A query runs its last batch again and no other, and with the same rows. So a lower number, and the same
-        number with other rows, come from a checkpoint that is older than the log or was copied, or from a query
-        that does not repeat its rows.
+        A query repeats only its last batch, and with the same rows. So a lower number, or the same number with
+        other rows, comes from a checkpoint that is older than the log or was copied, or from a query that does not
+        repeat its rows.
         """
         return self._compared(batch_id, fingerprint_of(files))[1]
 
@@ -152,7 +153,7 @@ class Spool:
         if published is None or fingerprint is None or published == fingerprint:
             return True, ""
         rows = (
-            f"{fingerprint.rows} rows where it had {published.rows}"
+            f"{fingerprint.rows} rows, and it had {published.rows}"
             if fingerprint.rows != published.rows
             else "other rows"
         )
@@ -174,9 +175,8 @@ class Spool:
         )
 
     def note_empty(self, batch_id: BatchId) -> bool:
-        """Note durably that a batch without a row is the last of its query: its number counts as that of any other
-        batch. False, and nothing is noted, if a batch of the query waits to be appended: its number would count as
-        one that is in the log.
+        """Record durably that a batch without a row is the last of its query, so that its number counts. Return
+        False, and record nothing, if a batch of the query waits to be appended: its number would count as appended.
 
         Raises :class:`LockedError` while another process publishes for this query.
         """
@@ -221,8 +221,8 @@ class Spool:
         return False
 
     def withdraw(self, batch_id: BatchId) -> bool:
-        """Take a published batch back: True, and nothing of it will be appended; False where an owner has begun, or
-        is done."""
+        """Withdraw a published batch. True: no row of it will be appended. False: an owner has begun or finished
+        it."""
         if self.applied(batch_id.query) >= batch_id.batch:
             return False
         withdrawn = batch_name(batch_id, WITHDRAWN)
@@ -238,8 +238,8 @@ class Spool:
         self._remove([file.name for file in files])
 
     def abandon(self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool) -> None:
-        """A write failed: remove its staged files, unless they were published. ``once``: also those that nobody
-        told of, as no other attempt will."""
+        """Remove the staged files of a write that failed, unless they were published. ``once``: also the files that
+        no task reported, because no other attempt will use them."""
         if self.stands(batch_id) or self.applied(batch_id.query) >= batch_id.batch:
             return
         doomed = {file.name for file in files}
@@ -248,10 +248,10 @@ class Spool:
         self._remove(sorted(doomed))
 
     def forget(self, query: str) -> None:
-        """Remove what is kept of a query whose batches are applied and which nobody runs again. REQUIRES that none
-        :meth:`stands`: an owner that finds one applies it, and could not know that it did before."""
-        # The owner cleared up without a sync: power loss may bring back what it removed, beside no
-        # word that it was applied.
+        """Remove the state of a query whose batches are applied and which will not run again. REQUIRES that no
+        batch :meth:`stands`: an owner that finds one would apply it again."""
+        # The owner removed files without a sync: power loss may bring them back without the file
+        # that says that they were applied.
         self._disk.sync_directory(self._folder)
         self._remove([query_name(query, APPLIED), query_name(query, LOCK)])
 
@@ -276,7 +276,8 @@ class Spool:
     # ---------------------------------------------------------------------------------------- owner
 
     def waiting(self) -> list[Waiting]:
-        """The batches to append: those begun first, then by query and number. Cheap where there are none."""
+        """Return the batches to append: first those that were begun, then by query and number. Cheap if there are
+        none."""
         found: dict[BatchId, bool] = {}
         for name in self._names():
             if name.kind in _STANDING:
@@ -286,8 +287,8 @@ class Spool:
         return [Waiting(batch_id, found[batch_id]) for batch_id in order]
 
     def take(self, batch_id: BatchId) -> Manifest | None:
-        """Keep the batch's driver from taking it back or publishing another, and say what it consists of; None
-        where there is none any more. :meth:`begin`, :meth:`refuse` or :meth:`give_back` comes next."""
+        """Take the batch, so that its driver can neither withdraw it nor publish another, and return its manifest;
+        None if it no longer exists. Call :meth:`begin`, :meth:`refuse` or :meth:`give_back` next."""
         taken = batch_name(batch_id, TAKEN)
         if not self._rename(batch_name(batch_id, MANIFEST), taken) and self._disk.stat(self._path(taken)) is None:
             return None
@@ -312,7 +313,7 @@ class Spool:
         self._disk.sync_directory(self._folder)
 
     def begun(self, batch_id: BatchId) -> Manifest | None:
-        """What the batch consists of that was begun; None where it was not, or is done."""
+        """Return the manifest of a batch that was begun; None if it was not begun, or is finished."""
         try:
             return self._manifest(batch_name(batch_id, BEGUN))
         except StorageError as error:
@@ -321,22 +322,21 @@ class Spool:
             raise
 
     def confirm(self, name: str) -> None:
-        """Write the state file ``name``, which is there, once more and durably: whoever wrote or renamed it may
-        have been stopped before its sync, or told that this failed."""
+        """Write the existing state file ``name`` again and durably: the process that wrote or renamed it may have
+        been killed before its sync, or its sync may have failed."""
         values = self._read(self._path(name))
         if values is not None:
             write_state(self._disk, self._path(name), values)
 
     def finish(self, manifest: Manifest) -> None:
-        """All of the batch is in the log: say so, durably, then remove what it was made of."""
+        """Record durably that the whole batch is in the log, then remove its files."""
         query, batch = manifest.batch_id
         applied = Applied(batch, manifest.once, manifest.fingerprint)
         write_state(self._disk, self._path(query_name(query, APPLIED)), applied.to_values())
         self.tidy(query)
 
     def refuse(self, manifest: Manifest, reason: str) -> None:
-        """Nothing of the batch, which was taken, is appended, nor will be: say why. What it was made of is
-        removed."""
+        """Refuse a taken batch: no row of it is or will be appended. Record the reason, and remove its files."""
         batch_id = manifest.batch_id
         reason = " ".join(reason.split())
         write_state(self._disk, self._path(batch_name(batch_id, REFUSED)), {"version": _VERSION, "reason": reason})
@@ -351,14 +351,15 @@ class Spool:
             for name in self._listed()
             if (found := parse_name(name)) and found.query == query and 0 <= found.batch <= applied
         ]
-        # A manifest goes before its files: one that is left over names nothing that is gone.
+        # The manifest is removed before its files, so a remaining manifest never names missing
+        # files.
         doomed.sort(key=lambda name: name.endswith(STAGED))
         self._remove(doomed)
 
     def sweep(self, now_ms: int) -> int:
-        """Remove what whoever made it will never come back for: staged files of no manifest, refusals nobody heard,
-        queries of a single batch, and temporary files, all older than :data:`ORPHAN_AGE_MS`. Returns how many.
-        Staged files of standing manifests are kept."""
+        """Remove abandoned files: staged files without a manifest, refusals that no driver read, the state of
+        queries with a single batch, and temporary files, all older than :data:`ORPHAN_AGE_MS`. Return their number.
+        Staged files of existing manifests are kept."""
         names = self._listed()
         parsed = {name: parse_name(name) for name in names}
         standing = {
@@ -438,5 +439,5 @@ class Spool:
 
 
 def reason_of(error: PyreplogError) -> str:
-    """What a refusal says: the kind of error and its text."""
+    """Return the content of a refusal: the type of the error and its text."""
     return f"{type(error).__name__}: {error}"

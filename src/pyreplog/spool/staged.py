@@ -1,7 +1,7 @@
-"""A staged file: what one task has for one batch, as record batches one behind the other, and at its end what they
-are.
+"""A staged file: the record batches of one task for one batch, one behind the other, with a footer that describes
+them.
 
-Written by any process, without a lock; it counts only once a manifest names it. Format:
+Any process writes it, without a lock; it counts only when a manifest names it. Format:
 docs/internals/format/spool.md.
 """
 
@@ -86,7 +86,7 @@ class StagedWriter:
         self._entries: list[str] = []
 
     def add(self, batches: Sequence[tuple[TopicPartition, bytes]]) -> None:
-        """Append encoded record batches, in the order in which each partition is to have them."""
+        """Append encoded record batches, in the order that each partition must have."""
         self._file.write_at(self._position, [data for _, data in batches])
         for (topic, partition), data in batches:
             self._position += len(data)
@@ -118,8 +118,8 @@ class StagedWriter:
 
 
 def read_staged(disk: Disk, folder: str, staged: StagedFile) -> Generator[StagedBatch]:
-    """The batches of a staged file in order, each verified. :class:`CorruptError` where it is not what the manifest
-    names. Close it."""
+    """Yields the batches of a staged file in order, each verified. Raises :class:`CorruptError` if it is not the
+    file that the manifest names. Close it."""
     path = join(folder, staged.name)
     try:
         file = disk.open(path)
@@ -157,8 +157,8 @@ def _read_footer(file: File, path: str, staged: StagedFile) -> list[tuple[TopicP
 
 
 def parse_footer(footer: bytes, path: str, position: int) -> list[tuple[TopicPartition, int]]:
-    """Partition and size of each batch that the footer at ``position`` tells of. :class:`CorruptError` where it is
-    none."""
+    """Return the partition and size of each batch in the footer at ``position``. Raise :class:`CorruptError` if it
+    is not a footer."""
     values = parse_state(footer, path)
     if values.pop("version", None) != _VERSION:
         raise CorruptError("unknown version", file=path, position=position)

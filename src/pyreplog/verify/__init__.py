@@ -1,6 +1,6 @@
-"""An independent look at everything on disk: for people who do not want to take the writer's word for it.
+"""An independent check of everything on disk, for people who do not want to trust the writer.
 
-It shares no code with what writes: its own decoders, written from the format descriptions, and the ``crc32c``
+It shares no code with the writer: it has its own decoders, written from the format descriptions, and the ``crc32c``
 package. It reads through the ``Disk`` port, takes no lock and changes nothing, so it may run beside a live writer.
 """
 

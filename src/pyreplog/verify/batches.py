@@ -25,15 +25,15 @@ _COMMON: Final = struct.Struct(">qiIb")
 _INT32_MAX: Final = 2**31 - 1
 _NEW_FORMAT: Final = re.compile(rb"\x02")
 _ANY_FORMAT: Final = re.compile(rb"\x02|[\x00\x01](?=[\x00-\x0f])")
-"""Old messages have an attributes byte of which four bits mean something; they are looked for where they may be, as
-this takes longer."""
+"""Old messages use four bits of their attributes byte. They are searched only in places that may have them, because
+the search takes longer."""
 _LOOKS: Final = 3
 """So many batches behind one are asked whether they agree with its offsets."""
 
 
 class Broken(Exception):
-    """No whole batch begins at byte ``position``; ``reason`` says why. ``size``: bytes that the header claims, 0
-    where it does not."""
+    """No whole batch begins at byte ``position``; ``reason`` says why. ``size`` is the number of bytes that the
+    header claims, 0 if it claims none."""
 
     def __init__(self, position: int, reason: str, size: int = 0) -> None:
         super().__init__(reason)
@@ -43,8 +43,7 @@ class Broken(Exception):
 
 
 class CheckedBatch(NamedTuple):
-    """One whole batch as it lies in its file; of formats 0 and 1 a message or wrapper. -1 where a format has no
-    such field."""
+    """One whole batch in its file; in formats 0 and 1 a message or wrapper. A field that a format lacks is -1."""
 
     position: int
     size: int
@@ -95,7 +94,8 @@ class CheckedBatch(NamedTuple):
 
 
 class Window:
-    """A file read in order, in large pieces. ``tell`` is told how many bytes were read, of each once."""
+    """A file that is read in order, in large pieces. ``tell`` is called with the number of bytes of each new
+    piece."""
 
     def __init__(self, file: File, size: int, tell: Callable[[int], None] | None = None) -> None:
         self.file = file
@@ -120,8 +120,8 @@ class Window:
 
 
 def batch_at(window: Window, position: int) -> CheckedBatch | None:
-    """The batch at ``position``; None at the end of the file. Raises :class:`Broken` where none is; checksums are
-    not looked at."""
+    """Return the batch at ``position``; None at the end of the file. Raise :class:`Broken` if there is no batch;
+    checksums are not checked."""
     left = window.size - position
     if left <= 0:
         return None
@@ -193,7 +193,7 @@ def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, mag
 
 
 def walk(window: Window, position: int = 0) -> Iterator[CheckedBatch]:
-    """The batches from ``position`` to the end of the file. Raises :class:`Broken` where one is not whole, or its
+    """Yield the batches from ``position`` to the end of the file. Raise :class:`Broken` if one is not whole, or its
     checksum differs."""
     while True:
         batch = batch_at(window, position)
@@ -212,13 +212,13 @@ def walk(window: Window, position: int = 0) -> Iterator[CheckedBatch]:
 def resume(
     window: Window, position: int, expected: int, claimed: int = 0, *, following: int | None = None, dense: bool = False
 ) -> CheckedBatch | None:
-    """The first batch behind the damage at ``position`` that is whole, with its checksum, and begins at offset
-    ``expected`` or later.
+    """Return the first batch behind the damage at ``position`` that is whole, with its checksum, and begins at
+    offset ``expected`` or later.
 
-    ``claimed``: bytes that the damaged batch says it has. Looks there first, and believes what it finds where it
-    has the offset that comes next by the damaged one's last offset delta: else others may lie before it. Then byte
-    by byte. No checksum covers a base offset: one that is contradicted by the batches behind it (``dense``: they
-    begin where those before them end), or by ``following``, the base offset of the next segment, is not believed.
+    ``claimed`` is the size that the damaged batch claims. The search looks there first. It accepts a batch there if
+    its offset follows by the damaged batch's last offset delta; otherwise other batches may lie before it. Then it
+    goes byte by byte. No checksum covers a base offset. So an offset that the next batches contradict (``dense``:
+    each begins at the end of the one before), or ``following``, the base offset of the next segment, is refused.
     """
     if claimed:
         offset, delta = _offsets_claimed(window, position)

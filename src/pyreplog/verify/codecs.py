@@ -1,8 +1,8 @@
 """Compressed records to plain ones, for a reader that shares nothing with the library's own.
 
-gzip by the standard library; the blocks of snappy, lz4 and zstd by cramjam, where it is installed; the framings by
-hand, from Kafka's description. What is unpacked comes in pieces, so that memory stays bounded whatever a stream
-claims.
+gzip by the standard library; the blocks of snappy, lz4 and zstd by cramjam, if it is installed; the framings by
+hand, from Kafka's description. The unpacked bytes come in pieces, so memory stays bounded for any size that a
+stream claims.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def _snappy_block(block: bytes, limit: int) -> bytes:
 
 
 def _lz4(data: bytes) -> Iterator[bytes]:
-    """An lz4 frame of format 0. The checksum of its header is not looked at: who wrote that format wrote a wrong
-    one."""
+    """Unpack an lz4 frame of format 0. The checksum of its header is ignored, because the writers of that format
+    wrote a wrong one."""
     magic, flags, block_code = struct.unpack_from("<IBB", data)
     if magic != _LZ4_MAGIC or flags >> 6 != 1:
         raise Undecodable("the lz4 stream has no lz4 frame header")

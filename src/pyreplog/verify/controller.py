@@ -15,8 +15,8 @@ from pyreplog.verify.states import Unreadable
 
 _NODE: Final = "node-"
 _PUT_BACK: Final = (
-    "put back the file of this cluster, from the backup that these folders come from or from the folder that they were"
-    " copied out of; the records are in the nodes' folders, each of which can be read as it is"
+    "restore the file of this cluster, from the backup that these folders come from or from the folder that they were"
+    " copied from; the records are in the nodes' folders, and each of these can be read without it"
 )
 
 
@@ -39,7 +39,7 @@ def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequenc
     try:
         named = states.controller(read_file(disk, file, book) or b"").get("cluster_id")
     except (Unreadable, ValueError) as error:
-        book.damage(file, f"the controller's state {states.CONTROLLER} is not to be believed: {error}", _PUT_BACK)
+        book.damage(file, f"the controller's state {states.CONTROLLER} is damaged: {error}", _PUT_BACK)
         return
     foreign = {cluster: nodes for cluster, nodes in clusters.items() if cluster != named}
     if named in clusters:

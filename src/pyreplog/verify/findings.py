@@ -1,4 +1,4 @@
-"""What a verification found: a level, a place, a sentence, and what to do about it."""
+"""The findings of a verification: a level, a place, a sentence, and the next step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Level(IntEnum):
     NOTE = 0
     """Nothing is wrong; worth knowing."""
     WARNING = 1
-    """Not as it was written, yet no record is lost: the next writer mends it, or somebody should look."""
+    """The file changed, but no record is lost: the next writer repairs it, or a person should check it."""
     DAMAGE = 2
     """Records are lost, altered or in doubt."""
 
@@ -46,9 +46,9 @@ class Finding(NamedTuple):
 
 
 class Report:
-    """Takes findings and counts what was looked at. Belongs to one thread.
+    """Collects findings and counts the files, batches and records. Belongs to one thread.
 
-    ``progress`` is called with every piece of bytes that was read, in bytes.
+    ``progress`` is called with the size in bytes of each piece that was read.
     """
 
     def __init__(self, progress: Callable[[int], None] | None = None) -> None:
@@ -97,7 +97,7 @@ class Report:
             self.findings.append(finding)
 
     def unlisted(self) -> list[tuple[Level, str, int]]:
-        """(level, file, how many) of what was counted and not listed, in order of appearance."""
+        """Return (level, file, count) of the findings that were counted and not listed, in order of appearance."""
         return [
             (level, path, count - PER_FILE_MAX) for (level, path), count in self._counts.items() if count > PER_FILE_MAX
         ]
@@ -108,11 +108,11 @@ class Report:
 
     @property
     def worst(self) -> Level:
-        """The level of the worst finding; NOTE where there is none."""
+        """Return the level of the worst finding; NOTE if there is none."""
         return max((level for level, _ in self._counts), default=Level.NOTE)
 
     def confirm(self, before: Report) -> None:
-        """Forget what is worse than a note and was not found in the look ``before``, too."""
+        """Remove the findings above a note that the check ``before`` did not have too."""
         for finding in [one for one in self.findings if one.level is not Level.NOTE and one not in before.findings]:
             self.findings.remove(finding)
             key = (finding.level, finding.path)

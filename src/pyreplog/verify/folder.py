@@ -18,8 +18,8 @@ from pyreplog.verify.findings import Level, Report
 from pyreplog.verify.states import Slot, Unreadable
 
 STATE_SIZE_MAX: Final = 64 << 20
-PUT_BACK: Final = "nothing to do: the next opening for writing puts back what the mark says, which has a checksum"
-MADE_ANEW: Final = "nothing to do: it is made anew from the batches when the log is next opened for writing"
+PUT_BACK: Final = "nothing to do: the next opening for writing restores it from the mark, which has a checksum"
+MADE_ANEW: Final = "nothing to do: it is rebuilt from the batches when the log is next opened for writing"
 _SMALL_TRIES: Final = 10
 _OFFSET_DIGITS: Final = 20
 _OFFSET_MAX: Final = 2**63 - 1
@@ -31,8 +31,8 @@ _FILE_OF_SEGMENT: Final = re.compile(r"(.*)\.(log|index|timeindex|txnindex|snaps
 
 @dataclass(slots=True)
 class CheckContext:
-    """How a folder is to be looked at, and what its root says of it. ``recovery_point`` and ``watermark``: None
-    where nothing says."""
+    """The settings of a folder's check, and the root's checkpoints for it. ``recovery_point`` and ``watermark`` are
+    None if the root has none."""
 
     deep: bool = True
     """Decode every record, not only headers and checksums."""
@@ -45,9 +45,9 @@ class CheckContext:
     identified: bool = False
     """The root is of a time when every folder has a topic id."""
     bare: bool = True
-    """There is no root: only what lies in the folder counts."""
+    """There is no root: only the files in the folder count."""
     rebooted: bool = False
-    """The machine was started anew since the root's last life: what only its memory had is gone."""
+    """The machine was restarted since the root's last life: data that only its memory had is lost."""
     recovery_point: int | None = None
     watermark: int | None = None
     log_start: int | None = None
@@ -57,7 +57,7 @@ class CheckContext:
 
 @dataclass(slots=True)
 class Facts:
-    """What was found of a partition."""
+    """The state of a partition, as found on disk."""
 
     path: str
     topic: str
@@ -66,7 +66,7 @@ class Facts:
     end: int = 0
     mark: Slot | None = None
     watermark: int | None = None
-    """What the checkpoint of its root says; None where nothing does."""
+    """The value in the checkpoint of its root; None if there is none."""
     topic_id: str = ""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     batches: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -74,8 +74,8 @@ class Facts:
 
 
 def read_file(disk: Disk, path: str, book: Report | None = None) -> bytes | None:
-    """A small file; None where there is none. Raises :class:`Unreadable` where it is too large, or cannot be
-    read."""
+    """Return a small file's content; None if there is no such file. Raise :class:`Unreadable` if it is too large,
+    or cannot be read."""
     try:
         file = disk.open(path)  # not looked at before: a link that leads nowhere is something, too
         try:
@@ -102,9 +102,9 @@ def segment_bases(names: list[str]) -> dict[int, str]:
 
 
 def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
-    """Base offset -> name of each log file that counts in the folder at ``path``, rising: where replacing segments
-    was interrupted those that were to get their names (``.swap``), unless some were not ready yet (``.cleaned``),
-    instead of those that they reach over."""
+    """Return base offset -> name of each log file that counts in the folder at ``path``, rising. If a replacement
+    of segments was interrupted, the new files (``.swap``) count instead of the files that they cover, unless some
+    of them were not ready yet (``.cleaned``)."""
     found = segment_bases(names)
     unready = min((int(name[:_OFFSET_DIGITS]) for name in names if _UNREADY.fullmatch(name) is not None), default=None)
     swaps = {
@@ -116,8 +116,8 @@ def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
     }
     ends = {base: _end_of(disk, f"{path}/{name}", base) for base, name in swaps.items()}
     if all(end == base for base, end in ends.items()):
-        # None has a batch: they do not take the place of what is still there. Beside others one may
-        # be the first part of a split.
+        # No new file has a batch, so they do not replace the existing files. Beside other files, an
+        # empty one may be the first part of a split.
         swaps = {base: name for base, name in swaps.items() if base not in found}
     if not swaps:
         return found
@@ -127,8 +127,8 @@ def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
 
 
 def _end_of(disk: Disk, path: str, base: int) -> int:
-    """The offset behind the last batch of a segment, as far as its headers lead; ``base`` where they lead
-    nowhere."""
+    """Return the offset behind the last batch of a segment, as far as its headers can be followed; ``base`` if they
+    cannot."""
     end, position = base, 0
     try:
         file = disk.open(path)
@@ -159,7 +159,7 @@ def snapshots(names: list[str]) -> list[tuple[int, str]]:
 
 
 class FolderCheck:
-    """One look at the small files of one folder; what they say is kept for the look at its segments."""
+    """One check of the small files of one folder; their values are kept for the check of its segments."""
 
     def __init__(self, disk: Disk, path: str, topic: str, partition: int, look: CheckContext, book: Report) -> None:
         self._disk, self._path, self._look, self._book = disk, path, look, book
@@ -175,8 +175,8 @@ class FolderCheck:
         self._unvouched: bytes | None = None
 
     def look_at_small_files(self) -> None:
-        """The mark first, for what it promises is in the files by then, and they only grow. Again where a writer is
-        between two of them."""
+        """Read the mark first: the offsets that it promises are in the files at that moment, and the files only
+        grow. Read again if a writer is between two of them."""
         book = self._book
         for _ in range(_SMALL_TRIES):
             self._book = own = Report(book.read)
@@ -243,8 +243,8 @@ class FolderCheck:
             if any(holes) or len(data) > states.MARK_SIZE:
                 self._book.warn(
                     path,
-                    "there are bytes between or behind its slots, where nothing is written",
-                    "look at the disk: who wrote them?",
+                    "there are bytes between or behind its slots, where pyreplog never writes",
+                    "check the disk, and find the program that wrote them",
                 )
             mark = self.facts.mark = states.mark(data)
             if len(data) < states.MARK_SIZE:
@@ -261,8 +261,8 @@ class FolderCheck:
                 self._mark_content(mark, path)
         mark = self.facts.mark
         if mark is not None:
-            # As for whoever opens it: what was shown to readers and not synced is owed only while
-            # the memory that had it lasts.
+            # As at an opening: records that were shown to readers and not synced are promised only
+            # while the memory that had them lasts.
             self._promised = mark.synced_end if self._look.rebooted or mark.is_poisoned else mark.promised
             self._dense = not mark.is_adopted
             return
@@ -282,7 +282,7 @@ class FolderCheck:
         if mark.is_poisoned:
             self._book.warn(
                 path,
-                "a sync of this log failed: what is in memory may not be on the disk",
+                "a sync of this log failed: its last records may not be on the disk",
                 "check the disk, then open the log for writing",
             )
         if mark.is_incomplete:
@@ -302,7 +302,7 @@ class FolderCheck:
         try:
             topic_id = states.identity(data)
         except Unreadable as error:
-            advice = "write it anew, with the topic id that the other replicas have"
+            advice = "write it again, with the topic id that the other replicas have"
             self._book.warn(path, f"not to be read: {error}", advice if mark is None else PUT_BACK)
             return
         if mark is not None and sum(one != other for one, other in zip(mark.topic_id, topic_id, strict=True)) == 1:
@@ -332,7 +332,7 @@ class FolderCheck:
             values = states.state(data)
         except Unreadable as error:
             self._book.warn(
-                path, f"not to be believed: {error}", "remove it and open the log with the settings that it had"
+                path, f"damaged: {error}", "remove it and open the log with the settings that it had"
             )
             return
         mark, durability = self.facts.mark, values.get("durability")
@@ -344,7 +344,7 @@ class FolderCheck:
             )
 
     def look_at_history_again(self) -> None:
-        """At the end of the look: is it still one that the mark does not vouch for?"""
+        """Return whether, at the end of the check, the mark still does not confirm the epoch history."""
         data, newest = self._read(states.EPOCHS, quiet=True), self._newest_mark()
         if data is not None and data == self._unvouched and newest is not None and newest.epochs_crc != crc32c(data):
             self._book.warn(
@@ -389,8 +389,8 @@ class FolderCheck:
             elif name.startswith("replog.torn-"):
                 self._book.note(
                     path,
-                    "what an earlier recovery cut off the log's end was kept here",
-                    "remove it when nobody misses it",
+                    "bytes that an earlier recovery cut off the log's end were kept here",
+                    "remove it when it is no longer needed",
                 )
             elif (match := _FILE_OF_SEGMENT.fullmatch(name)) is None:
                 continue
@@ -403,7 +403,7 @@ class FolderCheck:
             elif len(match[1]) != _OFFSET_DIGITS:
                 self._book.warn(
                     path,
-                    f"nobody reads this file: the offset in its name should have {_OFFSET_DIGITS} digits",
+                    f"this file is never read: the offset in its name should have {_OFFSET_DIGITS} digits",
                     "move it away",
                 )
             elif match[2].endswith("index") and f"{match[1]}.log" not in names:

@@ -13,9 +13,9 @@ from pyreplog.verify.findings import Report
 
 OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12
-REBUILT: Final = "nothing to do: readers check it against the log, and make it anew in memory where it is wrong"
+REBUILT: Final = "nothing to do: readers compare it with the log, and rebuild it in memory if it is wrong"
 MENDED: Final = (
-    "nothing to do: readers do without, and when the log is opened after a crash it is made anew from the batches"
+    "nothing to do: readers do not need it, and it is rebuilt from the batches when the log is opened after a crash"
 )
 _OFFSET: Final = struct.Struct(">ii")
 _TIME: Final = struct.Struct(">qi")
@@ -135,8 +135,8 @@ class TimeIndexCheck:
                 )
 
     def finish(self, *, closed: bool) -> None:
-        """The log ended; ``closed``: nobody writes this segment any more, so its greatest timestamp must be
-        there."""
+        """Check the end of the log. ``closed``: the segment is complete, so its greatest timestamp must be in the
+        index."""
         if self._next < len(self._entries):
             if not self._preallocated:
                 self._warn(

@@ -351,7 +351,7 @@ def _common(path: str, group: Sequence[RootFolder], roots: Sequence[RootFolder])
 
 
 def _compare(disk: Disk, log: OneLog, homes: Iterable[str]) -> None:
-    """Find what is of an earlier topic, and what no reader takes together."""
+    """Find folders of an earlier topic of the same name, and folders that no reader reads together."""
     node_of = {root.path: root.node for root in log.roots}
     by_topic: dict[str, list[str]] = {}
     for (topic, _), folders in log.partitions.items():

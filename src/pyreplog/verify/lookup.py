@@ -1,5 +1,4 @@
-"""Where partitions lie under a path, and what the small files of one say: for those who want to save or show it,
-not to judge it."""
+"""The partitions under a path, and the values of a partition's small files, for code that repairs or shows it."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ APART: Final = "Move one of them away, or name the folder that is meant"
 
 @dataclass(slots=True)
 class PartitionState:
-    """What is known of a partition besides its batches. What cannot be believed is left out."""
+    """The state of a partition besides its batches. Values that cannot be trusted are left out."""
 
     start_offset: int = 0
     promised: int | None = None
     """Below this offset everything was synced or shown to readers; None where nothing says."""
     marked: bool = False
-    """There is a mark, which says where it begins."""
+    """Whether there is a mark, which has the start of the log."""
     dense: bool = False
     """Its offsets have no gaps."""
     durability: str | None = None
@@ -72,7 +71,7 @@ def find_partitions(disk: Disk, path: str) -> dict[tuple[str, int], list[str]]:
 
 
 def read_partition_state(disk: Disk, directory: str) -> PartitionState:
-    """What the small files in ``directory`` and its root say."""
+    """Return the values of the small files in ``directory`` and its root."""
     found = PartitionState()
     data = _read(disk, f"{directory}/{states.MARK}")
     mark = states.mark(data) if data is not None else None
@@ -126,8 +125,8 @@ def _offsets(disk: Disk, path: str) -> dict[tuple[str, int], int]:
 
 
 def read_identity(disk: Disk, found: Mapping[tuple[str, int], Sequence[str]]) -> tuple[int | None, str | None]:
-    """(node id, cluster id) of the one root that the folders ``found`` of partitions lie in; None for what is
-    unknown. Of several roots only the cluster is one."""
+    """Return (node id, cluster id) of the one root that holds the partitions' folders ``found``; None for an
+    unknown value. With several roots there is only a cluster id."""
     roots = sorted({folder.rpartition("/")[0] for folders in found.values() for folder in folders})
     ids: set[str] = set()
     nodes: set[int] = set()

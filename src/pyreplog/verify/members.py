@@ -13,7 +13,7 @@ from pyreplog.verify.logs import OneLog, id_of_topic, look_around
 from pyreplog.verify.states import Unreadable
 
 _BRING_BACK: Final = (
-    "mount the disk of the missing node, or put its folder back; `replog repair` saves what is left into a new folder"
+    "mount the disk of the missing node, or restore its folder; `replog repair` saves the rest into a new folder"
 )
 _OLD: Final = "put back the latest controller's file of this cluster: this one is older than the folders"
 _ROW_MIN: Final = 4
@@ -102,7 +102,7 @@ def _absent(disk: Disk, home: str, logs: Sequence[OneLog]) -> dict[tuple[str, in
 
 
 def _fields(disk: Disk, home: str) -> dict[str, Any]:
-    """What the controller's state in ``home`` says; nothing if it is missing or damaged, which the look at it
+    """Return the controller's state in ``home``; empty if it is missing or damaged, which the check of that file
     reports."""
     try:
         data = read_file(disk, f"{home}/{states.CONTROLLER}")

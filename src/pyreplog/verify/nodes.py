@@ -41,7 +41,7 @@ def node_list(data: bytes) -> ListedNodes:
         texts[name] = text
     cluster = texts.pop("cluster", "")
     if any(_NODE.fullmatch(name) is None for name in texts):
-        raise Unreadable("it names what is no node")
+        raise Unreadable("it has a name that is not a node")
     folders = {int(name[5:]): text for name, text in sorted(texts.items())}
     if bool(cluster) == bool(folders) or list(folders) != list(range(1, len(folders) + 1)):
         raise Unreadable("it leaves a node out")
@@ -68,7 +68,7 @@ def check_nodes(disk: Disk, path: str, book: Report) -> None:
             node_list(data)
     except Unreadable as error:
         advice = "open the cluster with nodes=[the folder of each node, in order]: that writes it again"
-        book.damage(file, f"the list of the nodes' folders is not to be believed: {error}", advice)
+        book.damage(file, f"the list of the nodes' folders is damaged: {error}", advice)
     for number, folder in listed(disk, path).items():
         _check_node(disk, number, folder, book)
 

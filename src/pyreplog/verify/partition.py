@@ -1,4 +1,4 @@
-"""One partition folder: every batch of every segment, against one another and against what the small files say."""
+"""One partition folder: every batch of every segment, compared with the others and with the small files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pyreplog.verify.producers import Producers
 from pyreplog.verify.records import Malformed, batch_records
 from pyreplog.verify.states import Unreadable
 
-ANOTHER_COPY: Final = "take it from another replica or a backup; where there is none, `replog repair` saves the rest"
+ANOTHER_COPY: Final = "take it from another replica or a backup; if there is none, `replog repair` saves the rest"
 DELETED: Final = (
-    "nobody can read these records; but after a crash the log is not opened for writing while they are there: "
-    "where that happens, `replog repair` makes one without them"
+    "these records are not readable; but after a crash the log cannot be opened for writing while they are there: "
+    "if that happens, `replog repair` makes a log without them"
 )
 _TRIES: Final = 3
 _BIG: Final = 2**63 - 1
@@ -28,8 +28,8 @@ _SPAN_MAX: Final = 2**31 - 1
 
 
 def check_partition(disk: Disk, path: str, topic: str, partition: int, look: CheckContext, book: Report) -> Facts:
-    """Verify the folder at ``path``. A writer may be at work in it: what changed while it was looked at is looked
-    at again, and only what is found each time is believed."""
+    """Verify the folder at ``path``. A writer may be at work in it: files that changed during the check are checked
+    again, and only a finding of every check counts."""
     own: Report | None = None
     for attempt in range(_TRIES):
         before, own = own, Report(book.read)
@@ -56,8 +56,8 @@ class PartitionCheck(FolderCheck):
         self._last_epoch = -1
         self._producers = Producers()
         self._snapshots: list[tuple[int, str]] = []
-        # Nothing is missing between this offset and where the batches are now: what a snapshot from
-        # here on says can be gone on from.
+        # No batch is missing between this offset and the present position, so the check can go on
+        # from any snapshot in between.
         self._whole_from = 0
         self._lost_from = -1
         #: Where the next writer ends the log; -1: not before its last batch.
@@ -123,7 +123,7 @@ class PartitionCheck(FolderCheck):
         if self._expected is not None and base != self._expected:
             self._between(base, path)
         self._expected = base if self._expected is None else max(base, self._expected)
-        # The indexes first: what they name is in the log by then.
+        # The indexes first: the batches that they name are in the log at that moment.
         offsets, times, aborted = (
             self._read(f"{stem}{suffix}{swap}") for suffix in (".index", ".timeindex", ".txnindex")
         )
@@ -131,7 +131,7 @@ class PartitionCheck(FolderCheck):
             file = disk.open(path)
         except StorageError as error:
             if name not in disk.list(self._path):
-                return  # removed by retention meanwhile
+                return  # retention has removed it
             book.damage(path, f"it cannot be read: {error}", "look at the disk and the file's mode; then verify again")
             return
         try:
@@ -177,8 +177,8 @@ class PartitionCheck(FolderCheck):
                 self._tear(expected)
                 self._book.note(
                     path,
-                    "a part of the log before it is missing: above what was ever synced or shown, so the next writer"
-                    " sets it aside",
+                    "a part of the log before it is missing; it lies above every synced or shown offset, so the next"
+                    " writer sets it aside",
                     start=expected,
                     end=base,
                 )
@@ -250,8 +250,8 @@ class PartitionCheck(FolderCheck):
         return following == after if found is None else found.base_offset == after
 
     def _is_settled(self, offset: int) -> bool:
-        """Whether the next writer leaves the segments below ``offset`` as they are: it looks at what was not
-        synced."""
+        """Return whether the next writer leaves the segments below ``offset`` unchanged: it checks only the
+        unsynced part."""
         mark = self.facts.mark
         return mark is not None and not mark.is_poisoned and offset <= mark.synced_end
 
@@ -265,15 +265,14 @@ class PartitionCheck(FolderCheck):
             return
         what = f"{rest} bytes behind its last batch are none ({broken.reason}), and offsets go on in the next segment"
         self._book.warn(
-            path, what, "nothing to do: nobody reads them, and they go with the segment", position=broken.position
+            path, what, "nothing to do: no reader reads them, and they go with the segment", position=broken.position
         )
 
     def _is_zero(self, window: Window, position: int) -> bool:
         return not any(any(window.take(at, 1 << 20)) for at in range(position, window.size, 1 << 20))
 
     def _miss_up_to(self, offset: int) -> None:
-        """What producers did before ``offset`` is not known any more, but for what a snapshot from there on
-        says."""
+        """Forget the producers' state before ``offset``, except the state in a snapshot from there on."""
         self._producers.exact = False
         self._whole_from = offset
 
@@ -282,7 +281,8 @@ class PartitionCheck(FolderCheck):
             self._torn_from = offset
 
     def _place(self, window: Window, batch: CheckedBatch, base: int, expected: int, following: int | None) -> None:
-        """Offsets, which no checksum covers, against what lies before. Raises :class:`Broken`."""
+        """Compare the batch's offsets, which no checksum covers, with the batches before it. Raise
+        :class:`Broken`."""
         if batch.base_offset < expected or (self._dense and batch.base_offset != expected):
             raise Broken(
                 batch.position, f"a batch says that it begins at offset {batch.base_offset}, and {expected} is next", 0
@@ -340,7 +340,7 @@ class PartitionCheck(FolderCheck):
                 )
                 return
             what = (
-                f"{rest} bytes behind the last whole batch, above what was synced or shown: a torn tail"
+                f"{rest} bytes behind the last whole batch, above the synced and shown offsets: a torn tail"
                 f" ({broken.reason})"
             )
             if promised is None:
@@ -348,7 +348,7 @@ class PartitionCheck(FolderCheck):
                     f"{rest} bytes behind the last whole batch are torn or damaged, and readers stop there"
                     f" ({broken.reason})"
                 )
-            advice = "nothing to do: the next writer cuts it and keeps what it cut beside the log"
+            advice = "nothing to do: the next writer cuts it and keeps the cut bytes beside the log"
             if self.facts.mark is not None and not self._look.clean:
                 self._book.note(path, what, advice, position=broken.position, start=start, end=start)
             else:
@@ -356,8 +356,8 @@ class PartitionCheck(FolderCheck):
             return
         end = after.base_offset if after is not None else self._next_base(following)
         if promised is not None and start >= promised and self.facts.mark is not None:
-            what = f"bytes above what was synced or shown are torn ({broken.reason})"
-            advice = "nothing to do: the next writer cuts them and keeps what it cut beside the log"
+            what = f"bytes above the synced and shown offsets are torn ({broken.reason})"
+            advice = "nothing to do: the next writer cuts them and keeps the cut bytes beside the log"
             self._book.note(path, what, advice, position=broken.position, start=start, end=end)
             return
         self._lost_from = start
@@ -413,24 +413,24 @@ class PartitionCheck(FolderCheck):
         )
         if self.facts.mark is None:
             self._book.warn(
-                path, text, "the history is made anew from the batches when the log is next opened for writing", **where
+                path, text, "the history is rebuilt from the batches when the log is next opened for writing", **where
             )
         elif batch.base_offset < (self._promised or 0):
             self._book.damage(path, text, ANOTHER_COPY, **where)
         else:
             self._book.note(
-                path, text, "nothing to do: above what was synced or shown, the next writer decides", **where
+                path, text, "nothing to do: above the synced and shown offsets, the next writer decides", **where
             )
 
     def _known_epoch(self, offset: int) -> int:
-        """By the history that the mark vouches for; -1 where it does not say."""
+        """Return the leader epoch by the history that the mark confirms; -1 if the history has none."""
         slot = bisect_right(self._history_starts, offset) - 1
         return -1 if self._history is None or slot < 0 else self._history[slot][0]
 
     def _records(self, batch: CheckedBatch, path: str) -> None:
         where = {"position": batch.position, "start": batch.base_offset, "end": batch.last_offset + 1}
         if batch.magic < 2:
-            return  # looked at already: how many it holds is part of where it lies
+            return  # checked already: the number of its records is part of its place
         try:
             before, greatest, count = batch.base_offset - 1, -1, 0
             odd: list[int] = []
@@ -559,9 +559,9 @@ class PartitionCheck(FolderCheck):
         if bases and mark is not None and self._promised != mark.promised and end < mark.promised:
             self._book.warn(
                 self._path,
-                f"what lies below offset {mark.promised} was shown to readers and not synced, and the log is whole up"
-                f" to {end} only",
-                "take the rest from another replica where there is one: the next writer goes on from there",
+                f"the records below offset {mark.promised} were shown to readers and not synced, and the log is whole"
+                f" up to {end} only",
+                "take the rest from another replica if there is one: the next writer goes on from there",
                 start=end,
                 end=mark.promised,
             )

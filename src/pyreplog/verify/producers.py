@@ -42,7 +42,7 @@ class Producers:
         self._aborted: list[Aborted] = []
 
     def load(self, producers: list[SnapshotEntry]) -> None:
-        """Begin with what a snapshot says."""
+        """Begin with the state in a snapshot."""
         self.states = {producer.producer_id: producer for producer in producers}
         self._open = {
             producer.producer_id: producer.txn_first_offset for producer in producers if producer.txn_first_offset >= 0
@@ -89,12 +89,12 @@ class Producers:
         return found
 
     def differs(self, snapshot: list[SnapshotEntry]) -> str:
-        """What a snapshot taken here says otherwise; "" where nothing. Producers that it leaves out may have
-        expired."""
+        """Return the difference between this state and a snapshot at this offset; "" if there is none. Producers
+        that the snapshot lacks may have expired."""
         for producer in snapshot:
             known = self.states.get(producer.producer_id)
             if known is None:
-                return f"it knows producer {producer.producer_id}, of which there is no batch"
+                return f"it knows producer {producer.producer_id}, which has no batch"
             if known != producer:
                 name = next(name for name in SnapshotEntry._fields if getattr(known, name) != getattr(producer, name))
                 return (

@@ -33,7 +33,7 @@ _OLD: Final = struct.Struct(">qiIbb")
 
 
 def _varint(data: bytes | bytearray, at: int, bits: int) -> tuple[int, int]:
-    """A zig-zag number and where it ends."""
+    """Return a zig-zag number and the position behind it."""
     value = shift = 0
     while True:
         if at >= len(data):
@@ -96,7 +96,7 @@ def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int
             raise Malformed(f"record {number} says that it ends at byte {end}, and its fields at byte {at}")
         timestamp = base_timestamp + delta
         if not -_INT64_COUNT <= 2 * timestamp < _INT64_COUNT:
-            # Java's sum wraps, and so a delta may stand for one that no 64 bits hold.
+            # Java's sum wraps, so a delta may stand for a number that 64 bits cannot hold.
             timestamp += _INT64_COUNT if timestamp < 0 else -_INT64_COUNT
         yield PlainRecord(base_offset + offset_delta, timestamp, key, value, headers, is_text)
     if at != len(payload):
@@ -158,7 +158,7 @@ def old_records_of(data: bytes) -> list[PlainRecord]:
             raise Malformed("an inner message is cut off")
         inner_offset, size, crc, inner_magic, inner_attributes = _OLD.unpack_from(inner, at)
         if size < 14 or size > len(inner) - at - 12 or inner_magic != magic or inner_attributes & 7:
-            raise Malformed("an inner message is not what may stand there")
+            raise Malformed("an inner message is not allowed there")
         message = inner[at : at + 12 + size]
         if zlib.crc32(message[16:]) != crc:
             raise Malformed("the checksum of an inner message does not match")

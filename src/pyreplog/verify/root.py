@@ -1,5 +1,5 @@
-"""Roots, clusters and lone folders: which partitions are there, what the root's own files say, and whether replicas
-hold the same."""
+"""Roots, clusters and single folders: their partitions, the root's own files, and whether replicas hold the same
+records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FOREIGN: Final = (
     " folder)"
 )
 HIDDEN: Final = "a log inside another log's folder, or more than two folders deep: it was not looked at"
-REWRITTEN: Final = "nothing to do: the next writer makes it anew"
+REWRITTEN: Final = "nothing to do: the next writer writes it again"
 
 
 def verify(
@@ -51,13 +51,13 @@ def verify(
     progress: Callable[[int], None] | None = None,
     max_batch_bytes: int = SIZE_MAX,
 ) -> Report:
-    """Look at every file under ``path``: a root, a cluster's folder, a broker's ``log.dirs`` folder, or one
-    partition folder.
+    """Check every file under ``path``: a root, a cluster's folder, a broker's ``log.dirs`` folder, or one partition
+    folder.
 
-    Reads only, and through nothing that the writer uses: its own decoders, the ``crc32c`` package. Without ``deep``
-    the records inside the batches are not decoded; the records of a compressed batch that takes more than
-    ``max_batch_bytes`` unpacked are not either, which is a note. ``progress`` is told each piece of bytes read.
-    Raises :class:`StorageError` where there is nothing to look at.
+    It only reads, with its own decoders and the ``crc32c`` package, and uses no code of the writer. Without
+    ``deep`` it does not decode the records inside the batches. It does not decode a compressed batch that takes
+    more than ``max_batch_bytes`` unpacked either, and notes that. ``progress`` is called with the size in bytes of
+    each piece that was read. Raises :class:`StorageError` if there is no log.
     """
     book = Report(progress)
     path = path.rstrip("/") or "/"
@@ -142,7 +142,7 @@ def check_backup(disk: Disk, path: str, book: Report) -> None:
             " its source had"
         )
     except Unreadable as error:
-        about = f"what the backup says of itself is not to be believed: {error}"
+        about = f"the backup's own state file is damaged: {error}"
     advice = (
         "run `replog backup SOURCE TARGET` until it ends; if the source is gone, `replog repair` saves the segments"
         " that were copied whole"
@@ -229,12 +229,13 @@ class _Root:
             except StorageError:
                 if self._disk.stat(path) is not None:
                     raise
-                self._book.note(path, "it was deleted meanwhile")
+                self._book.note(path, "it was deleted during the check")
         self._against(found)
         return found
 
     def _holds(self, name: str) -> bool:
-        """Whether the folder ``name`` is a partition's; one that may not be entered and could be is remembered."""
+        """Return whether the folder ``name`` is a partition's. A folder that may be one, but cannot be entered, is
+        recorded."""
         try:
             return is_partition(self._disk, f"{self._path}/{name}")
         except StorageError as error:
@@ -263,14 +264,14 @@ class _Root:
             self._book.warn(path, what, "rename it to TOPIC-NUMBER, or move it away")
         elif partition in names:
             what = (
-                f"a Kafka broker would not start with two folders of {partition}, for which it takes this one, too;"
-                " nobody here reads it"
+                f"a Kafka broker would not start with two folders of {partition}, and it takes this folder for one;"
+                " pyreplog does not read it"
             )
             self._book.warn(path, what, "move it away")
         else:
             what = (
-                f"a Kafka broker takes it for {partition}; nobody here reads it, for a partition's number has no zeros"
-                " before it"
+                f"a Kafka broker takes it for {partition}; pyreplog does not read it, because a partition's number has"
+                " no zeros before it"
             )
             self._book.warn(path, what, f"rename it to {partition}, if it is that")
 
@@ -306,7 +307,7 @@ class _Root:
         try:
             places = states.imports(data)
         except Unreadable as error:
-            self._book.warn(path, f"not to be believed: {error}", "remove it, and begin the import anew into a new log")
+            self._book.warn(path, f"damaged: {error}", "remove it, and import again from the start into a new log")
             return
         for place in places:
             if not place["done"]:
@@ -322,10 +323,10 @@ class _Root:
                 incarnation = known.get("incarnation_id", "")
                 self._rebooted = not known.get("boot_id", "") == self._disk.boot_id(self._path) != ""
             except Unreadable as error:
-                advice = "nothing to do: the next opening counts as one after a crash, and makes it anew"
-                self._book.warn(f"{self._path}/{states.INCARNATION}", f"not to be believed: {error}", advice)
+                advice = "nothing to do: the next opening counts as one after a crash, and writes it again"
+                self._book.warn(f"{self._path}/{states.INCARNATION}", f"damaged: {error}", advice)
         elif self._own:
-            advice = "nothing to do: the next opening counts as one after a crash, and makes it anew"
+            advice = "nothing to do: the next opening counts as one after a crash, and writes it again"
             self._book.warn(
                 f"{self._path}/{states.INCARNATION}", "what tells the lives of this root apart is missing", advice
             )
@@ -361,7 +362,7 @@ class _Root:
     def _summaries(self, size: int, checksum: int) -> None:
         data = self._read(states.SUMMARIES)
         if data is None or len(data) != size or crc32c(data) != checksum:
-            about = "is missing" if data is None else "is not what the clean shutdown marker names"
+            about = "is missing" if data is None else "is not the file that the clean shutdown marker names"
             text = f"the summary of the partitions {about}"
             self._book.warn(
                 f"{self._path}/{states.SUMMARIES}",
@@ -378,7 +379,7 @@ class _Root:
                     path, "the file with the ids of cluster and node is missing", "put it back; a new one gets new ids"
                 )
             return
-        advice = "write it anew, with the ids that the other nodes know"
+        advice = "write it again, with the ids that the other nodes know"
         try:
             values = states.properties(data)
             version = states.number(values.get("version", "0"), 0, 1)
@@ -415,7 +416,8 @@ class _Root:
             return None
 
     def _against(self, found: list[Facts]) -> None:
-        """The checkpoints against what the partitions hold. They were read before: what they say holds by then."""
+        """Compare the checkpoints with the partitions. They were read first, so the partitions must have reached
+        them."""
         known = {(facts.topic, facts.partition): facts for facts in found}
         for name, values in self._checkpoints.items():
             path = f"{self._path}/{name}"
@@ -501,7 +503,7 @@ def _compare(copies: list[Facts], book: Report) -> None:
 
 
 def _committed(facts: Facts) -> int:
-    """Up to where a copy says that it is committed; a folder of Kafka's has its root's checkpoint for that."""
+    """Return the high watermark of a copy; a Kafka folder has it in its root's checkpoint."""
     if facts.mark is not None:
         return facts.mark.high_watermark
     return facts.end if facts.watermark is None else facts.watermark

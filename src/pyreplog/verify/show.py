@@ -17,7 +17,7 @@ _ABORTED_SIZE: Final = 34
 
 
 def small_file(name: str, data: bytes) -> Iterator[Row]:
-    """What a file of this ``name`` and content holds. A row with ``damage`` says what is not readable in it."""
+    """Yield the content of a file of this ``name`` as rows. A row with ``damage`` describes an unreadable part."""
     try:
         yield from _rows(name, data)
     except Unreadable as error:

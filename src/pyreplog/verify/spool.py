@@ -57,4 +57,4 @@ def check_spool(disk: Disk, path: str, names: Iterable[str], book: Report) -> No
                 "put it back from a copy; without it, the query's last batch is appended again if the query runs it"
                 " again"
             )
-            book.warn(file, f"not to be believed: {error}", advice)
+            book.warn(file, f"damaged: {error}", advice)

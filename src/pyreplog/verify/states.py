@@ -1,7 +1,7 @@
-"""The small files beside the segments: Kafka's checkpoints, ids, snapshots and transaction indexes, and our own
-marks and state files.
+"""The small files beside the segments: Kafka's checkpoints, ids, snapshots and transaction indexes, and pyreplog's
+own marks and state files.
 
-Each function takes bytes and gives what they say, or raises :class:`Unreadable` with the reason.
+Each function takes bytes and returns their values, or raises :class:`Unreadable` with the reason.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Unreadable(ValueError):
-    """Bytes that are not what the file's name says; the text says why."""
+    """The bytes do not fit the file's name; the text says why."""
 
 
 class Slot(NamedTuple):
@@ -95,7 +95,7 @@ class Aborted(NamedTuple):
 
 
 def partition_of(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a folder's name; None where it is no partition's."""
+    """Return (topic, partition) of a folder's name; None if it is not a partition's."""
     topic, dash, number = name.rpartition("-")
     if not dash or _PARTITION.fullmatch(number) is None or int(number) > 2**31 - 1:
         return None
@@ -105,8 +105,7 @@ def partition_of(name: str) -> tuple[str, int] | None:
 
 
 def taken_for(name: str) -> str:
-    """The partition's folder for which Kafka takes one of such a name, which has zeros before its number; empty
-    where it has not."""
+    """Return the partition for which Kafka takes a folder whose number has leading zeros; empty if it has none."""
     padded = _PADDED.fullmatch(name)
     plain = "" if padded is None else padded[1] + padded[2]
     return plain if partition_of(plain) else ""
@@ -118,7 +117,7 @@ def uuid_text(raw: bytes) -> str:
 
 
 def check_uuid(text: str) -> str:
-    """``text``, where it is an id in its one spelling."""
+    """Return ``text`` if it is an id in its only spelling."""
     try:
         raw = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError):
@@ -131,7 +130,7 @@ def check_uuid(text: str) -> str:
 def slot_of(data: bytes) -> Slot:
     """One slot's bytes."""
     if len(data) != SLOT_SIZE:
-        raise Unreadable(f"{len(data)} bytes where a slot has {SLOT_SIZE}")
+        raise Unreadable(f"a slot has {len(data)} bytes, expected {SLOT_SIZE}")
     magic, version, flags, sequence, synced, watermark, start, partition, epochs_crc, topic_id, crc = _SLOT.unpack(data)
     if crc32c(data[:-4]) != crc:
         raise Unreadable("its checksum does not match")
@@ -157,13 +156,13 @@ def mark_slots(data: bytes) -> list[Slot | Unreadable | None]:
 
 
 def mark(data: bytes) -> Slot | None:
-    """The slot that counts; None where there is none. A file that lost its end may have lost the newest one: none
-    of it counts."""
+    """Return the slot that counts; None if there is none. A file that lost its end may have lost the newest slot,
+    so none of its slots counts."""
     return newest_slot(mark_slots(data)) if len(data) >= MARK_SIZE else None
 
 
 def newest_slot(slots: list[Slot | Unreadable | None]) -> Slot | None:
-    """The one that was written last."""
+    """Return the slot that was written last."""
     return max((slot for slot in slots if isinstance(slot, Slot)), key=lambda slot: slot.sequence, default=None)
 
 
@@ -242,7 +241,7 @@ def state(data: bytes) -> dict[str, str]:
 
 
 def imports(data: bytes) -> list[dict[str, Any]]:
-    """How far imports came: what is said of each file."""
+    """Return the progress of imports: the values of each imported file."""
     found = state(data)
     if found.get("version") != "1":
         raise Unreadable(f"its version is {found.get('version', '')[:64]!r}, and only 1 is known")
@@ -252,7 +251,7 @@ def imports(data: bytes) -> list[dict[str, Any]]:
         raise Unreadable(f"it is no JSON: {error}") from None
     for place in places:
         if not (isinstance(place, dict) and isinstance(place.get("path"), str) and isinstance(place.get("done"), bool)):
-            raise Unreadable(f"it does not say what was imported: {str(place)[:64]}")
+            raise Unreadable(f"it lacks the imported file or its target: {str(place)[:64]}")
     return places
 
 
@@ -284,8 +283,8 @@ def properties(data: bytes) -> dict[str, str]:
 
 
 class ShutdownMarkerFile(NamedTuple):
-    """A clean shutdown marker. ``incarnation``: "" where it is Kafka's. ``summaries``: size and CRC-32C of
-    ``replog.db``, where named."""
+    """A clean shutdown marker. ``incarnation`` is "" in Kafka's markers. ``summaries`` has the size and CRC-32C of
+    ``replog.db``, if the marker names it."""
 
     incarnation: str
     summaries: tuple[int, int] | None
