@@ -405,53 +405,68 @@ cdef ProducerEntry entry_of(object table, int64_t producer_id):
 
 
 cdef struct Given:
-    # A batch that may be appended: its memory, and what its header says.
-    Py_buffer view
+    # A batch that may be appended: where it lies in the memory of which part, and its header.
+    const uint8_t *p
+    Py_ssize_t part
     batch_header header
 
 
 @cython.final
 @cython.freelist(8)
 cdef class _Group:
-    # Batches that are looked at before any of them is written, and written at once. Their memory is
-    # held until the group is gone.
+    # Batches that are checked before any of them is written, and written at once. The group holds
+    # the memory of its parts, each of which has one batch or more, until it is gone.
 
     cdef Given single  # most groups are of one
+    cdef Py_buffer single_view
     cdef Given *given
+    cdef Py_buffer *views
     cdef Py_ssize_t room
     cdef Py_ssize_t count
+    cdef Py_ssize_t part_count
     cdef int64_t size
     cdef bint is_numbered  # whether one of them bears a producer id
     cdef list parts
 
     def __cinit__(self):
         self.given = &self.single
+        self.views = &self.single_view
         self.parts = []
 
     def __dealloc__(self):
-        while self.count:
-            self.count -= 1
-            PyBuffer_Release(&self.given[self.count].view)
+        while self.part_count:
+            self.part_count -= 1
+            PyBuffer_Release(&self.views[self.part_count])
         if self.given != &self.single:
             PyMem_Free(self.given)
+        if self.views != &self.single_view:
+            PyMem_Free(self.views)
 
-    cdef int add(self, batch) except? -1:
-        # Hold one more; what reading its header came to.
-        cdef object data = batch if type(batch) is memoryview else memoryview(batch)
-        cdef Given *given = &self.given[self.count]
-        cdef const uint8_t *p
-        cdef int status
-        if self.count == self.room:
+    cdef int hold(self, part) except -1:
+        # Hold the memory of one more part.
+        cdef object data = part if type(part) is memoryview else memoryview(part)
+        if self.part_count == self.room:
             raise ValueError(f"there are more batches than the {self.room} that were counted")
         self.parts.append(data)
         try:
-            PyObject_GetBuffer(data, &given.view, PyBUF_SIMPLE)
+            PyObject_GetBuffer(data, &self.views[self.part_count], PyBUF_SIMPLE)
         except BaseException:
             self.parts.pop()
             raise
+        self.part_count += 1
+        return 0
+
+    cdef int read(self, int64_t position) except? -1:
+        # Add the batch at `position` of the newest part; the status of its header.
+        cdef Py_buffer *view = &self.views[self.part_count - 1]
+        cdef Given *given = &self.given[self.count]
+        cdef int status
+        if self.count == self.room:
+            raise ValueError(f"there are more batches than the {self.room} that were counted")
         self.count += 1
-        p = <const uint8_t *>given.view.buf
-        status = batch_read(p, p + given.view.len, &given.header)
+        given.p = <const uint8_t *>view.buf + position
+        given.part = self.part_count - 1
+        status = batch_read(given.p, <const uint8_t *>view.buf + view.len, &given.header)
         if status:
             given.header.size = 0
             return status
@@ -460,24 +475,38 @@ cdef class _Group:
             self.is_numbered = True
         return 0
 
+    cdef int add(self, batch) except? -1:
+        # Hold one more part and add its first batch; the status of its header.
+        self.hold(batch)
+        return self.read(0)
+
     cdef int drop(self) except -1:
-        # Hold the newest no more.
+        # Take out the newest part, which has one batch.
         cdef Py_ssize_t i
         self.parts.pop()
         self.count -= 1
+        self.part_count -= 1
         self.size -= self.given[self.count].header.size
-        PyBuffer_Release(&self.given[self.count].view)
+        PyBuffer_Release(&self.views[self.part_count])
         self.is_numbered = False
         for i in range(self.count):
             if self.given[i].header.producer_id != -1:
                 self.is_numbered = True
         return 0
 
+    cdef bytes_of(self, Py_ssize_t i):
+        # The memory of one batch.
+        cdef Given *given = &self.given[i]
+        cdef Py_buffer *view = &self.views[given.part]
+        cdef int64_t position = given.p - <const uint8_t *>view.buf
+        data = self.parts[given.part]
+        return data if view.len == given.header.size else data[position : position + given.header.size]
+
     cdef int check_crcs(self) noexcept nogil:
         cdef Py_ssize_t i
         cdef int status = 0
         for i in range(self.count):
-            status = batch_check_crc(<const uint8_t *>self.given[i].view.buf, <size_t>self.given[i].header.size)
+            status = batch_check_crc(self.given[i].p, <size_t>self.given[i].header.size)
             if status:
                 break
         return status
@@ -486,24 +515,30 @@ cdef class _Group:
         # REQUIRES that each may be written into, and that there are as many offsets.
         cdef Py_ssize_t i
         for i in range(self.count):
-            batch_stamp(<uint8_t *>self.given[i].view.buf, base, leader_epoch)
+            batch_stamp(<uint8_t *>self.given[i].p, base, leader_epoch)
+            self.given[i].header.base_offset = base
             base += self.given[i].header.last_offset_delta + 1
 
     cdef void forget_stamps(self) noexcept:
         # As they came: they may be given again.
         cdef Py_ssize_t i
         for i in range(self.count):
-            batch_stamp(<uint8_t *>self.given[i].view.buf, 0, -1)
+            batch_stamp(<uint8_t *>self.given[i].p, 0, -1)
 
 
 cdef _Group new_group(Py_ssize_t room):
     cdef _Group group = _Group.__new__(_Group)
     cdef Given *given
+    cdef Py_buffer *views
     if room > 1:
         given = <Given *>PyMem_Calloc(<size_t>room, sizeof(Given))
         if given == NULL:
             raise MemoryError
         group.given = given
+        views = <Py_buffer *>PyMem_Calloc(<size_t>room, sizeof(Py_buffer))
+        if views == NULL:
+            raise MemoryError
+        group.views = views
     group.room = room
     return group
 
@@ -522,31 +557,28 @@ cdef class SegmentEnd:
     cdef public int64_t size_max
     cdef public int64_t roll_offset
     cdef public int64_t roll_timestamp
-    cdef public int64_t _interval
+    cdef public int64_t index_interval
+    cdef public int64_t batches_appended
+    cdef public int64_t records_appended
+    cdef public int64_t bytes_appended
     cdef public int64_t _reserved
     cdef public int64_t _pieces_from
     cdef public Py_ssize_t _pending
-    cdef public bint unheard
+    cdef public bint producers_pending
     cdef public bint _torn
     cdef readonly Py_ssize_t tried
     cdef public object _file
     cdef public object _indexes
 
-    def has_room(self, int64_t size, int64_t next_offset, int64_t max_timestamp):
+    def fits(self, int64_t size, Py_ssize_t count, int64_t last_offset, int64_t max_timestamp):
+        return self._fits(size, count, last_offset, max_timestamp)
+
+    cdef bint _fits(self, int64_t size, Py_ssize_t count, int64_t last_offset, int64_t max_timestamp) except -1:
         return (
             self.size <= self.size_max - size
-            and next_offset <= self.roll_offset
-            and self.entries_left > 0
-            and max_timestamp <= self.roll_timestamp
-        )
-
-    cdef bint _has_room(self, _Group group, int64_t next_offset, int64_t max_timestamp) noexcept:
-        # For all of `group`, the newest of which ends before `next_offset`.
-        return (
-            self.size <= self.size_max - group.size
-            and next_offset <= self.roll_offset
-            and self.entries_left >= group.count
-            and max_timestamp <= self.roll_timestamp
+            and last_offset < self.roll_offset
+            and self.entries_left >= count
+            and (max_timestamp <= self.roll_timestamp or not self.is_too_old(max_timestamp))
         )
 
     def write(self, parts, int64_t size):
@@ -578,7 +610,7 @@ cdef class SegmentEnd:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        if self.bytes_since_entry > self._interval and self._make_entry(last_offset, position):
+        if self.bytes_since_entry > self.index_interval and self._make_entry(last_offset, position):
             self._pending += 1
             self.entries_left -= 1
             self.bytes_since_entry = size
@@ -606,16 +638,18 @@ cdef class SegmentEnd:
     def append_next(self, batches, int64_t end_offset, int32_t leader_epoch, TailCache tail not None, producers):
         cdef _Group group = new_group(len(batches))
         cdef int64_t expected = end_offset
+        cdef Py_ssize_t size
         cdef Given *given
         cdef int status
         for batch in batches:
             status = group.add(batch)
             given = &group.given[group.count - 1]
-            if given.view.len == 0:
+            size = group.views[group.part_count - 1].len
+            if size == 0:
                 return 0
             check(status, 0)
             if (
-                given.header.size != given.view.len
+                given.header.size != size
                 or given.header.base_offset != expected
                 or given.header.leader_epoch != leader_epoch
                 or leader_epoch < 0
@@ -623,7 +657,7 @@ cdef class SegmentEnd:
             ):
                 return 0
             expected = batch_last_offset(&given.header) + 1  # at most INT64_MAX, or it was not read
-            if not self._has_room(group, expected, given.header.max_timestamp):
+            if not self._fits(group.size, group.count, expected - 1, given.header.max_timestamp):
                 return 0
         if group.count == 0:
             return 0
@@ -633,7 +667,7 @@ cdef class SegmentEnd:
             with nogil:
                 status = group.check_crcs()
         check(status, 0)
-        self._append(group, end_offset, tail, producers)
+        self._commit(group, end_offset, tail, producers)
         return group.size
 
     def append_own(
@@ -651,7 +685,7 @@ cdef class SegmentEnd:
                 status = group.add(batch)
             except Exception:  # what nobody had foreseen is found again when it comes first
                 break
-            if group.count == 1 and not group.given.view.readonly:
+            if group.count == 1 and not group.views.readonly:
                 check(status, 0)
             if status or not self._may_follow(group, base, size_max, producers) or not (trusted or is_valid(batch)):
                 group.drop()
@@ -664,7 +698,7 @@ cdef class SegmentEnd:
         group.stamp(end_offset, leader_epoch)
         self.tried = group.count
         try:
-            self._append(group, end_offset, tail, producers)
+            self._commit(group, end_offset, tail, producers)
         except BaseException:
             if self.size == before:
                 group.forget_stamps()
@@ -675,19 +709,21 @@ cdef class SegmentEnd:
         # Whether the newest of `group` can be stamped, given offsets from `base` on, and appended
         # behind the others.
         cdef Given *given = &group.given[group.count - 1]
+        cdef Py_buffer *view = &group.views[given.part]
         cdef batch_header *header = &given.header
         cdef batch_header *before
         cdef ProducerEntry entry
         cdef Py_ssize_t i
         if (
-            given.view.readonly
+            view.readonly
             or header.size > size_max
-            or header.size != given.view.len
+            or header.size != view.len
+            or (group.count > 1 and self.size == 0 and self.roll_timestamp == -INT64_MAX)  # the first one decides which others fit
             or header.record_count <= 0
             or header.last_offset_delta != header.record_count - 1
             or base >= INT64_MAX - header.last_offset_delta
             or header.attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL)
-            or not self._has_room(group, base + header.record_count, header.max_timestamp)
+            or not self._fits(group.size, group.count, base + header.last_offset_delta, header.max_timestamp)
         ):
             return False
         if header.producer_id == -1:
@@ -699,42 +735,72 @@ cdef class SegmentEnd:
         entry = entry_of(producers.table, header.producer_id)
         return entry is not None and entry._goes_on(header)
 
-    cdef int _append(self, _Group group, int64_t base, TailCache tail, object producers) except -1:
-        # Write all of `group`, which has the offsets from `base` on, and count them.
+    def commit(self, parts, Py_ssize_t count, int64_t end_offset, TailCache tail not None, producers):
+        cdef _Group group = new_group(count)
+        cdef int64_t position
+        for part in parts:
+            if not len(part):
+                continue
+            group.hold(part)
+            position = 0
+            while position < group.views[group.part_count - 1].len:
+                check(group.read(position), position)
+                position += group.given[group.count - 1].header.size
+        self.tried = group.count
+        self._commit(group, end_offset, tail, producers)
+
+    cdef int _commit(self, _Group group, int64_t end_offset, TailCache tail, object producers) except -1:
+        # Write all of `group`, whose offsets are in place, behind `end_offset`, and count it.
         cdef batch_header *header
-        cdef ProducerEntry entry
-        cdef int64_t start = base
+        cdef int64_t start = end_offset
+        cdef int64_t end = end_offset
+        cdef Py_ssize_t part
         cdef Py_ssize_t i
         self._write(group.parts, group.size)
-        self.unheard = group.is_numbered
+        self.producers_pending = group.is_numbered
         try:
             for i in range(group.count):
                 header = &group.given[i].header
-                self._note(header.size, start + header.last_offset_delta, header.max_timestamp)
-                start += header.last_offset_delta + 1
+                self._note(header.size, batch_last_offset(header), header.max_timestamp)
         except BaseException:
             self._torn = True  # what is not counted is cut off before the next write
             raise
+        self.batches_appended += group.count
+        self.records_appended += self.next_offset - group.given.header.base_offset
+        self.bytes_appended += group.size
         if tail.size_max:
-            start = base
-            for i in range(group.count):
-                header = &group.given[i].header
-                tail.append(start, start + header.last_offset_delta + 1, group.parts[i], header.size)
-                start += header.last_offset_delta + 1
-        if not group.is_numbered:
-            return 0
+            i = 0
+            for part in range(group.part_count):
+                while i < group.count and group.given[i].part == part:
+                    end = batch_last_offset(&group.given[i].header) + 1
+                    i += 1
+                tail.append(start, end, group.parts[part], group.views[part].len)
+                start = end
+        if group.is_numbered:
+            self._note_producers(group, producers)
+            self.producers_pending = False
+        return 0
+
+    cdef int _note_producers(self, _Group group, object producers) except -1:
+        cdef batch_header *header
+        cdef ProducerEntry entry
+        cdef int64_t last_offset
+        cdef Py_ssize_t i
         self.first_producer = UNKNOWN
         table = producers.table
-        start = base
         for i in range(group.count):
             header = &group.given[i].header
-            if header.producer_id != -1:
-                entry = entry_of(table, header.producer_id)
-                if entry is not None and entry.epoch == header.producer_epoch and not header.attributes & ATTRIBUTE_TRANSACTIONAL:
-                    table.end_offset = start + header.last_offset_delta + 1
-                    entry._sent(last_sequence_of(header), start + header.last_offset_delta, header.last_offset_delta, header.max_timestamp)
-                else:
-                    producers.note_bytes(group.parts[i], start, self)
-            start += header.last_offset_delta + 1
-        self.unheard = False
+            if header.producer_id == -1:
+                continue
+            entry = entry_of(table, header.producer_id)
+            if (
+                entry is not None
+                and entry.epoch == header.producer_epoch
+                and not header.attributes & (ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL)
+            ):
+                last_offset = batch_last_offset(header)
+                table.end_offset = last_offset + 1
+                entry._sent(last_sequence_of(header), last_offset, header.last_offset_delta, header.max_timestamp)
+            else:
+                producers.note_bytes(group.bytes_of(i), header.base_offset, self)
         return 0

@@ -10,7 +10,7 @@ import shutil
 import signal
 import struct
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -25,8 +25,8 @@ from pyreplog.log import Log, LogRoot, lifetime, loader
 from pyreplog.log.clean_shutdown import Incarnation, read_farewell, read_incarnation, write_incarnation
 from pyreplog.log.layout import LOG_SUFFIX
 from pyreplog.log.scan import scan_segment
-from pyreplog.log.segment import Segment
-from pyreplog.ports import Buffer, Disk
+from pyreplog.log.segment_writer import SegmentWriter
+from pyreplog.ports import Disk
 from pyreplog.testing.crash import crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
 from tests.crash import lives, test_rot
@@ -215,10 +215,7 @@ def an_interrupted_sync_counts(patch: pytest.MonkeyPatch) -> None:
 def half_a_batch_stays_when_the_disk_is_full(patch: pytest.MonkeyPatch) -> None:
     """A write that found no room is not cut off again, and the next one begins where it should."""
 
-    def write(segment: Segment, parts: Sequence[Buffer], size: int) -> None:
-        segment.file.write_at(segment.size, parts)
-
-    patch.setattr(Segment, "write", write)
+    patch.setattr(SegmentWriter, "take_back", lambda segment, error: None)
 
 
 def the_error_of_a_close_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -271,7 +268,7 @@ def a_damaged_mark_starts_at_nothing(patch: pytest.MonkeyPatch) -> None:
     """Without a good mark nothing is believed to be there."""
     real = loader.Loader._load_unclean
 
-    def load(one: loader.Loader, segments: list[Segment]) -> loader.Loaded:
+    def load(one: loader.Loader, segments: list[SegmentWriter]) -> loader.Loaded:
         if one.state is None:
             one.origin = one.origin._replace(recovery_point=0)
             one._torn.remove_from(segments, 0)
@@ -283,12 +280,12 @@ def a_damaged_mark_starts_at_nothing(patch: pytest.MonkeyPatch) -> None:
 def a_stale_index_believed(patch: pytest.MonkeyPatch) -> None:
     """What an index says is not compared with the log."""
 
-    def lookup(segment: Segment, offset: int, least: int) -> int:
+    def lookup(segment: SegmentWriter, offset: int, least: int) -> int:
         offsets = segment.indexes.offsets
         return max(offsets.lookup(offset)[1] if offsets.count else 0, least)
 
-    patch.setattr(Segment, "_indexes_match_log", lambda *_: True)
-    patch.setattr(Segment, "_lookup", lookup)
+    patch.setattr(SegmentWriter, "_indexes_match_log", lambda *_: True)
+    patch.setattr(SegmentWriter, "_lookup", lookup)
 
 
 class _Zeros:
@@ -306,14 +303,14 @@ def zeros_taken_for_records(patch: pytest.MonkeyPatch) -> None:
     """Where power loss left a file's length and not its content, nothing is cut."""
     real = loader.Loader._scan_one
 
-    def scan_one(one: loader.Loader, segment: Segment, next_offset: int) -> Any:
+    def scan_one(one: loader.Loader, segment: SegmentWriter, next_offset: int) -> Any:
         scan = real(one, segment, next_offset)
         rest = bytes(segment.file.read_at(scan.position, segment.size - scan.position))
         return scan if any(rest) else _Zeros(scan, segment.size)
 
-    real_set: Callable[..., None] = Segment.set_scanned
+    real_set: Callable[..., None] = SegmentWriter.set_scanned
     patch.setattr(
-        Segment,
+        SegmentWriter,
         "set_scanned",
         lambda segment, scan, **options: real_set(segment, getattr(scan, "_scan", scan), **options),
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from pyreplog.config import LogConfig
-from pyreplog.log import Log, LogRoot, segment
+from pyreplog.log import Log, LogRoot, segment_writer
 from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -77,7 +77,7 @@ def sync_appends(disk: SimDisk, facts: list[Fact]) -> None:
 
 def appends_in_pieces(disk: SimDisk, facts: list[Fact]) -> None:
     """The same, but every write of 128 bytes or more is done in pieces: what is large, in the small."""
-    with patch.object(segment, "PIECE_SIZE", 64):
+    with patch.object(segment_writer, "PIECE_SIZE", 64):
         sync_appends(disk, facts)
 
 

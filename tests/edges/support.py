@@ -6,7 +6,7 @@ import struct
 
 from pyreplog.config import LogConfig
 from pyreplog.log import Log
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.record import RecordBatch
 from tests.log.conftest import Place
 from tests.log.support import batch, create
@@ -34,7 +34,7 @@ def rebuilt(data: bytes, **changes: int) -> bytes:
     return oracle.encode_header(header, data[61:size])
 
 
-def segments(log: Log) -> list[Segment]:
+def segments(log: Log) -> list[SegmentWriter]:
     """Of a log."""
     return list(log._segments)
 
@@ -51,9 +51,9 @@ def filled(place: Place, count: int = 40, **settings: int) -> Log:
     return log
 
 
-def one_segment(place: Place, base: int, starts: list[int]) -> Segment:
+def one_segment(place: Place, base: int, starts: list[int]) -> SegmentWriter:
     """A segment at ``base`` with a batch of 2 records at each of ``starts``."""
-    segment = Segment.create(place.disk, place.path, base, index_interval=0, wall_ms=0)
+    segment = SegmentWriter.create(place.disk, place.path, base, index_interval=0, wall_ms=0)
     segment.limit_entries(1 << 20)
     for start in starts:
         data = batch(2, base_offset=start, leader_epoch=0, timestamp=start)

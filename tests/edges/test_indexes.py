@@ -19,7 +19,7 @@ from pyreplog.log.layout import (
     parse_base_offset,
     segment_name,
 )
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.log.transaction_index import AbortedRange, TransactionIndex, format_aborted, parse_aborted
 from tests.edges.support import INT32_MAX, filled, segments
 from tests.golden import vectors
@@ -187,7 +187,7 @@ def test_e041_an_index_for_reading(place: Place) -> None:
         assert reader.find_timestamp(20_500) == (42, 21_000)
         reader.close()
         size = len(place.read(f"t-0/{segment_name(0, LOG_SUFFIX)}"))
-        segment = Segment(place.disk, place.of("t-0"), 0, size=size, index_interval=0, writable=False)
+        segment = SegmentReader(place.disk, place.of("t-0"), 0, size=size, index_interval=0)
         assert segment.indexes.offsets.count > 3
         with pytest.raises(StorageError):
             segment.write((batch(2),), batch(2).nbytes)

@@ -17,7 +17,7 @@ from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log import LogReader, LogRoot, open_readers
 from pyreplog.log.legacy import LegacyPrefix
 from pyreplog.log.scan import scan_segment
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.record import Record, RecordBatch, records_of
 from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk
@@ -251,7 +251,7 @@ def test_a_prefix_knows_its_end() -> None:
     for topic, expected in (("magicmix-none", 40), ("magic0-gzip", 60), ("magic2-none", None)):
         folder = unit(UNIT) / "data" / f"{topic}-0"
         segments = [
-            Segment(DISK, str(folder), int(path.stem), size=path.stat().st_size, index_interval=4096, writable=False)
+            SegmentReader(DISK, str(folder), int(path.stem), size=path.stat().st_size, index_interval=4096)
             for path in sorted(folder.glob("*.log"))
         ]
         prefixes = [segment.legacy for segment in segments]
@@ -272,7 +272,7 @@ def test_an_absurd_length_costs_no_memory(tmp_path: Path) -> None:
     path.write_bytes(bytes(8) + ((1 << 30) - 12).to_bytes(4, "big") + bytes(200))
     with path.open("r+b") as file:
         file.truncate(1 << 30)
-    segment = Segment(DISK, str(tmp_path), 0, size=1 << 30, index_interval=4096, writable=False)
+    segment = SegmentReader(DISK, str(tmp_path), 0, size=1 << 30, index_interval=4096)
     tracemalloc.start()
     assert segment.legacy is None
     assert tracemalloc.get_traced_memory()[1] < 100 << 20

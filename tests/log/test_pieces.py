@@ -12,8 +12,8 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import StorageError
-from pyreplog.log import segment as segment_module
-from pyreplog.log.segment import PIECE_SIZE, Segment
+from pyreplog.log import segment_writer as segment_module
+from pyreplog.log.segment_writer import PIECE_SIZE, SegmentWriter
 from pyreplog.testing.disk import SimDisk
 
 MODULE = segment_module.__name__
@@ -43,11 +43,11 @@ class Notes:
         del self.content[size:]
 
 
-def made(file: Notes, size: int = 0) -> Segment:
+def made(file: Notes, size: int = 0) -> SegmentWriter:
     """A segment of ``size`` bytes whose log is ``file``, each write of which is synced."""
     disk = SimDisk()
     disk.make_directory("data")
-    segment = Segment.create(disk, "data", 0, index_interval=4096, wall_ms=0)
+    segment = SegmentWriter.create(disk, "data", 0, index_interval=4096, wall_ms=0)
     segment.expect_syncs()
     segment.size = size
     file.content += bytes(size)
@@ -55,7 +55,7 @@ def made(file: Notes, size: int = 0) -> Segment:
     return segment
 
 
-def put(segment: Segment, parts: list[Any]) -> None:
+def put(segment: SegmentWriter, parts: list[Any]) -> None:
     """Append what counts as one batch."""
     size = sum(len(part) for part in parts)
     segment.write(parts, size)

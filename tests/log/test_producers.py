@@ -21,7 +21,6 @@ from pyreplog.errors import (
     PyreplogError,
     UnknownProducerIdError,
 )
-from pyreplog.log import rolling
 from pyreplog.log.producer_snapshot import format_producers, parse_producers
 from pyreplog.log.producers import PRODUCER_EXPIRATION_MS, ProducerTable
 from pyreplog.record import RecordBatch, split
@@ -162,7 +161,7 @@ def test_no_clock_that_jumps_makes_a_producer_expire(place: Place, days: int) ->
 
     def rolled(sequence: int) -> ProducerEntry | None:
         send(log, sequence, producer=8)
-        rolling.roll(log)
+        log._roll(log.end_offset)
         return log.producers.table.get(7)
 
     send(log, 0)

@@ -13,7 +13,7 @@ from pyreplog.errors import (
     OffsetOutOfRangeError,
     OutcomeUnknownError,
 )
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.record import RecordBatch, split
 from tests.log.conftest import Place, damage_second_batch
 from tests.log.support import (
@@ -202,13 +202,13 @@ def test_a_search_by_time_passes_over_old_segments(place: Place, monkeypatch: py
     *_, before_last, last = bases(place)
     assert before_last > 2
     looked_into = []
-    find = Segment.find_timestamp
+    find = SegmentReader.find_timestamp
 
-    def noted(segment: Segment, *arguments: Any) -> tuple[int, int] | None:
+    def noted(segment: SegmentReader, *arguments: Any) -> tuple[int, int] | None:
         looked_into.append(segment.base_offset)
         return find(segment, *arguments)
 
-    monkeypatch.setattr(Segment, "find_timestamp", noted)
+    monkeypatch.setattr(SegmentReader, "find_timestamp", noted)
     assert log.find_timestamp(4000, log.end_offset) == (38, 6000)
     assert set(looked_into) <= {0, last}
     log.close(clean=True)

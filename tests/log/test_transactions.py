@@ -24,7 +24,7 @@ from pyreplog.log.layout import LOG_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_S
 from pyreplog.log.producer_snapshot import format_producers, parse_producers
 from pyreplog.log.producer_state import producer_batches
 from pyreplog.log.producers import ProducerTable
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.log.transaction_index import AbortedRange, TransactionIndex, format_aborted, parse_aborted
 from pyreplog.record import BatchBuilder, Record, records_of
 from pyreplog.system.clock import SystemClock
@@ -136,17 +136,16 @@ def test_recovered_as_stable_as_in_kafkas_hands(name: str, tmp_path: Path) -> No
         root.close()
 
 
-def segments_of(folder: Path) -> list[Segment]:
+def segments_of(folder: Path) -> list[SegmentReader]:
     """The segments of a partition folder, for reading."""
     bases = sorted(base for path in folder.iterdir() if (base := parse_base_offset(path.name)) is not None)
     return [
-        Segment(
+        SegmentReader(
             DISK,
             str(folder),
             base,
             size=(folder / segment_name(base, LOG_SUFFIX)).stat().st_size,
             index_interval=4096,
-            writable=False,
         )
         for base in bases
     ]

@@ -136,7 +136,7 @@ def test_a_beginning_anew_that_is_cut_short_ends_the_log() -> None:
         disk.sync_directory("")
         for number in range(12):
             log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
-        if not interrupted(partial(log.truncate_fully, 50), moment, "log/truncation.py", "log/segments.py"):
+        if not interrupted(partial(log.truncate_fully, 50), moment, "log/truncation.py", "log/log_segments.py"):
             break
         try:
             log.truncate_fully(50)

@@ -87,7 +87,7 @@ class End(SegmentEnd):
         self.entries_left = 1000
         self.size_max = self.roll_offset = self.roll_timestamp = self._reserved = INT64_MAX
         self._pieces_from = INT64_MAX
-        self._interval = interval
+        self.index_interval = interval
         self._torn = False
         self._file = MemoryFile()
         self._indexes = Indexes(base_offset)
@@ -98,6 +98,10 @@ class End(SegmentEnd):
         """Told before a write that is not like most."""
         self.readied.append(size)
         self._pending, self._torn, self._reserved = 0, False, INT64_MAX
+
+    def is_too_old(self, max_timestamp: int) -> bool:
+        """Whatever is newer than the limit."""
+        return True
 
     def take_back(self, error: StorageError) -> None:
         """Told of a write that was refused."""
@@ -210,8 +214,8 @@ def test_as_the_slow_way(batches: list[tuple[int, int, int, int, bool, bool]]) -
         assert following.state == leading.state == slow.state
         assert known(producers[0]) == known(producers[1]) == known(producers[2])
         assert all(one.table.end_offset == producers[2].table.end_offset for one in producers)
-        assert not leading.unheard
-        assert not following.unheard
+        assert not leading.producers_pending
+        assert not following.producers_pending
     assert b"".join(tails[0].read(0, 1 << 20, base)[0]) == bytes(following._file.content)  # type: ignore[index]
 
 
@@ -289,7 +293,7 @@ def test_a_producer_that_is_left_out_leaves_no_trace() -> None:
     pairs = [(made(1, 0, 1), True), (made(1, 0, 1, sequence=3), True)]
     assert len(end.append_own(pairs, 7, 3, 1 << 20, tail, producers, never)) == 1
     assert end.first_producer == -1
-    assert not end.unheard
+    assert not end.producers_pending
 
 
 def test_who_is_asked_about_a_clients_batch() -> None:

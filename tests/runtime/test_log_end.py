@@ -17,7 +17,7 @@ import pytest
 import pyreplog
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import SyncPlan
-from pyreplog.log.segments import Segments
+from pyreplog.log.log_segments import LogSegments
 from pyreplog.runtime.at_exit import forget, remember, remembered
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.group_commit import GroupCommit
@@ -286,7 +286,7 @@ def test_a_deletion_cut_short_leaves_a_log_that_goes_on(
         monkeypatch.undo()
         raise error
 
-    monkeypatch.setattr(Segments, "append", struck)
+    monkeypatch.setattr(LogSegments, "append", struck)
     with pytest.raises(error):
         log.delete_records(1)
     assert [record.value for record in log.read()] == [b"b"]
@@ -506,7 +506,7 @@ def test_who_waits_is_not_told_of_a_log_that_is_whole_again(waits: str, monkeypa
     wait = GroupCommit.wait
 
     def struck(*_: object) -> None:
-        monkeypatch.setattr(Segments, "append", append)
+        monkeypatch.setattr(LogSegments, "append", append)
         raise KeyboardInterrupt
 
     def roll() -> None:
@@ -518,8 +518,8 @@ def test_who_waits_is_not_told_of_a_log_that_is_whole_again(waits: str, monkeypa
         roll()
         wait(self, offset, timeout)
 
-    append = Segments.append
-    monkeypatch.setattr(Segments, "append", struck)
+    append = LogSegments.append
+    monkeypatch.setattr(LogSegments, "append", struck)
     if waits == "acks":
         acks = log.append_many([b"a" * 900], wait=False)
         roll()

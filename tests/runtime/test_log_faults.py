@@ -18,7 +18,7 @@ import pyarrow
 import pytest
 
 import pyreplog
-from pyreplog.log.segments import Segments
+from pyreplog.log.log_segments import LogSegments
 from pyreplog.runtime.encoder import Encoder
 from pyreplog.runtime.group_commit import GroupCommit
 from pyreplog.testing import SimDisk
@@ -798,7 +798,7 @@ def test_a_roll_cut_short_leaves_a_log_that_goes_on(
         monkeypatch.undo()
         raise error
 
-    monkeypatch.setattr(Segments, "append", struck)
+    monkeypatch.setattr(LogSegments, "append", struck)
     with pytest.raises((pyreplog.OutcomeUnknownError, KeyboardInterrupt)):
         log.append(bytes(300))
     if then == "append":

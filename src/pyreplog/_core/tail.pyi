@@ -153,40 +153,48 @@ class _Producers(Protocol):
 
 @disjoint_base
 class SegmentEnd:
-    """Where the segment that is written ends, and what decides when it is full.
+    """Where the segment being written ends, and when it is full. Appends to it.
 
-    What a :class:`~pyreplog.log.segment.Segment` is besides is in Python. It has ``make_ready(size)``, called
-    before a write where anything is to be done first (the file is not open, the indexes have much to be written,
-    the reserved room ends, a refused write left something), ``take_back(error)``, called where a write was refused,
-    and ``write_in_pieces(parts)``, which writes what has ``_pieces_from`` bytes or more.
+    The rest of a segment is in Python: :class:`~pyreplog.log.segment_writer.SegmentWriter` has these
+    methods, which an append calls if it needs them:
+
+    * ``make_ready(size)`` before a write, if the file is not open, many index entries are unwritten,
+      the reserved room ends, or a refused write left bytes behind;
+    * ``write_in_pieces(parts)`` for a write of ``_pieces_from`` bytes or more;
+    * ``take_back(error)`` after a write was refused;
+    * ``is_too_old(max_timestamp)`` for a batch that is newer than ``roll_timestamp``.
 
     Belongs to the log's owner. Sizes in bytes, timestamps in ms.
     """
 
     size: int
-    """Of what counts in the log file."""
+    """Bytes of the log file that count."""
     next_offset: int
-    """One past the last offset; -1 where nobody has looked yet."""
+    """One past the last offset; -1 if it is not known yet."""
     max_timestamp: int
     max_timestamp_offset: int
     first_timestamp: int
-    """Greatest timestamp of the first batch; -1 while there is none, or it has none."""
+    """Greatest timestamp of the first batch; -1 if there is no batch, or it has none."""
     first_producer: int
-    """Where the first batch lies that bears a producer id; -1 where there is none, :data:`UNKNOWN_POSITION` where
-    nobody knows."""
+    """Position of the first batch that bears a producer id; -1 if there is none,
+    :data:`UNKNOWN_POSITION` if it is not known."""
     bytes_since_entry: int
+    index_interval: int
     entries_left: int
-    """Index entries that still have room. Set by whoever writes the log; :meth:`note` counts them down."""
+    """Index entries that still have room. The log's owner sets it; appends count it down."""
     size_max: int
     """With one byte more the segment is full."""
     roll_offset: int
-    """An offset that a batch must not end behind."""
+    """The last offset of a batch must lie below it."""
     roll_timestamp: int
-    """For a batch that is newer the caller must look whether the segment is too old."""
-    unheard: bool
-    """Whether a batch was counted last that bears a producer id, and what knows the producers was not told of it in
-    full."""
-    _interval: int
+    """A newer batch may be too new for the segment: ``is_too_old`` decides."""
+    producers_pending: bool
+    """Whether the newest batches bear producer ids and the table of producers lacks some of them."""
+    batches_appended: int
+    records_appended: int
+    bytes_appended: int
+    tried: int
+    """Batches that the latest :meth:`append_own` or :meth:`commit` set out to write."""
     _reserved: int
     _pieces_from: int
     _pending: int
@@ -194,27 +202,32 @@ class SegmentEnd:
     _file: Any
     _indexes: Any
 
-    def has_room(self, size: int, next_offset: int, max_timestamp: int) -> bool:
-        """Whether a batch that ends before ``next_offset`` fits. False may be too careful about its timestamp."""
+    def fits(self, size: int, count: int, last_offset: int, max_timestamp: int) -> bool:
+        """Return whether ``count`` batches of ``size`` bytes in all belong into this segment.
+
+        ``last_offset`` is that of the last of them. This is the only rule for a full segment; the
+        appends below follow it too.
+        """
     def write(self, parts: Sequence[Buffer], size: int) -> None:
-        """Write whole batches behind the last one; :meth:`note` then counts each. REQUIRES that the indexes were
+        """Write whole batches behind the last one; :meth:`note` then counts each. REQUIRES that the indexes are
         loaded."""
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Count a batch that :meth:`write` wrote: index entries by Kafka's rule (one as soon as more than
-        ``index.interval.bytes`` lie behind the one before; without memory for it the next batch may have it),
-        timestamps, size and end."""
-    tried: int
-    """Batches that the latest :meth:`append_own` set out to write."""
+        """Count a batch that :meth:`write` wrote: timestamps, size, end, and index entries.
 
+        Kafka's rule: one entry as soon as more than ``index.interval.bytes`` follow the last one.
+        Without memory for an entry the next batch may get it.
+        """
     def append_next(
         self, batches: Sequence[Buffer], end_offset: int, leader_epoch: int, tail: TailCache, producers: _Producers
     ) -> int:
-        """What a follower is given nearly always: whole batches, one in each buffer, the very next ones, of the
-        epoch that goes on, into this segment, with one write. Their bytes; 0: they are something else, and nothing
-        was done.
+        """Append a follower's batches with one write, if they are of the usual kind; return their bytes.
 
-        Raises :class:`CorruptError` where a header or checksum is wrong, :class:`StorageError` where they could not
-        be written. After any other error (no memory) those are in the log by which ``size`` has grown.
+        The usual kind: one whole batch in each buffer, the very next offsets, the epoch that goes on,
+        no control batch, and all fit this segment. Otherwise return 0 and change nothing.
+
+        Raises :class:`CorruptError` for a wrong header or checksum, and :class:`StorageError` if the
+        write was refused. After any other error (no memory) the batches by which ``size`` has grown
+        are in the log.
         """
     def append_own(
         self,
@@ -226,10 +239,23 @@ class SegmentEnd:
         producers: _Producers,
         is_valid: Callable[[Buffer], bool],
     ) -> list[tuple[int, int, int, int, int, bool]]:
-        """What a leader is given: of ``batches``, each with whether our own encoder made it or ``is_valid`` is to
-        be asked, those from the first on that can be appended as they are, given offsets and epoch in place, and
-        appended as :meth:`append_next` does. Where they went, in the order of :class:`~pyreplog.log.Appended`.
+        """Append the first of a leader's ``batches`` with one write, as many as are of the usual kind.
 
-        Empty (the first is larger than ``size_max``, read-only, not the very next of its producer, has no room
-        here): nothing was done. Where the write was refused they are as they came.
+        Each batch comes with whether our own encoder made it; otherwise ``is_valid`` is asked. The
+        usual kind: writable, at most ``size_max`` bytes, the next one of its producer or without a
+        producer id, and it fits this segment. Offsets and epoch are written into the batches.
+
+        Returns where they went, in the order of :class:`~pyreplog.log.Appended`. If the first batch
+        is of another kind, the list is empty and nothing has changed. If the write was refused, the
+        batches are as they came.
+        """
+    def commit(
+        self, parts: Sequence[Buffer], count: int, end_offset: int, tail: TailCache, producers: _Producers
+    ) -> None:
+        """Append ``count`` checked batches with one write. They follow one another in ``parts``.
+
+        Their offsets and epochs are in place. ``end_offset`` is the log's end, at or below the first
+        offset. :meth:`append_next` and :meth:`append_own` end in the same code.
+
+        REQUIRES that they fit. Errors as of :meth:`append_next`.
         """

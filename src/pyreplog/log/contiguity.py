@@ -16,7 +16,7 @@ from pyreplog.errors import CorruptLogError
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.layout import INT64_MAX, LOOKUP_CHUNK_SIZE
 from pyreplog.log.scan import scan_segment
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.record import DELTA_POSITION, SEQUENCE_FIELDS, SIZE_UP_TO_DELTA
 from pyreplog.values import NO_EPOCH
 
@@ -32,20 +32,20 @@ class ContiguityCheck:
     def __init__(self, epochs: EpochCache) -> None:
         self._epochs = epochs
         # Where the last checked batch ended, and the offset that follows it.
-        self._segment: Segment | None = None
+        self._segment: SegmentReader | None = None
         self._position = 0
         self._next_offset = 0
 
-    def known_position(self, segment: Segment, offset: int) -> int:
+    def known_position(self, segment: SegmentReader, offset: int) -> int:
         """Where in ``segment`` the batch begins that has ``offset`` for its first, when the one before it was
         checked last; else -1."""
         return self._position if segment is self._segment and offset == self._next_offset else -1
 
-    def begin_at(self, segment: Segment, position: int, offset: int) -> None:
+    def begin_at(self, segment: SegmentReader, position: int, offset: int) -> None:
         """The batch at byte ``position`` of ``segment`` is known to begin at ``offset``."""
         self._segment, self._position, self._next_offset = segment, position, offset
 
-    def check(self, segment: Segment, position: int, data: memoryview, offset: int, end_offset: int) -> int:
+    def check(self, segment: SegmentReader, position: int, data: memoryview, offset: int, end_offset: int) -> int:
         """How much of ``data``, whole batches at byte ``position`` of ``segment``, is what follows there below
         ``end_offset``.
 
@@ -62,7 +62,9 @@ class ContiguityCheck:
         self._segment, self._position, self._next_offset = segment, position + size, next_offset
         return size
 
-    def seek(self, segment: Segment, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
+    def seek(
+        self, segment: SegmentReader, timestamp: int, start_offset: int, end_offset: int
+    ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``,
         where ``segment`` holds it and nothing is out of the ordinary; None where only a thorough search can say."""
         if segment.legacy is not None:
@@ -72,11 +74,11 @@ class ContiguityCheck:
         search.expect(*self._epochs.span_of(search.anchor))
         return search.run(segment.file.read_at)
 
-    def check_one(self, segment: Segment, position: int, data: memoryview, offset: int) -> None:
+    def check_one(self, segment: SegmentReader, position: int, data: memoryview, offset: int) -> None:
         """``data`` is the batch that follows at ``position``, and begins at ``offset``."""
         self.check(segment, position, data, offset, INT64_MAX)
 
-    def check_range(self, segment: Segment, offset: int, end_offset: int) -> None:
+    def check_range(self, segment: SegmentReader, offset: int, end_offset: int) -> None:
         """Every batch from the one of ``offset`` to that below ``end_offset`` is where it belongs."""
         if offset >= end_offset:
             return
@@ -95,7 +97,7 @@ class ContiguityCheck:
                 raise _broken(segment, scan.position, start, start + 1, "a batch's length contradicts the file")
             position += walked
 
-    def _expected_offset(self, segment: Segment, position: int, offset: int) -> int:
+    def _expected_offset(self, segment: SegmentReader, position: int, offset: int) -> int:
         """The offset at which the batch at ``position`` must begin."""
         at, expected = segment.anchor(offset)
         if at > position:
@@ -111,7 +113,7 @@ class ContiguityCheck:
         return expected
 
     def _check_batches(
-        self, segment: Segment, position: int, data: memoryview, expected: int, end_offset: int
+        self, segment: SegmentReader, position: int, data: memoryview, expected: int, end_offset: int
     ) -> tuple[int, int]:
         """Check every batch below ``end_offset`` whose header is in ``data``, up to one that is not what follows:
         raised where it is the first, so that what lies before it can be read.
@@ -152,5 +154,5 @@ class ContiguityCheck:
         return at, expected
 
 
-def _broken(segment: Segment, position: int, start: int, end: int, reason: str) -> CorruptLogError:
+def _broken(segment: SegmentReader, position: int, start: int, end: int, reason: str) -> CorruptLogError:
     return CorruptLogError(reason, start=start, end=max(end, start + 1), file=segment.path, position=position)

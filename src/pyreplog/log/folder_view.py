@@ -12,7 +12,7 @@ from pyreplog.log.folder import FolderPlan, plan_folder
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import SWAP_SUFFIX, join
 from pyreplog.log.overflow import find_parts, may_overflow
-from pyreplog.log.segment import Segment, SegmentNames
+from pyreplog.log.segment_reader import SegmentNames, SegmentReader
 from pyreplog.log.segments import Segments
 from pyreplog.ports import Disk, Stat
 
@@ -27,7 +27,7 @@ class LogFileView(NamedTuple):
 
     path: str
     found: Stat
-    segments: list[Segment]
+    segments: list[SegmentReader]
 
     def is_still(self, found: Stat) -> bool:
         """Return whether ``found`` is the same file with the same content."""
@@ -48,7 +48,7 @@ class FolderView:
         #: By the base offset in the file's name.
         self.files: dict[int, LogFileView] = {}
         #: All segments; None if there are none.
-        self.segments: Segments | None = None
+        self.segments: Segments[SegmentReader] | None = None
         # The names that the last look listed, and their plan; no plan if the next look must read all.
         self._names: Sequence[str] = ()
         self._plan: FolderPlan | None = None
@@ -144,9 +144,7 @@ class FolderView:
             segment = before.segments[0]
             segment.reset_to(size)
         else:
-            segment = Segment(
-                disk, directory, base, size=size, index_interval=INDEX_INTERVAL, writable=False, names=names
-            )
+            segment = SegmentReader(disk, directory, base, size=size, index_interval=INDEX_INTERVAL, names=names)
         if not foreign or not may_overflow(segment, following):
             return LogFileView(path, found, [segment])
         parts = find_parts(segment.file, size, base, following)
@@ -154,13 +152,12 @@ class FolderView:
             return LogFileView(path, found, [segment])
         segment.release()
         segments = [
-            Segment(
+            SegmentReader(
                 disk,
                 directory,
                 part.base_offset,
                 size=part.end - part.start,
                 index_interval=INDEX_INTERVAL,
-                writable=False,
                 names=SegmentNames(part.base_offset, log=names.log),
                 origin=part.start,
             )

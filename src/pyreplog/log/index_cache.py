@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 
 INDEX_CACHE_SIZE: Final = 32 << 20
 """Bytes of indexes of closed segments that a root, or a reader, keeps in memory."""
@@ -28,13 +28,13 @@ class IndexCache:
         #: Bytes of the indexes of all that are kept, as far as they were loaded when last looked
         #: at.
         self.size = 0
-        self._sizes: dict[Segment, int] = {}
-        self._latest: Segment | None = None
+        self._sizes: dict[SegmentReader, int] = {}
+        self._latest: SegmentReader | None = None
 
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def use(self, segment: Segment) -> None:
+    def use(self, segment: SegmentReader) -> None:
         """``segment``, which is not being written, is about to be read from. Others may have to let go of what they
         hold."""
         latest = self._latest
@@ -57,10 +57,10 @@ class IndexCache:
         while len(self._sizes) > 1 and (self.size > self.size_max or len(self._sizes) > self.count_max):
             oldest = next(iter(self._sizes))
             self.size -= self._sizes.pop(oldest)
-            if oldest.synced or not oldest.writable:
+            if oldest.is_releasable:
                 oldest.release()
 
-    def forget(self, segment: Segment) -> None:
+    def forget(self, segment: SegmentReader) -> None:
         """``segment`` is no closed one any more, or none of its log."""
         self.size -= self._sizes.pop(segment, 0)
         if segment is self._latest:

@@ -1,29 +1,53 @@
 """The two sparse indexes of one segment and their files, ``.index`` and ``.timeindex``.
 
 An index can only cost time: it is held in memory, read and written with absolute positions, checked against its log
-before it is believed, and rebuilt where it is wrong. Entries of the segment being written reach the file in groups
+before it is believed, and rebuilt if it is wrong. Entries of the segment being written reach the file in groups
 and are complete once it is closed. Kafka preallocates these files and may leave zeros, or stale entries, behind the
 last one: those are never believed.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import errno
+from typing import Final, Protocol
 
-from pyreplog._core import OffsetIndex, SegmentScanner, TimeIndex
+from pyreplog._core import OffsetIndex, SegmentScanner, TimeIndex, find_offset
+from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.layout import (
     INDEX_ENTRY_SIZE,
     INDEX_SUFFIX,
+    LOOKUP_CHUNK_SIZE,
     TIME_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX,
     join,
     segment_name,
 )
+from pyreplog.log.scan import scan_segment
 from pyreplog.log.snapshot import read_there
 from pyreplog.ports import Disk, File
 
 _SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 _ENTRY_SIZES: Final = (INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE)
+
+
+class IndexedLog(Protocol):
+    """A log file and what its segment knows of it: the indexes are checked against it and made of it."""
+
+    disk: Disk
+    directory: str
+    base_offset: int
+    size: int
+    next_offset: int
+    index_interval: int
+
+    @property
+    def file(self) -> File:
+        """The log file, open for reading."""
+        ...
+
+    def header_at(self, position: int) -> tuple[int, int, int] | None:
+        """(base offset, last offset, max timestamp) of the batch at ``position``; None if none can begin there."""
+        ...
 
 
 class IndexFiles:
@@ -38,15 +62,17 @@ class IndexFiles:
         # Of both, in this order.
         self._paths = [join(directory, segment_name(base_offset, suffix)) for suffix in _SUFFIXES]
         self._files: list[File | None] = [None, None]
-        # Entries that are in the files. -1: the file's content is to be replaced as a whole.
+        # Entries that are in the files. -1: the next write replaces the file's content as a whole.
         self._written = [-1, -1]
 
     @classmethod
     def load(
         cls, disk: Disk, directory: str, base_offset: int, offsets_name: str = "", times_name: str = ""
     ) -> IndexFiles:
-        """What the files hold, without zeros behind the last entry. :class:`CorruptError` (or StorageError) where
-        they cannot be right."""
+        """Return the content of the files, without zeros behind the last entry.
+
+        Raises :class:`CorruptError` or :class:`StorageError` if they cannot be right.
+        """
         files = cls(disk, directory, base_offset)
         offsets = read_there(disk, join(directory, offsets_name or segment_name(base_offset, INDEX_SUFFIX)), "an index")
         times = read_there(
@@ -76,6 +102,70 @@ class IndexFiles:
             times = TimeIndex(base_offset, entries[:-TIME_INDEX_ENTRY_SIZE])
         files.times = times
         return files
+
+    @classmethod
+    def open(cls, log: IndexedLog, offsets_name: str, times_name: str) -> IndexFiles:
+        """Load the indexes of ``log``, or make them from its batches if they are missing or do not match it."""
+        try:
+            indexes = cls.load(log.disk, log.directory, log.base_offset, offsets_name, times_name)
+            if indexes.matches(log):
+                return indexes
+            indexes.close()
+            return cls.rebuild(log, indexes)
+        except CorruptError:
+            pass
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        return cls.rebuild(log)
+
+    @classmethod
+    def rebuild(cls, log: IndexedLog, before: IndexFiles | None = None) -> IndexFiles:
+        """Make both indexes from the batches of ``log``.
+
+        The walk ends at damage; the entries of ``before`` for the batches behind the damage are kept.
+        """
+        scan = scan_segment(log.file, log.size, log.base_offset, index_interval=log.index_interval, check_crc=False)
+        indexes = cls.of_scan(log.disk, log.directory, scan, log.base_offset, closed=True)
+        if log.next_offset >= 0:
+            # A damaged batch may claim an offset above the end: no later entry would fit behind it.
+            indexes.truncate(log.next_offset)
+        if before is not None and scan.position < log.size:
+            indexes._adopt(before, log, scan.position)
+        return indexes
+
+    def _adopt(self, before: IndexFiles, log: IndexedLog, position: int) -> None:
+        """Take over the entries of ``before`` for batches from byte ``position`` on, if ``log`` has these batches."""
+        known_times = {before.times.entry(slot) for slot in range(before.times.count)}
+        for offset, at in map(before.offsets.entry, range(before.offsets.count)):
+            header = log.header_at(at) if at >= position and offset > self.offsets.last[0] else None
+            if header is not None and header[1] == offset:
+                self.offsets.append(offset, at)
+                if (header[2], offset) in known_times:
+                    self.times.append(header[2], offset)
+
+    def matches(self, log: IndexedLog) -> bool:
+        """Return whether the last entry of each index names the batch that it should."""
+        if self.offsets.count:
+            offset, position = self.offsets.last
+            header = log.header_at(position)
+            if header is None or not header[0] <= offset:
+                return False
+        if not self.times.count:
+            return True
+        timestamp, offset = self.times.last
+        position = self.offsets.lookup(offset)[1]
+        while position < log.size:
+            data = log.file.read_at(position, min(LOOKUP_CHUNK_SIZE, log.size - position))
+            try:
+                at, walked = find_offset(data, offset)
+            except CorruptError:
+                return True  # a rebuild would end here too, and would lose the entries behind
+            if at >= 0:
+                header = log.header_at(position + at)
+                return header is not None and header[1] == offset and header[2] == timestamp
+            position += max(walked, 1)
+        return False
 
     def create_files(self) -> None:
         """Make both (empty) files; ones there before are replaced. The caller syncs the folder."""
@@ -126,7 +216,7 @@ class IndexFiles:
         return [self._open(slot) for slot in range(len(_SUFFIXES))]
 
     def close(self) -> None:
-        """Release the files. What was not written is lost, and found again by a scan."""
+        """Release the files. Unwritten entries are lost; a scan finds them again."""
         for file in self._files:
             if file is not None:
                 file.close()

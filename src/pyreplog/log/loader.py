@@ -29,6 +29,7 @@ from pyreplog.log.layout import (
     join,
     segment_name,
 )
+from pyreplog.log.log_segments import LogSegments
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
 from pyreplog.log.names import recreate_empty_segments
 from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, SplitSegment, find_parts, split_segment
@@ -36,8 +37,7 @@ from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
 from pyreplog.log.resumption import is_cut_off, resume_offset
 from pyreplog.log.scan import scan_segment, why_ended
-from pyreplog.log.segment import Segment
-from pyreplog.log.segments import Segments
+from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.log.torn_tail import TornTail
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import DELTA_POSITION, MAGIC, MAGIC_POSITION, SIZE_UP_TO_DELTA, base_offset_of, size_of
@@ -47,7 +47,7 @@ from pyreplog.values import NO_EPOCH, TopicPartition
 class Loaded(NamedTuple):
     """The parts of an opened log."""
 
-    segments: list[Segment]
+    segments: list[SegmentWriter]
     epochs: EpochCache
     start_offset: int
     end_offset: int
@@ -158,7 +158,7 @@ class Loader:
 
     # -- clean --
 
-    def _load_clean(self, segments: list[Segment], state: MarkState) -> Loaded | None:
+    def _load_clean(self, segments: list[SegmentWriter], state: MarkState) -> Loaded | None:
         """Without a scan of everything; None where the tail is not as a clean stop leaves it."""
         active = segments[-1]
         scan = active.open_tail(self.clock.wall_ms(), check_crc=True)
@@ -184,7 +184,7 @@ class Loader:
             return max(state.synced_end, state.high_watermark)
         return state.synced_end
 
-    def _load_unclean(self, segments: list[Segment]) -> Loaded:
+    def _load_unclean(self, segments: list[SegmentWriter]) -> Loaded:
         state = self.state
         scan_from = 0 if state is None or state.poisoned else state.synced_end
         epochs = self._trusted_epochs()
@@ -229,7 +229,7 @@ class Loader:
         return self._loaded(segments, epochs, synced_end=synced_end, clean=False)
 
     def _scan(
-        self, segments: list[Segment], first: int, last_epoch: int, history: EpochCache | None
+        self, segments: list[SegmentWriter], first: int, last_epoch: int, history: EpochCache | None
     ) -> list[tuple[int, int]]:
         """Check ``segments`` from index ``first`` on, cut the torn tail; the epochs found. ``segments`` loses what
         was cut whole.
@@ -276,7 +276,7 @@ class Loader:
         return found
 
     def _sound_end(
-        self, segment: Segment, scan: SegmentScanner, start: int, last_epoch: int, history: EpochCache | None
+        self, segment: SegmentWriter, scan: SegmentScanner, start: int, last_epoch: int, history: EpochCache | None
     ) -> tuple[int, int]:
         """The offset and the position up to which what ``scan`` found good in ``segment``, from offset ``start``
         on, may be there."""
@@ -287,7 +287,7 @@ class Loader:
             return strange, _position_of(segment, strange)
         return scan.next_offset if scan.batch_count else start, scan.position
 
-    def _scan_one(self, segment: Segment, next_offset: int) -> SegmentScanner:
+    def _scan_one(self, segment: SegmentWriter, next_offset: int) -> SegmentScanner:
         return scan_segment(
             segment.file,
             segment.size,
@@ -298,7 +298,7 @@ class Loader:
             tell=None if self.onlooker is None else self.onlooker.add,
         )
 
-    def _check_overflow(self, segments: Sequence[Segment], index: int, scan: SegmentScanner) -> None:
+    def _check_overflow(self, segments: Sequence[SegmentWriter], index: int, scan: SegmentScanner) -> None:
         """Raises :class:`_Overflow` where what ended ``scan`` is not damage. Where there is a mark it is: no log of
         ours overflows, and of what it was made of nothing did any more."""
         if scan.status != OFFSET_TOO_FAR or self.state is not None:
@@ -311,7 +311,7 @@ class Loader:
                 one.release()
             raise _Overflow(segment, parts)
 
-    def _scan_ahead(self, segments: Sequence[Segment]) -> Sequence[SegmentScanner | None]:
+    def _scan_ahead(self, segments: Sequence[SegmentWriter]) -> Sequence[SegmentScanner | None]:
         """A scan of each of ``segments`` by itself, side by side: nearly all of the work. What they are to one
         another is looked at after.
 
@@ -320,7 +320,7 @@ class Loader:
         if len(segments) < 2:
             return [None] * len(segments)
 
-        def scan(segment: Segment) -> SegmentScanner | None:
+        def scan(segment: SegmentWriter) -> SegmentScanner | None:
             try:
                 return self._scan_one(segment, segment.base_offset)
             except StorageError as error:
@@ -334,7 +334,7 @@ class Loader:
 
         return self.disk.map(scan, segments)
 
-    def _check_epochs(self, segment: Segment, found: Sequence[tuple[int, int]], history: EpochCache) -> None:
+    def _check_epochs(self, segment: SegmentWriter, found: Sequence[tuple[int, int]], history: EpochCache) -> None:
         for epoch, offset in found:
             known = history.epoch_for_offset(offset)
             if offset < self.durable_end and epoch != known != NO_EPOCH:
@@ -343,7 +343,7 @@ class Loader:
                 position = segment.position_of(offset)
                 raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=position)
 
-    def _check_last_batch_extent(self, segment: Segment, scan: SegmentScanner, position: int, end: int) -> None:
+    def _check_last_batch_extent(self, segment: SegmentWriter, scan: SegmentScanner, position: int, end: int) -> None:
         """Where offsets may have gaps nothing but the next batch tells that the last good one claims too much, for
         no checksum covers where a batch begins: what was synced is no tail for that."""
         begins = _begins_at(segment, position) if scan.status == OFFSETS_FALL else None
@@ -359,7 +359,7 @@ class Loader:
             return None
         return next((offset for epoch, offset in found if epoch != history.epoch_for_offset(offset) != NO_EPOCH), None)
 
-    def _refuse_old_format(self, segment: Segment, position: int) -> None:
+    def _refuse_old_format(self, segment: SegmentWriter, position: int) -> None:
         reason = segment.describe_damage(position, "")
         if reason:
             raise CorruptError(reason, file=segment.path, position=position, offset=segment.offset_at(position))
@@ -382,7 +382,7 @@ class Loader:
             )
             mark_incomplete(self.disk, self.directory)
 
-    def _may_follow(self, segment: Segment, expected: int) -> bool:
+    def _may_follow(self, segment: SegmentWriter, expected: int) -> bool:
         """Whether ``segment`` may come after a log that ends at ``expected``, which is not its base. Raises where
         that is rot.
 
@@ -405,7 +405,7 @@ class Loader:
         return False
 
     def _corruption(
-        self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int
+        self, segments: Sequence[SegmentWriter], index: int, scan: SegmentScanner, position: int, start: int
     ) -> CorruptLogError:
         """The error for damage at ``position`` of a segment, where the log is good up to offset ``start``."""
         segment = segments[index]
@@ -426,20 +426,20 @@ class Loader:
 
     # -- both --
 
-    def _segment(self, base: int) -> Segment:
+    def _segment(self, base: int) -> SegmentWriter:
         path = join(self.directory, segment_name(base, LOG_SUFFIX))
         found = self.disk.stat(path)
         size = 0 if found is None else found.size
-        return Segment(
-            self.disk, self.directory, base, size=size, index_interval=self.config.index_interval_bytes, writable=True
+        return SegmentWriter(
+            self.disk, self.directory, base, size=size, index_interval=self.config.index_interval_bytes
         )
 
-    def _first_segment(self) -> Segment:
+    def _first_segment(self) -> SegmentWriter:
         base = self.state.start_offset if self.state is not None else max(self.origin.log_start_offset, 0)
         if base < self.durable_end:
             path = join(self.directory, segment_name(base, LOG_SUFFIX))
             raise CorruptLogError("the log's files are gone", start=base, end=self.durable_end, file=path, position=0)
-        segment = Segment.create(
+        segment = SegmentWriter.create(
             self.disk,
             self.directory,
             base,
@@ -449,7 +449,7 @@ class Loader:
         self.disk.sync_directory(self.directory)
         return segment
 
-    def _check_start(self, segments: Sequence[Segment]) -> None:
+    def _check_start(self, segments: Sequence[SegmentWriter]) -> None:
         state = self.state
         if state is None or not segments:
             return
@@ -472,7 +472,7 @@ class Loader:
             epochs = EpochCache()
         return epochs if epochs.checksum() == self.state.epochs_crc else None
 
-    def _kept_epochs(self, segments: Sequence[Segment], found: EpochCache) -> EpochCache | None:
+    def _kept_epochs(self, segments: Sequence[SegmentWriter], found: EpochCache) -> EpochCache | None:
         """The history in a foreign folder's file where the batches, whose own is ``found``, agree with it; None
         where they do not.
 
@@ -489,7 +489,7 @@ class Loader:
         cut.truncate_from_start(max(self.origin.log_start_offset, segments[0].base_offset))
         if [entry.epoch for entry in kept.entries] != [entry.epoch for entry in cut.entries]:
             return None
-        log = Segments(segments)
+        log = LogSegments(segments)
         for index, (mine, seen) in enumerate(zip(kept.entries, cut.entries, strict=True)):
             # No batch of the epoch before may reach beyond where this one is said to begin.
             if mine.start_offset > seen.start_offset or (
@@ -498,13 +498,13 @@ class Loader:
                 return None
         return kept
 
-    def _walk_epochs(self, segment: Segment) -> list[tuple[int, int]]:
+    def _walk_epochs(self, segment: SegmentWriter) -> list[tuple[int, int]]:
         tell = None if self.onlooker is None else self.onlooker.add
         scan = scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False, tell=tell)
         self._scanned_size += scan.position
         return scan.epochs
 
-    def _loaded(self, segments: list[Segment], epochs: EpochCache, *, synced_end: int, clean: bool) -> Loaded:
+    def _loaded(self, segments: list[SegmentWriter], epochs: EpochCache, *, synced_end: int, clean: bool) -> Loaded:
         end = segments[-1].next_offset
         first = segments[0].base_offset
         if self.state is not None:
@@ -536,7 +536,7 @@ class Loader:
 class _Overflow(Exception):
     """``segment`` holds offsets too far from its base, and is to be split into ``parts``."""
 
-    def __init__(self, segment: Segment, parts: Sequence[SplitSegment]) -> None:
+    def __init__(self, segment: SegmentWriter, parts: Sequence[SplitSegment]) -> None:
         super().__init__()
         self.segment = segment
         self.parts = parts
@@ -549,12 +549,12 @@ def _split_note(overflow: _Overflow) -> str:
     )
 
 
-def _begins_at(segment: Segment, position: int) -> int | None:
+def _begins_at(segment: SegmentWriter, position: int) -> int | None:
     data = segment.file.read_at(position, 8)
     return int.from_bytes(data, "big", signed=True) if len(data) == 8 else None
 
 
-def _position_of(segment: Segment, offset: int) -> int:
+def _position_of(segment: SegmentWriter, offset: int) -> int:
     """Where in ``segment`` the batch begins that has base offset ``offset``, without the index, which an unclean
     end may have left behind. REQUIRES that it is there, and whole like those before it."""
     position = 0
@@ -565,7 +565,7 @@ def _position_of(segment: Segment, offset: int) -> int:
         position += size_of(head)
 
 
-def _least_end(segment: Segment, position: int) -> int:
+def _least_end(segment: SegmentWriter, position: int) -> int:
     """Where the last batch before ``position`` would end if it began where the one before it ends. REQUIRES that
     all of them are whole."""
     at, end = 0, segment.base_offset

@@ -12,40 +12,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from pyreplog._core import LogSlice, RecordBatch, TailBudget, TailCache, stamp
+from pyreplog._core import LogSlice, TailBudget, TailCache
 from pyreplog.config import MAX_BATCH_BYTES, LogConfig
 from pyreplog.errors import (
     ConfigError,
     CorruptLogError,
-    InternalError,
-    InvalidRequestError,
-    MessageTooLargeError,
     OffsetOutOfRangeError,
     StorageError,
-    UnexpectedAppendOffsetError,
 )
-from pyreplog.log import follower_append, history, retention, rolling, truncation
+from pyreplog.log import retention, truncation
+from pyreplog.log.append import LogAppender
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
+from pyreplog.log.layout import INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
 from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.recovery_report import RecoveryContext
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.scan import sound_batches
 from pyreplog.log.settings import write_config
-from pyreplog.log.state import LogState
 from pyreplog.log.transaction_index import AbortedRange
 from pyreplog.log.trusted_clock import TrustedClock
-from pyreplog.log.validator import Appended, check_fetched, cut_fetched, is_valid
-from pyreplog.ports import Buffer, Clock, Disk, File
+from pyreplog.ports import Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
-
-_OFFSETS_SCARCE_FROM: Final = INT64_MAX - INT32_MAX
-"""Below it any batch finds offsets."""
-_new_tuple = tuple.__new__
 
 
 class SyncPlan(NamedTuple):
@@ -56,7 +47,7 @@ class SyncPlan(NamedTuple):
     generation: int
 
 
-class Log(LogState):
+class Log(LogAppender):
     """One partition. Made by :meth:`create` or :meth:`open`; REQUIRES the caller's lock for everything but reads of
     :class:`LogSlice`."""
 
@@ -64,7 +55,7 @@ class Log(LogState):
 
     def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, parts: Parts, clock: Clock) -> None:
         super().__init__(disk, directory, topic_partition, parts, clock)
-        rolling.write_to(self, self._active)
+        self._write_to(self._active)
 
     # -- life --
 
@@ -189,7 +180,7 @@ class Log(LogState):
             raise ConfigError(durability_text(self.directory, self._config.durability, config.durability))
         write_config(self.disk, self.directory, config)
         self._take_config(config)
-        rolling.write_to(self, self._active)
+        self._write_to(self._active)
 
     def share_memory(self, cache: IndexCache, room: TailBudget) -> None:
         """Keep indexes of closed segments in memory as ``cache`` allows, and what is appended as ``room`` does,
@@ -205,191 +196,6 @@ class Log(LogState):
         """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end; with 0 buffers are
         free at once."""
         self._tail = TailCache(size_max)
-
-    # -- appending --
-
-    def become_leader(self, leader_epoch: int) -> None:
-        """Let ``leader_epoch`` begin at the log's end. REQUIRES it to be newer than any in the log. Raises
-        :class:`InvalidRequestError` where there is no such number."""
-        self._check_writable()
-        if leader_epoch > INT32_MAX:
-            raise InvalidRequestError(
-                f"{self.topic_partition} has used up its leader epochs: import its records into a new log"
-            )
-        if leader_epoch < self.epochs.latest:
-            raise InternalError(f"{self.topic_partition}: leader epoch {leader_epoch} after {self.epochs.latest}")
-        history.assign(self, leader_epoch, self.end_offset)
-
-    def append_as_leader(
-        self, batch: Buffer, leader_epoch: int, *, trusted: bool = False, times_checked: bool = False
-    ) -> Appended:
-        """Append one whole batch: give it offsets and epoch, in place where it is writable (it is handed over and
-        not to be changed after).
-
-        Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own
-        encoder in the same call. So are its records' own timestamps, unless ``times_checked``: they were in bounds
-        when they came. Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`,
-        :class:`StorageError`, and :class:`UnknownServerError` where looking at the batch met what nobody had
-        foreseen: nothing was appended then; :class:`OutcomeUnknownError` where a write failed and what it left
-        could not be cut off, so that the next opening may find it; :class:`ClosedError` once the log is closed or
-        poisoned. A batch with a producer id may also raise :class:`OutOfOrderSequenceError`,
-        :class:`InvalidProducerEpochError`, :class:`UnknownProducerIdError`; one that its producer sent before is
-        not appended again, see :class:`Appended`.
-        """
-        if self._failure is not None or self._closed:
-            self._check_writable()
-        validator = self._validator
-        rewrites = validator.converts if times_checked else validator.rewrites
-        if trusted and leader_epoch == self.epochs.current and not rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
-            places = self._append_own(((batch, True),), leader_epoch)
-            if places:
-                return places[0]
-        view, header = validator.take(batch, trusted=trusted, times_checked=times_checked)
-        size = header.size
-        if size > self._size_limit:
-            raise MessageTooLargeError(validator.too_large(size))
-        base = self.end_offset
-        idempotent = header.producer_id != -1
-        if idempotent and (sent := self.producers.table.check(header)) is not None:
-            timestamp = sent.timestamp if self._append_time else -1
-            return Appended(sent.base_offset, sent.last_offset, timestamp, sent.offset_delta + 1, 0, duplicate=True)
-        if self.epochs.current is None:
-            history.write(self)
-        if leader_epoch != self.epochs.latest:
-            self.become_leader(leader_epoch)
-        header_count = header.record_count
-        if header_count > INT64_MAX - base:
-            raise InvalidRequestError(
-                f"{self.topic_partition} has used up its offsets: import its records into a new log"
-            )
-        next_offset, max_timestamp = base + header_count, header.max_timestamp
-        active = self._active
-        if not active.has_room(size, next_offset, max_timestamp) and rolling.is_full(
-            self, active, size, next_offset, max_timestamp
-        ):
-            active = rolling.roll(self)
-        before, last_offset, parts = active.size, next_offset - 1, (view,)
-        stamp(view, base, leader_epoch)
-        try:
-            active.write(parts, size)
-            active.unheard = idempotent
-            active.note(size, last_offset, max_timestamp)
-            self.end_offset = next_offset
-            if idempotent:
-                self.producers.note(header, base, active)
-                active.unheard = False
-            if self._tail.size_max:
-                self._tail.append(base, next_offset, view, size)
-        except BaseException as error:
-            self._append_failed(error, before, before + size)
-            if active.size == before:
-                stamp(view, 0, -1)  # as it came, for it may come again
-            if active.torn and self._poisoned:  # for lack of room: less than a batch, which no opening takes for one
-                raise validator.not_cut(header_count) from error
-            raise
-        if base == self.flushed_offset:
-            self._unsynced_since_ns = -1
-        self._batches += 1
-        self._records += header_count
-        self._bytes += size
-        return Appended(base, next_offset - 1, max_timestamp if self._append_time else -1, header_count, size)
-
-    def append_many_as_leader(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
-        """Append the first of ``batches`` (each with whether it is trusted), and with the same write those behind
-        it that need no more than that; where these went. What is behind them is to be given again.
-
-        As :meth:`append_as_leader` for the first, whose errors it raises; :class:`OutcomeUnknownError` is about all
-        of them.
-        """
-        plain = (
-            leader_epoch == self.epochs.current
-            and not self._validator.rewrites
-            and self.end_offset < _OFFSETS_SCARCE_FROM
-        )
-        if len(batches) > 1 and plain and self._failure is None and not self._closed:
-            if self._active.roll_timestamp == -INT64_MAX:
-                rolling.is_old(self, -1)  # until somebody asks, any batch might be too new for the segment
-            if places := self._append_own(batches, leader_epoch):
-                return places
-        return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
-
-    def _append_own(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
-        """Append the first of ``batches`` that need no more than to be written, with one write; where these
-        went."""
-        base, active = self.end_offset, self._active
-        before = active.size
-        try:
-            places = active.append_own(
-                batches, base, leader_epoch, self._size_limit, self._tail, self.producers, is_valid
-            )
-        except BaseException as error:
-            self._append_failed(error, before)
-            # For lack of room one leaves less than a batch, which no opening takes for one; several
-            # may leave whole ones.
-            if active.torn and (self._poisoned or (isinstance(error, StorageError) and active.tried > 1)):
-                raise self._validator.not_cut(
-                    sum(RecordBatch(batch).record_count for batch, _ in batches[: active.tried])
-                ) from error
-            raise
-        if not places:
-            return []
-        if base == self.flushed_offset:
-            self._unsynced_since_ns = -1
-        self.end_offset = next_offset = active.next_offset
-        self._batches += len(places)
-        self._records += next_offset - base
-        self._bytes += active.size - before
-        # Not by its own constructor, which is a function in Python.
-        return [_new_tuple(Appended, place) for place in places]
-
-    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
-        """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are;
-        the new end offset.
-
-        All are checked before any is written: checksum, offsets not below the end and rising, leader epochs not
-        falling. Gaps are allowed, with ``at_end`` only behind the first batch. Raises :class:`CorruptError`; what
-        does not follow is its :class:`UnexpectedAppendOffsetError`.
-        """
-        if self._failure is not None or self._closed:
-            self._check_writable()
-        if self.epochs.current is None:
-            history.write(self)
-        end, active = self.end_offset, self._active
-        before = active.size
-        try:
-            size = active.append_next(parts, end, self.epochs.latest, self._tail, self.producers)
-        except BaseException as error:
-            self._append_failed(error, before)
-            raise
-        if size:
-            self.end_offset = next_offset = active.next_offset
-            self._batches += len(parts)
-            self._records += next_offset - end
-            self._bytes += size
-            return next_offset
-        views, batches, with_producer_id, total, gaps = check_fetched(parts, end, self.epochs.latest)
-        if not batches:
-            return end
-        if at_end and batches[0][0] != end:
-            reason = f"{self.topic_partition}: a batch fetched from offset {end} begins elsewhere"
-            raise UnexpectedAppendOffsetError(
-                reason, first_offset=batches[0][0], last_offset=batches[0][1], end_offset=end
-            )
-        if batches[-1][1] - batches[0][0] <= INT32_MAX:
-            self._append_validated(views, batches, with_producer_id, total, gaps)
-        else:
-            # No segment holds them all.
-            for view, fetched in zip(cut_fetched(views, batches), batches, strict=True):
-                self._append_validated(
-                    [view],
-                    [fetched],
-                    [one for one in with_producer_id if one.base_offset == fetched[0]],
-                    view.nbytes,
-                    gaps,
-                )
-        return self.end_offset
-
-    _append_validated = follower_append.append_validated
 
     # -- reading --
 
@@ -591,9 +397,9 @@ class Log(LogState):
             leader_epoch=self.epochs.latest,
             segment_count=len(self._segments),
             size=self._segments.size(),
-            batches_appended=self._batches,
-            records_appended=self._records,
-            bytes_appended=self._bytes,
+            batches_appended=self._active.batches_appended,
+            records_appended=self._active.records_appended,
+            bytes_appended=self._active.bytes_appended,
             syncs=self._syncs,
             torn_bytes_cut=self.recovery.torn_size,
         )

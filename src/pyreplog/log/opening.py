@@ -20,14 +20,14 @@ from pyreplog.log.layout import (
     parse_directory_name,
 )
 from pyreplog.log.loader import Loaded, Loader
+from pyreplog.log.log_segments import LogSegments
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
 from pyreplog.log.scan import scan_segment
-from pyreplog.log.segment import Segment
-from pyreplog.log.segments import Segments
+from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.log.settings import format_config, read_config, write_config
 from pyreplog.log.snapshot import put_files
 from pyreplog.ports import Clock, Disk
@@ -41,7 +41,7 @@ class Parts(NamedTuple):
 
     topic_id: str
     config: LogConfig
-    segments: Segments
+    segments: LogSegments
     epochs: EpochCache
     mark: MarkFile
     producers: ProducerState
@@ -83,7 +83,7 @@ def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Par
 
 def _create_unsynced(disk: Disk, new: NewLog, clock: Clock) -> Parts:
     directory, config, start_offset = new.directory, new.config, new.start_offset
-    segment = Segment.create(
+    segment = SegmentWriter.create(
         disk,
         directory,
         start_offset,
@@ -110,7 +110,7 @@ def _create_unsynced(disk: Disk, new: NewLog, clock: Clock) -> Parts:
     )
     recovery = RecoveryReport(clean=True, mark_found=True, durable_end=start_offset)
     producers = ProducerState(disk, directory, ProducerTable(start_offset))
-    return Parts(new.topic_id, config, Segments([segment]), epochs, mark, producers, recovery)
+    return Parts(new.topic_id, config, LogSegments([segment]), epochs, mark, producers, recovery)
 
 
 def open_parts(
@@ -149,7 +149,7 @@ def open_parts(
         lenient=new_state.may_have_gaps,
         now_ms=clock.monotonic_ns() // 1_000_000,
     )
-    return Parts(topic_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
+    return Parts(topic_id, config, LogSegments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
 
 
 def _identify(
@@ -301,7 +301,9 @@ def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, ori
     return kept
 
 
-def _write_again(segments: Sequence[Segment], synced_end: int, *, tail_only: bool = False) -> Sequence[Segment]:
+def _write_again(
+    segments: Sequence[SegmentWriter], synced_end: int, *, tail_only: bool = False
+) -> Sequence[SegmentWriter]:
     """Write the segments that have something behind ``synced_end`` once more, as they are (``tail_only``: just what
     is behind it), and the length of the last one; which ones that were.
 
@@ -320,7 +322,7 @@ def _write_again(segments: Sequence[Segment], synced_end: int, *, tail_only: boo
     return written
 
 
-def _verify_on_disk(segments: Sequence[Segment]) -> None:
+def _verify_on_disk(segments: Sequence[SegmentWriter]) -> None:
     """Read what was written again from the disk itself, as far as the system allows it: what it shows from memory
     has lied before."""
     for segment in segments:
@@ -336,7 +338,7 @@ def _verify_on_disk(segments: Sequence[Segment]) -> None:
             )
 
 
-def _sync_all(segments: Sequence[Segment]) -> None:
+def _sync_all(segments: Sequence[SegmentWriter]) -> None:
     """Make recovered segments durable."""
     for segment in segments:
         if not segment.synced:

@@ -26,7 +26,7 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.scan import scan_segment
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.log.snapshot import read_whole
 from pyreplog.log.transaction_index import format_aborted, parse_aborted
 from pyreplog.ports import Disk, File
@@ -47,7 +47,7 @@ class SplitSegment(NamedTuple):
     end: int
 
 
-def may_overflow(segment: Segment, following: int | None) -> bool:
+def may_overflow(segment: SegmentReader, following: int | None) -> bool:
     """Whether a batch of ``segment`` may lie too far from its base: a look behind its last index entry, and none
     where ``following``, the base offset of the next segment, says no."""
     if not segment.size or (following is not None and following - segment.base_offset <= INT32_MAX):

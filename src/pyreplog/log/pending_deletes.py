@@ -10,7 +10,7 @@ import errno
 
 from pyreplog.errors import StorageError
 from pyreplog.log.layout import DELETED_SUFFIX, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.ports import NO_SPACE_ERRNOS, Disk
 
 
@@ -34,7 +34,7 @@ class PendingDeletes:
         """When the first file is to go, by the monotonic clock; the end of time where none is."""
         return min(self._waiting.values(), default=INT64_MAX)
 
-    def schedule(self, segment: Segment, due_ns: int) -> None:
+    def schedule(self, segment: SegmentWriter, due_ns: int) -> None:
         """Take the files of ``segment`` out of the log; they go for good once ``due_ns`` has come and
         :meth:`delete_due` is called.
 

@@ -17,7 +17,7 @@ from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snapshot_offsets, write_snapshot
 from pyreplog.log.producers import CompletedTransaction, ProducerTable
 from pyreplog.log.scan import scan_segment
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.log.transaction_index import AbortedRange
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import end_of
@@ -48,7 +48,7 @@ class ProducerState:
         cls,
         disk: Disk,
         directory: str,
-        segments: Sequence[Segment],
+        segments: Sequence[SegmentReader],
         start_offset: int,
         trusted_end: int,
         *,
@@ -65,7 +65,7 @@ class ProducerState:
 
     # -- on append --
 
-    def note(self, batch: RecordBatch, base_offset: int, segment: Segment) -> None:
+    def note(self, batch: RecordBatch, base_offset: int, segment: SegmentReader) -> None:
         """``batch`` is in the log, in ``segment``. Raises :class:`StorageError` where the transaction it ends could
         not be written down; it is in memory all the same, and written with the next."""
         segment.first_producer = UNKNOWN_POSITION
@@ -73,26 +73,17 @@ class ProducerState:
         if completed is not None and completed.aborted:
             self._note_aborted(completed, segment)
 
-    def note_bytes(self, batch: Buffer, base_offset: int, segment: Segment) -> None:
+    def note_bytes(self, batch: Buffer, base_offset: int, segment: SegmentReader) -> None:
         """As :meth:`note`, of a batch's bytes: what an append does not note itself, a producer's first batch or one
         of a transaction."""
         self.note(RecordBatch(batch), base_offset, segment)
 
-    def _note_aborted(self, completed: CompletedTransaction, segment: Segment) -> None:
+    def _note_aborted(self, completed: CompletedTransaction, segment: SegmentReader) -> None:
         index = segment.transactions
         index.append(_entry(completed))
         index.write()
 
-    def note_all(self, batches: Sequence[RecordBatch], segment: Segment) -> None:
-        """``batches``, which bear producer ids, are in the log, all in ``segment``. As :meth:`note`."""
-        segment.first_producer = UNKNOWN_POSITION
-        table = self.table
-        for batch in batches:
-            completed = table.note(batch, batch.base_offset)
-            if completed is not None and completed.aborted:
-                self._note_aborted(completed, segment)
-
-    def aborted(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedRange]:
+    def aborted(self, segments: Sequence[SegmentReader], start_offset: int, end_offset: int) -> list[AbortedRange]:
         """The aborted transactions of which a record may lie in the half-open range: Kafka's
         ``collectAbortedTransactions``."""
         found: list[AbortedRange] = []
@@ -144,7 +135,7 @@ class ProducerState:
 
     # -- cutting --
 
-    def truncate(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> None:
+    def truncate(self, segments: Sequence[SegmentReader], start_offset: int, end_offset: int) -> None:
         """The log now ends at ``end_offset``: what lay above is forgotten, for good."""
         names = self._disk.list(self._directory)
         above = [offset for offset in snapshot_offsets(names) if offset > end_offset]
@@ -169,7 +160,7 @@ class ProducerState:
 
     # -- rebuilding --
 
-    def _rebuild(self, segments: Sequence[Segment], start_offset: int, trusted_end: int) -> None:
+    def _rebuild(self, segments: Sequence[SegmentReader], start_offset: int, trusted_end: int) -> None:
         end = segments[-1].end_offset()
         first = segments[0].base_offset
         bases = {segment.base_offset for segment in segments}
@@ -199,7 +190,7 @@ class ProducerState:
             self._note_from(segments, min(start_offset, end), offsets)
         self.table.end_offset = end
 
-    def _note_from(self, segments: Sequence[Segment], position: int, offsets: Sequence[int]) -> None:
+    def _note_from(self, segments: Sequence[SegmentReader], position: int, offsets: Sequence[int]) -> None:
         """Take in the batches from ``position`` on. Those of deleted records are among them: what they were sent
         again must be known by. ``offsets``: where snapshots are."""
         end = segments[-1].end_offset()
@@ -219,7 +210,7 @@ class ProducerState:
         for slot in broken:
             self.recover_index(segments, slot)
 
-    def recover_index(self, segments: Sequence[Segment], slot: int) -> None:
+    def recover_index(self, segments: Sequence[SegmentReader], slot: int) -> None:
         """Make the transaction index of one segment anew, from the batches of it and of those before it that say
         what was open."""
         base = segments[slot].base_offset
@@ -243,7 +234,7 @@ class ProducerState:
             stray.append(offset)
         return -1
 
-    def _note_segment(self, segment: Segment, start_offset: int, end_offset: int, *, keep: bool = True) -> bool:
+    def _note_segment(self, segment: SegmentReader, start_offset: int, end_offset: int, *, keep: bool = True) -> bool:
         """Take in the batches of ``segment``, which ends at ``end_offset``, from ``start_offset`` on, and put its
         transaction index right; whether there were any. Raises :class:`CorruptLogError`.
 
@@ -283,7 +274,7 @@ class _IndexLost(Exception):
     """A transaction index cannot be right."""
 
 
-def newest_table(disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int) -> ProducerTable:
+def newest_table(disk: Disk, directory: str, segments: Sequence[SegmentReader], end_offset: int) -> ProducerTable:
     """The producers as the newest believable snapshot has them that is not beyond ``end_offset``; none, from the
     first segment on, where there is no such."""
     first = segments[0].base_offset
@@ -294,7 +285,7 @@ def newest_table(disk: Disk, directory: str, segments: Sequence[Segment], end_of
 
 
 def producer_batches(
-    segments: Iterable[Segment],
+    segments: Iterable[SegmentReader],
     start_offset: int,
     end_offset: int,
     *,
@@ -329,7 +320,7 @@ def producer_batches(
                 return  # what lies behind may not even be batches
 
 
-def _located(error: CorruptError, segment: Segment, end_offset: int) -> tuple[CorruptLogError | None, int]:
+def _located(error: CorruptError, segment: SegmentReader, end_offset: int) -> tuple[CorruptLogError | None, int]:
     """``error`` of a walk through ``segment``, which ends at ``end_offset``, with its offsets: from the first
     damaged batch on. None where all of its batches are whole. And where these end, in bytes."""
     first = 0 if segment.legacy is None else segment.legacy.end

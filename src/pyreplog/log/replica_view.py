@@ -34,7 +34,7 @@ from pyreplog.log.producers import ProducerTable
 from pyreplog.log.resumption import resume
 from pyreplog.log.root_view import RootView
 from pyreplog.log.scan import scan_segment, sound_batches
-from pyreplog.log.segment import Segment, SegmentNames
+from pyreplog.log.segment_reader import SegmentNames, SegmentReader
 from pyreplog.log.segments import Segments
 from pyreplog.ports import Disk
 from pyreplog.record import base_offset_of, size_of
@@ -58,7 +58,7 @@ class LogFilePart(NamedTuple):
     """No segment follows: the copy ends in it."""
 
 
-def _scan_end(segment: Segment) -> SegmentScanner:
+def _scan_end(segment: SegmentReader) -> SegmentScanner:
     """The last batches of ``segment``, as far as they are good: from the last index entry on, or, where its own
     batch is damaged, from one further back, and at last from the beginning."""
     offsets = segment.indexes.offsets
@@ -391,7 +391,7 @@ class ReplicaView:
             return
         self._look_behind(last)
 
-    def _look_behind(self, last: Segment) -> None:
+    def _look_behind(self, last: SegmentReader) -> None:
         scan = _scan_end(last)
         while (found := resume(last, scan.position, scan.next_offset)) is not None:
             scan = scan_segment(last.file, last.size, last.base_offset, position=found[1])
@@ -555,7 +555,7 @@ class ReplicaView:
         raise failure
 
     @property
-    def _open_segments(self) -> Segments | None:
+    def _open_segments(self) -> Segments[SegmentReader] | None:
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
         return self._folder.segments

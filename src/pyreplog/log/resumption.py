@@ -12,26 +12,26 @@ from typing import Final
 from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD
 from pyreplog.errors import CorruptError
 from pyreplog.log.layout import INT32_MAX, SCAN_CHUNK_SIZE
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.record import MAGIC, MAGIC_POSITION, OFFSET_AND_LENGTH, SEQUENCE_FIELDS, SIZE_UP_TO_DELTA, size_of
 
 _LOOKS: Final = 3
 
 
-def is_cut_off(segment: Segment, position: int) -> bool:
+def is_cut_off(segment: SegmentReader, position: int) -> bool:
     """Whether the file of ``segment`` ends at ``position``, or within the batch that begins there."""
     head = segment.file.read_at(position, LOG_OVERHEAD)
     return len(head) < LOG_OVERHEAD or position + size_of(head) > segment.size
 
 
-def resume_offset(segment: Segment, position: int, start: int, following: int | None = None) -> int | None:
+def resume_offset(segment: SegmentReader, position: int, start: int, following: int | None = None) -> int | None:
     """Base offset of the batch that :func:`resume` finds; None if it finds none."""
     found = resume(segment, position, start, following)
     return None if found is None else found[0]
 
 
 def resume(
-    segment: Segment, position: int, start: int, following: int | None = None, *, dense: bool = False
+    segment: SegmentReader, position: int, start: int, following: int | None = None, *, dense: bool = False
 ) -> tuple[int, int] | None:
     """(base offset, position) of the first sound batch behind the damage at ``position`` that begins above offset
     ``start``; None if there is none.
@@ -53,7 +53,7 @@ def resume(
 
 
 def seek_behind(
-    segment: Segment, offset: int, following: int | None = None, *, dense: bool = False
+    segment: SegmentReader, offset: int, following: int | None = None, *, dense: bool = False
 ) -> tuple[int, bool]:
     """Where the batch of ``offset`` (in a log with gaps, or the next one) begins, behind damage that ends a walk,
     and True; or the place of the damage that reaches ``offset``, and False."""
@@ -92,7 +92,7 @@ def seek_behind(
     return position, False
 
 
-def _lied(segment: Segment, position: int, expected: int, following: int | None, *, dense: bool) -> bool:
+def _lied(segment: SegmentReader, position: int, expected: int, following: int | None, *, dense: bool) -> bool:
     """Whether the batch at ``position`` is at fault if a walk over it does not go on behind it. In a log without
     gaps it began at the right offset, and its checksum covers the rest."""
     if dense:
@@ -101,7 +101,7 @@ def _lied(segment: Segment, position: int, expected: int, following: int | None,
 
 
 def _search(
-    segment: Segment, position: int, start: int, following: int | None, *, dense: bool
+    segment: SegmentReader, position: int, start: int, following: int | None, *, dense: bool
 ) -> tuple[int, int] | None:
     while position + HEADER_SIZE <= segment.size:
         piece = bytes(segment.file.read_at(position, min(SCAN_CHUNK_SIZE, segment.size - position)))
@@ -123,7 +123,7 @@ def _search(
     return None
 
 
-def _sound(segment: Segment, position: int, least: int, following: int | None, *, dense: bool) -> int | None:
+def _sound(segment: SegmentReader, position: int, least: int, following: int | None, *, dense: bool) -> int | None:
     """The base offset, at least ``least``, of the batch at ``position``; None if it is damaged, or contradicted by
     what is behind it."""
     header = _whole(segment, position)
@@ -143,7 +143,7 @@ def _sound(segment: Segment, position: int, least: int, following: int | None, *
     return header[0] if after == header[1] + 1 else None
 
 
-def _whole(segment: Segment, position: int) -> tuple[int, int, int] | None:
+def _whole(segment: SegmentReader, position: int) -> tuple[int, int, int] | None:
     header = segment.header_at(position)
     if header is not None:
         try:
@@ -153,5 +153,5 @@ def _whole(segment: Segment, position: int) -> tuple[int, int, int] | None:
     return header
 
 
-def _behind(segment: Segment, position: int) -> int:
+def _behind(segment: SegmentReader, position: int) -> int:
     return position + size_of(segment.file.read_at(position, LOG_OVERHEAD))

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.log import history, rolling
-from pyreplog.log.segment import Segment
-from pyreplog.log.segments import Segments
-from pyreplog.log.state import LogState
+from pyreplog.log import history
+from pyreplog.log.append import LogAppender
+from pyreplog.log.log_segments import LogSegments
+from pyreplog.log.segment_writer import SegmentWriter
 
 
 def removable(
-    segments: Segments, config: LogConfig, *, start_offset: int, bound: int, wall_ms: int, sure_ms: int
+    segments: LogSegments, config: LogConfig, *, start_offset: int, bound: int, wall_ms: int, sure_ms: int
 ) -> int:
     """How many of the oldest segments may go: those below ``start_offset``, then by size, then by age. None reaches
     above ``bound``.
@@ -55,7 +55,7 @@ def removable(
     return count
 
 
-def _newest(segment: Segment) -> int:
+def _newest(segment: SegmentWriter) -> int:
     """The greatest timestamp of a segment, in ms; that of its file where its records have none, or cannot be
     read."""
     try:
@@ -68,7 +68,7 @@ def _newest(segment: Segment) -> int:
     return 0 if found is None else found.mtime_ms
 
 
-def raise_start(log: LogState, offset: int) -> bool:
+def raise_start(log: LogAppender, offset: int) -> bool:
     """Hide what lies below ``offset``; whether anything changed. The mark is the caller's to write."""
     if offset <= log.start_offset:
         return False
@@ -78,7 +78,7 @@ def raise_start(log: LogState, offset: int) -> bool:
     return True
 
 
-def apply_retention(log: LogState, *, confirmed: bool) -> int:
+def apply_retention(log: LogAppender, *, confirmed: bool) -> int:
     """See :meth:`Log.apply_retention`."""
     log._check_writable()
     now_ns = log.clock.monotonic_ns()
@@ -99,11 +99,12 @@ def apply_retention(log: LogState, *, confirmed: bool) -> int:
             raise failure
         return 0
     if count == len(log._segments):
-        rolling.roll(log)
+        log._roll(log.end_offset)
     start = log._segments.base_of(count)
     raise_start(log, start)
     # What lies below is gone: whatever of it was not synced need not be.
-    log.flushed_offset = max(log.flushed_offset, start)
+    if start > log.flushed_offset:
+        log.flushed_offset, log._unsynced_since_ns = start, -1
     log.write_mark()
     log._sync_mark()
     for segment in log._segments.remove_first(count):
@@ -117,7 +118,7 @@ def apply_retention(log: LogState, *, confirmed: bool) -> int:
     return count
 
 
-def _clear_due(log: LogState, now_ns: int) -> StorageError | None:
+def _clear_due(log: LogAppender, now_ns: int) -> StorageError | None:
     """Remove the files whose time has come; what kept the first of those that stay."""
     try:
         log._pending_deletes.delete_due(now_ns)

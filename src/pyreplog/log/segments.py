@@ -1,34 +1,36 @@
-"""The segments of one log, in order: which holds an offset, reading across them, cutting at the end.
+"""The segments of one log, in order: which one holds an offset, and reading across them.
 
 Of the segments that are not being written, only those used last keep their files and indexes open
-(:mod:`pyreplog.log.index_cache`).
+(:mod:`pyreplog.log.index_cache`). :mod:`pyreplog.log.log_segments` has those of an open log.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
+from typing import Generic, TypeVar
 
 from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner
 from pyreplog.config import MAX_BATCH_BYTES
-from pyreplog.errors import CorruptError, CorruptLogError, StorageError
+from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
+from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX
 from pyreplog.log.resumption import is_cut_off, resume, seek_behind
 from pyreplog.log.scan import scan_segment, why_ended
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.record import base_offset_of
 
+AnySegment = TypeVar("AnySegment", bound=SegmentReader)
 
-class Segments:
+
+class Segments(Generic[AnySegment]):
     """At least one segment, by rising base offset. Belongs to one owner."""
 
     __slots__ = ("_bases", "_cache", "_dense", "_latest", "_latest_from", "_place", "_read_at", "_segments", "last")
 
-    def __init__(self, segments: Sequence[Segment], cache: IndexCache | None = None) -> None:
+    def __init__(self, segments: Sequence[AnySegment], cache: IndexCache | None = None) -> None:
         self._segments = list(segments)
         self._bases = [segment.base_offset for segment in self._segments]
         self._cache = IndexCache() if cache is None else cache
@@ -38,8 +40,8 @@ class Segments:
         self._latest_from = 0
         # Behind damage: the segment, an offset, and the byte where its batch begins; where reading
         # goes on, and where it was last read.
-        self._place: tuple[Segment, int, int] | None = None
-        self._read_at: tuple[Segment, int, int] | None = None
+        self._place: tuple[AnySegment, int, int] | None = None
+        self._read_at: tuple[AnySegment, int, int] | None = None
         self._dense = False
         #: The one being written.
         self.last = self._segments[-1]
@@ -47,23 +49,17 @@ class Segments:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[AnySegment]:
         return iter(self._segments)
 
     @property
-    def first(self) -> Segment:
+    def first(self) -> AnySegment:
         """The oldest one."""
         return self._segments[0]
 
     def size(self) -> int:
         """Bytes of all batches."""
         return sum(segment.size for segment in self._segments)
-
-    def append(self, segment: Segment) -> None:
-        """``segment`` is now the one being written."""
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
-        self.last = segment
 
     def share(self, cache: IndexCache) -> None:
         """Keep what is used at hand as ``cache`` allows, which other logs of the same owner share."""
@@ -82,7 +78,7 @@ class Segments:
     def read(
         self, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None = None
     ) -> memoryview | None:
-        """The batches of :meth:`Segment.locate`, in the segment that holds ``offset`` or the next one that has a
+        """The batches of :meth:`SegmentReader.locate`, in the segment that holds ``offset`` or the next one that has a
         batch. Never across two.
 
         ``chain``: of a log without gaps, for which what is found is checked.
@@ -425,7 +421,7 @@ class Segments:
         chain: ContiguityCheck | None = None,
         size_max: int = MAX_BATCH_BYTES,
     ) -> tuple[int, int] | None:
-        """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`. Damage is a
+        """As :meth:`SegmentReader.find_timestamp`, over all segments. ``chain``: as for :meth:`read`. Damage is a
         :class:`CorruptLogError`."""
         try:
             return self._find_timestamp(timestamp, start_offset, end_offset, chain, size_max)
@@ -483,121 +479,6 @@ class Segments:
             latest.append(max(largest, latest[-1]) if latest else largest)
         return slot + bisect_left(latest, timestamp)
 
-    # -- durability --
-
-    @property
-    def closed_unsynced(self) -> bool:
-        """Whether :meth:`unsynced` has any."""
-        return len(self._segments) > 1 and not self._segments[-2].synced
-
-    def unsynced(self) -> list[Segment]:
-        """Those no longer written whose files are not known to be on stable storage."""
-        # They are the newest: everything older was synced before.
-        found: list[Segment] = []
-        for segment in reversed(self._segments[:-1]):
-            if segment.synced:
-                break
-            found.append(segment)
-        found.reverse()
-        return found
-
-    def note_synced(self, upto: int) -> None:
-        """Everything below offset ``upto`` is on stable storage."""
-        for segment in self.unsynced():
-            if segment.next_offset <= upto:
-                segment.synced = True
-
-    # -- cutting --
-
-    def end_below(self, offset: int) -> int:
-        """Where the log ends once every batch whose last offset is at or above ``offset`` is gone. REQUIRES
-        ``offset`` >= the first base."""
-        segment = self._segments[self._slot(offset)]
-        position = segment.position_of(offset)
-        if position is None:
-            return segment.end_offset()
-        if position == 0:
-            return segment.base_offset
-        offsets = segment.indexes.offsets
-        start = 0
-        for slot in range(offsets.count - 1, -1, -1):
-            entry = offsets.entry(slot)[1]
-            if entry < position:
-                start = entry
-                break
-        return scan_segment(segment.file, position, segment.base_offset, position=start, check_crc=False).next_offset
-
-    def truncate(self, offset: int, wall_ms: int) -> Segment:
-        """Cut at ``offset`` (see :meth:`end_below`): later segments go, newest first, and durably; the one now
-        being written."""
-        keep = self._slot(offset) + 1
-        self._place = self._read_at = None
-        self._remove_from(keep)
-        segment = self._segments[-1]
-        self._cache.forget(segment)
-        segment.truncate(offset, wall_ms)
-        segment.synced = False
-        self.last = segment
-        return segment
-
-    def base_of(self, slot: int) -> int:
-        """Base offset of the segment in ``slot``, counted from the oldest."""
-        return self._bases[slot]
-
-    def remove_first(self, count: int) -> list[Segment]:
-        """Take the ``count`` oldest out of the list; they are the caller's. REQUIRES that one is left."""
-        gone = self._segments[:count]
-        self._latest.clear()
-        for segment in gone:
-            self._cache.forget(segment)
-        del self._segments[:count]
-        del self._bases[:count]
-        return gone
-
-    def drop(self, segment: Segment) -> None:
-        """Remove an empty one, and take it out. REQUIRES that it is neither the oldest nor the one being written.
-
-        Not durably: what comes back is an empty segment. Where :class:`StorageError` is raised it stays.
-        """
-        self._cache.forget(segment)
-        segment.forget()
-        try:
-            _remove_files(segment)
-        except StorageError:
-            if segment.disk.stat(segment.path) is not None:
-                raise
-        slot = self._bases.index(segment.base_offset)
-        self._latest.clear()
-        del self._segments[slot]
-        del self._bases[slot]
-
-    def remove_all(self) -> None:
-        """Remove every segment, newest first. REQUIRES that one is appended before anything else."""
-        self._remove_from(0)
-
-    def _remove_from(self, slot: int) -> None:
-        gone = self._segments[slot:]
-        self._latest.clear()
-        for segment in reversed(gone):
-            self._cache.forget(segment)
-            segment.release()
-            _remove_files(segment)
-        if gone:
-            disk = gone[0].disk
-            try:
-                # Without this a removed segment could come back after power loss, behind what is
-                # written from now on.
-                disk.sync_directory(gone[0].directory)
-            except StorageError:
-                # What is not there cannot be removed once more, and another sync would be believed:
-                # the next opening is to find something.
-                for segment in gone:
-                    with suppress(StorageError):
-                        disk.create(segment.path).close()
-                raise
-            del self._segments[slot:]
-            del self._bases[slot:]
-
     # -- inside --
 
     def _slot(self, offset: int) -> int:
@@ -610,7 +491,7 @@ class Segments:
     def _following_or_none(self, index: int) -> int | None:
         return self._bases[index + 1] if index + 1 < len(self._bases) else None
 
-    def _use(self, segment: Segment) -> Segment:
+    def _use(self, segment: AnySegment) -> AnySegment:
         """Note the use of ``segment``, and close the files of the one that was not used for longest."""
         if segment is self.last:
             return segment
@@ -618,14 +499,6 @@ class Segments:
         return segment
 
 
-def _remove_files(segment: Segment) -> None:
-    """All of its names, those that are there."""
-    for suffix in SEGMENT_SUFFIXES:
-        path = join(segment.directory, segment_name(segment.base_offset, suffix))
-        if segment.disk.stat(path) is not None:
-            segment.disk.remove(path)
-
-
-def _within(segment: Segment, error: CorruptError) -> int | None:
+def _within(segment: SegmentReader, error: CorruptError) -> int | None:
     """The position within ``segment`` of an error that tells a byte in its file."""
     return None if error.position is None else error.position - segment.file_position(0)

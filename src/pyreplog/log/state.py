@@ -36,8 +36,6 @@ class LogState:
     __slots__ = (
         "_active",
         "_append_time",
-        "_batches",
-        "_bytes",
         "_closed",
         "_config",
         "_contiguity",
@@ -46,8 +44,6 @@ class LogState:
         "_mark",
         "_pending_deletes",
         "_poisoned",
-        "_records",
-        "_segment_ms",
         "_segments",
         "_size_limit",
         "_syncs",
@@ -88,7 +84,6 @@ class LogState:
         self.generation = 0
         self._segments = parts.segments
         self._active = parts.segments.last
-        self._segment_ms = 0
         self._mark = parts.mark
         #: Checks what is read from the disk; None where offsets may have gaps.
         self._contiguity = None if parts.mark.may_have_gaps else ContiguityCheck(parts.epochs)
@@ -104,7 +99,7 @@ class LogState:
         self._poisoned = False
         self._closed = False
         self._unsynced_since_ns = -1
-        self._batches = self._records = self._bytes = self._syncs = 0
+        self._syncs = 0
         self._pending_deletes = PendingDeletes(disk)
         self._trusted_clock = TrustedClock(clock)
         #: Called when a segment was closed and the next one begun.
@@ -218,18 +213,15 @@ class LogState:
         if error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
             self._write_failed(error)
 
-    def _append_failed(self, error: BaseException, before: int, after: int = 0) -> None:
-        """Appending to the segment being written, which had ``before`` bytes and may have got some up to ``after``,
-        raised ``error``."""
-        if self._active.size < after and not isinstance(error, StorageError):
-            self._active.mark_torn()
+    def _append_failed(self, error: BaseException, before: int) -> None:
+        """Note that appending to the active segment, which had ``before`` bytes, raised ``error``."""
         if self._active.size > before:
-            # There was no memory for what is kept besides. What is written must not be written
-            # again, whatever comes now.
+            # The batches are written, and memory was lacking for what is kept besides. They must not
+            # be written again.
             self.end_offset = self._active.next_offset
-            if self._active.unheard and not isinstance(error, StorageError):
-                # Nor what its producer sends again, which nobody would know: the next opening finds
-                # who wrote it.
+            if self._active.producers_pending and not isinstance(error, StorageError):
+                # The table of producers would not recognise them if their producer sent them again.
+                # The next opening finds who wrote them.
                 self.end(error)
         elif isinstance(error, StorageError):
             self._append_refused(error)

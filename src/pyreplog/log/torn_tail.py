@@ -20,7 +20,7 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.names import NameChanges
 from pyreplog.log.reserve import with_reserve
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.log.snapshot import begin_file, remove_file
 from pyreplog.ports import Disk, File
 
@@ -36,7 +36,7 @@ class TornTail:
         #: The files that hold them.
         self.kept: list[str] = []
 
-    def cut(self, segment: Segment, position: int) -> None:
+    def cut(self, segment: SegmentWriter, position: int) -> None:
         """Cut ``segment`` at ``position``, durably, and keep the bytes behind it."""
         size = segment.size
         kept = _save(self._disk, segment, position, size)
@@ -47,7 +47,7 @@ class TornTail:
         segment.size = position
         self.size += size - position
 
-    def remove_from(self, segments: list[Segment], index: int) -> None:
+    def remove_from(self, segments: list[SegmentWriter], index: int) -> None:
         """Remove the segments from ``index`` on, the last one first, durably. A log file that is not
         empty is kept under another name."""
         dropped = segments[index:]
@@ -78,7 +78,7 @@ class TornTail:
         return path
 
 
-def _save(disk: Disk, segment: Segment, position: int, size: int) -> str | None:
+def _save(disk: Disk, segment: SegmentWriter, position: int, size: int) -> str | None:
     """Copy the bytes from ``position`` to ``size`` of the segment's log beside it, durably.
 
     Return the path of the copy; None if all bytes are zero.

@@ -4,13 +4,13 @@ it alone."""
 from __future__ import annotations
 
 from pyreplog.errors import CorruptError, InternalError, StorageError
-from pyreplog.log import history, rolling
+from pyreplog.log import history
+from pyreplog.log.append import LogAppender
 from pyreplog.log.contiguity import ContiguityCheck
-from pyreplog.log.segment import INTERRUPTING, Segment
-from pyreplog.log.state import LogState
+from pyreplog.log.segment_writer import INTERRUPTING, SegmentWriter
 
 
-def truncate_to(log: LogState, offset: int) -> None:
+def truncate_to(log: LogAppender, offset: int) -> None:
     """See :meth:`Log.truncate_to`."""
     log._check_writable()
     if offset < 0:
@@ -33,11 +33,11 @@ def truncate_to(log: LogState, offset: int) -> None:
         log.write_mark()
 
 
-def _truncate(log: LogState, offset: int) -> None:
+def _truncate(log: LogAppender, offset: int) -> None:
     _invalidate_readers(log)
     target = log._segments.end_below(offset)
     _lower_mark_first(log, target)
-    rolling.write_to(log, log._segments.truncate(offset, log.clock.wall_ms()))
+    log._write_to(log._segments.truncate(offset, log.clock.wall_ms()))
     # Before anything follows: after power loss what was cut must not lie, whole, between batches
     # that were written in its place.
     log._active.file.sync()
@@ -46,7 +46,7 @@ def _truncate(log: LogState, offset: int) -> None:
     log.producers.truncate(list(log._segments), log.start_offset, log.end_offset)
 
 
-def truncate_fully(log: LogState, start_offset: int) -> None:
+def truncate_fully(log: LogAppender, start_offset: int) -> None:
     """See :meth:`Log.truncate_fully`."""
     log._check_writable()
     try:
@@ -63,7 +63,7 @@ def truncate_fully(log: LogState, start_offset: int) -> None:
     log._sync_mark()
 
 
-def _remove_all(log: LogState, start_offset: int) -> None:
+def _remove_all(log: LogAppender, start_offset: int) -> None:
     _invalidate_readers(log)
     first = log._segments.first.base_offset
     log.start_offset = first
@@ -76,11 +76,11 @@ def _remove_all(log: LogState, start_offset: int) -> None:
     log.producers.clear(start_offset)
 
 
-def _begin_at(log: LogState, start_offset: int) -> None:
+def _begin_at(log: LogAppender, start_offset: int) -> None:
     """A log that has lost its segments gets a new one."""
     try:
         interval = log.config.index_interval_bytes
-        segment = Segment.create(
+        segment = SegmentWriter.create(
             log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms()
         )
         log._sync_directory()
@@ -88,12 +88,13 @@ def _begin_at(log: LogState, start_offset: int) -> None:
         log.give_up(error)
         raise
     log._segments.append(segment)
-    rolling.write_to(log, segment)
+    log._write_to(segment)
     log.start_offset = log.end_offset = log.flushed_offset = log.high_watermark = start_offset
+    log._unsynced_since_ns = -1
     log.epochs.clear()
 
 
-def _invalidate_readers(log: LogState) -> None:
+def _invalidate_readers(log: LogAppender) -> None:
     """What was handed out, kept in memory or remembered of the end is void."""
     log.generation += 1
     log._tail.clear()
@@ -101,7 +102,7 @@ def _invalidate_readers(log: LogState) -> None:
         log._contiguity = ContiguityCheck(log.epochs)
 
 
-def _lower_mark_first(log: LogState, offset: int) -> None:
+def _lower_mark_first(log: LogAppender, offset: int) -> None:
     """Before a cut at ``offset``: no mark on the disk may promise what is about to go."""
     if offset >= log._mark.promised_end and offset >= log.flushed_offset:
         return
@@ -111,8 +112,9 @@ def _lower_mark_first(log: LogState, offset: int) -> None:
     log._write_mark_synced()
 
 
-def _clamp_offsets(log: LogState) -> None:
+def _clamp_offsets(log: LogAppender) -> None:
     end = log.end_offset
-    log.flushed_offset = min(log.flushed_offset, end)
+    if end <= log.flushed_offset:
+        log.flushed_offset, log._unsynced_since_ns = end, -1
     log.start_offset = min(log.start_offset, end)
     log.high_watermark = max(min(log.high_watermark, end), log.start_offset)

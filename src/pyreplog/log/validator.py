@@ -257,20 +257,18 @@ def admit(view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatc
 
 def check_fetched(
     parts: Sequence[Buffer], end_offset: int, latest_epoch: int
-) -> tuple[list[memoryview], list[Fetched], list[RecordBatch], int, bool]:
-    """The batches of a leader, each of ``parts`` whole ones, as they may follow a log that ends at ``end_offset``
-    in ``latest_epoch``.
+) -> tuple[list[memoryview], list[Fetched], bool]:
+    """Check that a leader's batches, whole ones in each of ``parts``, may follow the log's end.
 
-    Returns their memory, the batches, those that bear a producer id, their bytes, and whether offsets are left out
-    before or between them. Raises :class:`UnexpectedAppendOffsetError` for an offset that is too low,
-    :class:`CorruptError` for a wrong checksum, a leader epoch that falls, a malformed control record.
+    The log ends at ``end_offset``, in ``latest_epoch``. Returns the memory of the parts, the batches,
+    and whether offsets are missing before or between them. Raises
+    :class:`UnexpectedAppendOffsetError` for an offset that is too low, and :class:`CorruptError` for
+    a wrong checksum, a leader epoch that falls, or a malformed control record.
     """
     views: list[memoryview] = []
     batches: list[Fetched] = []
-    with_producer_id: list[RecordBatch] = []
     expected = end_offset
     latest = latest_epoch
-    total = 0
     gaps = False
     for part in parts:
         view = memoryview(part)
@@ -278,7 +276,7 @@ def check_fetched(
         while position < size:
             batch = RecordBatch(view, position)
             batch.check_crc()
-            base, last, epoch, length, timestamp, producer_id, is_control = batch.place()
+            base, last, epoch, length, timestamp, _, is_control = batch.place()
             if base < expected:
                 reason = "a fetched batch begins below the end of the log"
                 raise UnexpectedAppendOffsetError(
@@ -288,16 +286,13 @@ def check_fetched(
                 raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
             if is_control:
                 control_records(batch)
-            if producer_id != -1:
-                with_producer_id.append(batch)
             batches.append((base, last, epoch, length, timestamp))
             if base != expected:
                 gaps = True
             expected, latest = last + 1, epoch
             position += length
         views.append(view)
-        total += size
-    return views, batches, with_producer_id, total, gaps
+    return views, batches, gaps
 
 
 def cut_fetched(views: Sequence[memoryview], batches: Sequence[Fetched]) -> list[memoryview]:

@@ -44,19 +44,16 @@ class ChecksumUnchecked(Log):
         """As the original, but for the one line."""
         views = [memoryview(part) for part in parts]
         batches: list[tuple[int, int, int, int, int]] = []
-        with_producer_id: list[RecordBatch] = []
         for view in views:
             position = 0
             while position < view.nbytes:
                 one = RecordBatch(view, position)
-                if one.producer_id != -1:
-                    with_producer_id.append(one)
                 batches.append((one.base_offset, one.last_offset, one.leader_epoch, one.size, one.max_timestamp))
                 position += one.size
         if batches:
             if at_end and batches[0][0] != self.end_offset:
                 raise CorruptError(f"got a batch at {batches[0][0]}, not at {self.end_offset}")
-            self._append_validated(views, batches, with_producer_id, sum(view.nbytes for view in views), gaps=False)
+            self._append_validated(views, batches, gaps=False)
         return self.end_offset
 
 
