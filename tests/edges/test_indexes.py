@@ -190,7 +190,7 @@ def test_e041_an_index_for_reading(place: Place) -> None:
         segment = SegmentReader(place.disk, place.of("t-0"), 0, size=size, index_interval=0)
         assert segment.indexes.offsets.count > 3
         with pytest.raises(StorageError):
-            segment.write((batch(2),), batch(2).nbytes)
+            segment.file.write_at(size, (batch(2),))
         segment.release()
         found = {one: place.read(f"t-0/{one}") for one in names if one in place.disk.list(place.of("t-0"))}
         assert found == {one: content for one, content in before.items() if one != name} | (
