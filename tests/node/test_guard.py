@@ -128,7 +128,7 @@ def test_a_request_that_breaks_is_answered_and_nothing_else_ends(kind: str, capl
     assert "RuntimeError: a bug" in (record.exc_text or "")
     assert type(body).__name__ in record.getMessage()
     assert len(node.failed_requests) == 1
-    assert not node._effects.gathers
+    assert not node._effects.assemblers
     world.run_for(50)
     assert log_of(world, leader).end_offset == 0
     assert codes(caller.ask(leader, produce(topic_id, 0))) == [(0, "")]
@@ -189,7 +189,7 @@ def test_a_fetch_of_several_that_breaks_later(monkeypatch: pytest.MonkeyPatch) -
     caller.take()
     assert codes(caller.answers[number]) == [(ErrorCode.UNKNOWN_SERVER_ERROR, "")]
     node = node_of(world, leader)
-    assert not node._effects.gathers
+    assert not node._effects.assemblers
     waiting = [source for hosted in node.hosted.values() for source, _ in hosted.replica.role.readers.waiting]  # type: ignore[attr-defined]
     assert "caller" not in waiting
     assert calls >= 2

@@ -22,12 +22,12 @@ from pyreplog.wire import (
 __all__ = ["DeletionService"]
 
 
-class _DeletionGather:
+class _DeletionAssembler:
     """The answer, collected until all partitions are decided."""
 
     __slots__ = ("_finish", "missing", "results")
 
-    def __init__(self, missing: int, finish: Callable[[_DeletionGather], None]) -> None:
+    def __init__(self, missing: int, finish: Callable[[_DeletionAssembler], None]) -> None:
         self.missing = missing
         self.results: dict[PartitionKey, DeleteRecordsPartitionResult] = {}
         self._finish = finish
@@ -62,13 +62,13 @@ class DeletionService:
         assert isinstance(body, DeleteRecordsRequest)
         effects, image = self._effects, self._standing.image
         place = (message.source, message.correlation_id)
-        gather = _DeletionGather(
+        assembler = _DeletionAssembler(
             sum(len(topic.partitions) for topic in body.topics), lambda done: self._answer(place, body, done)
         )
-        if not gather.missing:
+        if not assembler.missing:
             effects.respond(*place, DeleteRecordsResponse([]))
             return
-        effects.gathers[place] = gather
+        effects.assemblers[place] = assembler
         leased = effects.now_ns <= self._standing.leased_until_ns
         for topic in body.topics:
             topic_id = image.topic_ids.get(topic.name, "")
@@ -79,19 +79,19 @@ class DeletionService:
                     continue
                 known = image.partition((topic_id, one.partition_index)) is not None
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                gather.put(
+                assembler.put(
                     (topic.name, one.partition_index), DeleteRecordsPartitionResult(one.partition_index, -1, code)
                 )
 
-    def _answer(self, place: tuple[Address, int], body: DeleteRecordsRequest, gather: _DeletionGather) -> None:
-        self._effects.gathers.pop(place, None)
+    def _answer(self, place: tuple[Address, int], body: DeleteRecordsRequest, assembler: _DeletionAssembler) -> None:
+        self._effects.assemblers.pop(place, None)
         topics = []
         for topic in body.topics:
             topic_id = self._standing.image.topic_ids.get(topic.name, "")
             parts = []
             for one in topic.partitions:
                 number = one.partition_index
-                found = gather.results.get((topic_id, number)) or gather.results.get((topic.name, number))
+                found = assembler.results.get((topic_id, number)) or assembler.results.get((topic.name, number))
                 parts.append(found or DeleteRecordsPartitionResult(number, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             topics.append(DeleteRecordsTopicResult(topic.name, parts))
         self._effects.respond(*place, DeleteRecordsResponse(topics))

@@ -101,9 +101,9 @@ class Effects:
         self.address = address
         self.now_ns = 0
         self.timers = timers
-        self.gathers: dict[tuple[Address, int], ResponseAssembler] = {}
+        self.assemblers: dict[tuple[Address, int], ResponseAssembler] = {}
         """Requests with several parts, by (source, correlation id)."""
-        self.seats: dict[int, ReplyTarget] = {}
+        self.reply_targets: dict[int, ReplyTarget] = {}
         """Entries of fetch sessions by (negative) correlation id."""
         self.half_way = False
         """Whether an exception interrupted a change of a replica or the execution of its
@@ -158,9 +158,9 @@ class Effects:
                 kind = type(effect)
                 if kind is Reply:
                     if effect.correlation_id < 0:  # type: ignore[union-attr]
-                        seat = self.seats.get(effect.correlation_id)  # type: ignore[union-attr]
-                        if seat is not None:
-                            seat.answer(effect.result)  # type: ignore[union-attr, arg-type]
+                        target = self.reply_targets.get(effect.correlation_id)  # type: ignore[union-attr]
+                        if target is not None:
+                            target.answer(effect.result)  # type: ignore[union-attr, arg-type]
                     else:
                         self._reply(hosted, effect)  # type: ignore[arg-type]
                 elif kind is Fetch:
@@ -200,10 +200,10 @@ class Effects:
     def _answer(self, hosted: HostedPartition, effect: Reply) -> None:
         result = effect.result
         correlation_id = effect.correlation_id
-        if self.gathers:
-            gather = self.gathers.get((effect.source, correlation_id))
-            if gather is not None:
-                gather.add(hosted, result)
+        if self.assemblers:
+            assembler = self.assemblers.get((effect.source, correlation_id))
+            if assembler is not None:
+                assembler.add(hosted, result)
                 return
         if type(result) is PartitionProduceResponse:
             self.respond(
@@ -238,9 +238,9 @@ class Effects:
 
     def forget(self, source: Address, correlation_id: int) -> None:
         """Stop collecting parts for this request."""
-        gather = self.gathers.pop((source, correlation_id), None)
-        if gather is not None:
-            gather.abandon()
+        assembler = self.assemblers.pop((source, correlation_id), None)
+        if assembler is not None:
+            assembler.abandon()
 
     def respond(self, peer: Address, correlation_id: int, body: ResponseBody) -> None:
         """Answer a request."""

@@ -35,7 +35,7 @@ from pyreplog.wire import (
 __all__ = ["FetchService"]
 
 
-class _FetchGather:
+class _FetchAssembler:
     """The answer to a consumer's fetch of several partitions.
 
     It is sent when the partitions have ``min_bytes`` together, when one has an error or another
@@ -121,7 +121,7 @@ class _FetchGather:
     def finish(self) -> None:
         """Send the answer with the results so far."""
         effects, message = self._effects, self._message
-        effects.gathers.pop((message.source, message.correlation_id), None)
+        effects.assemblers.pop((message.source, message.correlation_id), None)
         for hosted in self._stop_waiting():
             if hosted.key not in self._results:
                 self._results[hosted.key] = PartitionData(
@@ -194,19 +194,19 @@ class FetchService:
                 )
                 effects.ask(hosted, event)
                 return
-        gather = _FetchGather(effects, message, body)
-        effects.gathers[message.source, message.correlation_id] = gather
+        assembler = _FetchAssembler(effects, message, body)
+        effects.assemblers[message.source, message.correlation_id] = assembler
         for topic in topics:
             for request in topic.partitions:
                 key = (topic.topic_id, request.partition)
                 hosted = self._hosted.get(key)
                 if hosted is None or not leased:
-                    gather.put(key, PartitionData(request.partition, self._refusal(key)))
+                    assembler.put(key, PartitionData(request.partition, self._refusal(key)))
                     continue
-                if gather.size >= body.max_bytes:
+                if assembler.size >= body.max_bytes:
                     break
-                gather.ask(hosted, request)
-        gather.begin_to_wait()
+                assembler.ask(hosted, request)
+        assembler.begin_to_wait()
 
     def list_offsets(self, message: Request, body: ListOffsetsRequest) -> None:
         """Answer with offsets by time, at once."""
@@ -251,9 +251,9 @@ class FetchService:
         if hosted is None or effects.now_ns > self._standing.leased_until_ns:
             return None
         collect = _Collect()
-        effects.gathers[message.source, message.correlation_id] = collect
+        effects.assemblers[message.source, message.correlation_id] = collect
         effects.ask(hosted, event)
-        del effects.gathers[message.source, message.correlation_id]
+        del effects.assemblers[message.source, message.correlation_id]
         return collect.result
 
     def _refusal(self, key: PartitionKey, *, named: bool = False) -> ErrorCode:

@@ -24,7 +24,7 @@ __all__ = ["ProduceService"]
 _NO_ANSWER = 0
 
 
-class _ProduceGather:
+class _ProduceAssembler:
     """The answer to a request of several partitions, collected until all of them are decided."""
 
     __slots__ = ("_correlation_id", "_missing", "_parts", "_service", "_source")
@@ -50,7 +50,7 @@ class _ProduceGather:
         self._parts.setdefault(topic_id, []).append(result)
         self._missing -= 1
         if self._missing == 0:
-            self._service.effects.gathers.pop((self._source, self._correlation_id), None)
+            self._service.effects.assemblers.pop((self._source, self._correlation_id), None)
             body = ProduceResponse([TopicProduceResponse(topic_id, parts) for topic_id, parts in self._parts.items()])
             self._service.effects.respond(self._source, self._correlation_id, body)
 
@@ -119,18 +119,18 @@ class ProduceService:
             if body.acks != _NO_ANSWER:
                 effects.respond(message.source, message.correlation_id, ProduceResponse([]))
             return
-        gather = None
+        assembler = None
         if body.acks != _NO_ANSWER:
-            gather = _ProduceGather(self, message.source, message.correlation_id, count)
-            effects.gathers[message.source, message.correlation_id] = gather
+            assembler = _ProduceAssembler(self, message.source, message.correlation_id, count)
+            effects.assemblers[message.source, message.correlation_id] = assembler
         before = len(self.gathered)
         try:
-            self._gather(message, body, gather)
+            self._gather(message, body, assembler)
         except Exception:
             del self.gathered[before:]  # the whole request is refused, so none of it is appended
             raise
 
-    def _gather(self, message: Request, body: ProduceRequest, gather: _ProduceGather | None) -> None:
+    def _gather(self, message: Request, body: ProduceRequest, assembler: _ProduceAssembler | None) -> None:
         trusted = message.source in self._trusted
         leased = self.effects.now_ns <= self._standing.leased_until_ns
         for topic in body.topic_data:
@@ -146,8 +146,8 @@ class ProduceService:
                         trusted=trusted,
                     )
                     self.gathered.append((hosted, event))
-                elif gather is not None:
-                    gather.put(topic.topic_id, self._refusal(topic.topic_id, data.index))
+                elif assembler is not None:
+                    assembler.put(topic.topic_id, self._refusal(topic.topic_id, data.index))
 
     def _refusal(self, topic_id: str, index: int) -> PartitionProduceResponse:
         """Return the reason why a batch is not accepted: nothing was appended."""

@@ -66,10 +66,10 @@ class _FollowerSession:
         "epoch",
         "open",
         "open_until_ns",
+        "partitions",
         "peer",
         "ready",
         "replica_id",
-        "seats",
         "session_id",
         "watched",
     )
@@ -80,7 +80,7 @@ class _FollowerSession:
         self.session_id = session_id
         self.peer = peer
         self.epoch = 0
-        self.seats: dict[PartitionKey, SessionPartition] = {}
+        self.partitions: dict[PartitionKey, SessionPartition] = {}
         self.ready: dict[int, tuple[str, PartitionData]] = {}
         self.open = _NONE
         self.open_until_ns = 0
@@ -158,32 +158,32 @@ class LeaderFetchSessions:
     # ---------------------------------------------------------------------------------------- parts
 
     def _ask(self, session: _FollowerSession, key: PartitionKey, request: FetchPartition) -> None:
-        seat = session.seats.get(key)
-        if seat is None:
+        partition = session.partitions.get(key)
+        if partition is None:
             self._token -= 1
-            seat = session.seats[key] = SessionPartition(self, session, key, self._token)
-            self._effects.seats[seat.token] = seat
+            partition = session.partitions[key] = SessionPartition(self, session, key, self._token)
+            self._effects.reply_targets[partition.token] = partition
         else:
-            session.ready.pop(seat.token, None)  # it answers an older request
+            session.ready.pop(partition.token, None)  # it answers an older request
         hosted = self._hosted.get(key)
         if hosted is None:
-            seat.answer(PartitionData(key[1], ErrorCode.UNKNOWN_TOPIC_ID))
+            partition.answer(PartitionData(key[1], ErrorCode.UNKNOWN_TOPIC_ID))
             return
-        seat.request = request
+        partition.request = request
         self._effects.run(
-            hosted, FollowerFetch(session.peer, seat.token, request, session.replica_id, session.broker_epoch)
+            hosted, FollowerFetch(session.peer, partition.token, request, session.replica_id, session.broker_epoch)
         )
 
     def _leave(self, session: _FollowerSession, key: PartitionKey) -> None:
-        seat = session.seats.pop(key, None)
-        if seat is not None:
-            session.ready.pop(seat.token, None)
-            self._effects.seats.pop(seat.token, None)
+        partition = session.partitions.pop(key, None)
+        if partition is not None:
+            session.ready.pop(partition.token, None)
+            self._effects.reply_targets.pop(partition.token, None)
 
     def _close(self, session: _FollowerSession) -> None:
-        for seat in session.seats.values():
-            self._effects.seats.pop(seat.token, None)
-        session.seats = {}
+        for partition in session.partitions.values():
+            self._effects.reply_targets.pop(partition.token, None)
+        session.partitions = {}
         session.ready = {}
         session.open = _NONE
         if self._sessions.get(session.replica_id) is session:
