@@ -13,11 +13,11 @@ from pyreplog.log import Log, NewLog
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import TopicPartition
 from tests.oracle.memory_log import MemoryLog
-from tests.replica.replica_harness import Bench
+from tests.replica.replica_harness import ReplicaHarness
 
 TOPIC_ID = "0123456789abcdefABCDEw"
 
-MakeBench = Callable[..., Bench]
+MakeHarness = Callable[..., ReplicaHarness]
 
 
 class Patchable(Log):
@@ -47,15 +47,15 @@ def make_log(log_kind: str) -> Callable[[LogConfig, int], Any]:
 
 
 @pytest.fixture
-def make_bench(make_log: Callable[[LogConfig, int], Any]) -> MakeBench:
-    """A function: a bench of ``count`` replicas with these topic settings."""
+def make_harness(make_log: Callable[[LogConfig, int], Any]) -> MakeHarness:
+    """A function: a harness of ``count`` replicas with these topic settings."""
 
     def make(
         count: int = 3, *, strict: bool = True, replica_class: Any = None, node_config: Any = None, **settings: Any
-    ) -> Bench:
+    ) -> ReplicaHarness:
         config = LogConfig(**({"durability": "os"} | settings))
         logs = {broker: make_log(config, broker) for broker in range(1, count + 1)}
         extra = {} if replica_class is None else {"replica_class": replica_class}
-        return Bench(logs, strict=strict, config=node_config, **extra)
+        return ReplicaHarness(logs, strict=strict, config=node_config, **extra)
 
     return make

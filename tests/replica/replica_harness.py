@@ -38,7 +38,7 @@ MS = 1_000_000
 CLIENT = "client"
 
 
-class Bench:
+class ReplicaHarness:
     """Replicas 1, 2, ... (one for each log) and a controller that does what it is told."""
 
     def __init__(
@@ -312,18 +312,18 @@ class Bench:
 
 
 def led(
-    bench: Bench, committed: int = 0, more: int = 0, *, records: int = 1, isr: Sequence[int] | None = None
-) -> Bench:
+    harness: ReplicaHarness, committed: int = 0, more: int = 0, *, records: int = 1, isr: Sequence[int] | None = None
+) -> ReplicaHarness:
     """Broker 1 leads, everybody has fetched once; so many batches of so many ``records`` are committed, and so many
     more are not."""
-    bench.elect(1, isr=isr)
-    bench.settle()
+    harness.elect(1, isr=isr)
+    harness.settle()
     for _ in range(committed):
-        bench.append(1, records)
-    bench.settle()
+        harness.append(1, records)
+    harness.settle()
     for _ in range(more):
-        bench.append(1, records)
-    return bench
+        harness.append(1, records)
+    return harness
 
 
 def request(

@@ -35,7 +35,7 @@ from pyreplog.wire import (
     PartitionProduceResponse,
 )
 from tests.oracle.memory_log import MemoryLog
-from tests.replica.replica_harness import CLIENT, Bench
+from tests.replica.replica_harness import CLIENT, ReplicaHarness
 
 COUNT = 3
 ACTIONS = (
@@ -74,7 +74,7 @@ class Violation(AssertionError):
     """A safety rule was broken."""
 
 
-class Walk(Bench):
+class Walk(ReplicaHarness):
     """One walk. ``run`` raises :class:`Violation`."""
 
     def __init__(self, seed: int, kind: type[Replica], durability: Any, minimum: int = 2) -> None:
