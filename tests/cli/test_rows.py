@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.cli import rows as module
+from pyreplog.cli import row_fields
 from pyreplog.cli.output import json_line
 from pyreplog.cli.rows import LINE_SIZE_MAX, Fields, Lines, Row, RowError, RowNumber, line_size_max, map_rows, read_rows
 
@@ -198,13 +198,13 @@ def test_numbers_stay_as_they_stand(number: str) -> None:
 def test_numbers_that_python_writes_just_so_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are left to the encoder, which is written in C: nobody goes through their values bit by bit."""
     slow: list[object] = []
-    written = module._written
+    written = row_fields._written
 
     def counted(field: object) -> str:
         slow.append(field)
         return written(field)
 
-    monkeypatch.setattr(module, "_written", counted)
+    monkeypatch.setattr(row_fields, "_written", counted)
     line = b'{"value":{"sum":%s,"list":[0.25,1e+16,-3.0]},"key":%s}\n'
     for number in (b"1.5", b"-0.0", b"12345.678", b"1e-07"):
         assert rows(line % (number, number))[0].key == number

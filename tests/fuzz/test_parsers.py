@@ -81,7 +81,7 @@ FED: Final = {
         "verify/states.partition_of",
         "verify/states.taken_for",
     ],
-    "rows": ["cli/options.timestamp_of", "cli/rows._bytes", "cli/rows._whole"],
+    "rows": ["cli/options.timestamp_of", "cli/row_fields._bytes", "cli/row_fields._whole"],
     "search": ["_core.TimeSearch"],
     "segment": [
         "_core.ColumnsBuilder",

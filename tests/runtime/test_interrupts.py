@@ -525,10 +525,12 @@ def test_a_look_up_that_is_lost_between_asking_and_answering_fails(
         with still(cluster._driver), seat.lock:
             answer = machine.look_up("events", 0, -1)
             monkeypatch.setattr(
-                machine, "_calls", SimpleNamespace(send=lambda *given: press_ctrl_c(), close=machine._calls.close)
+                machine._lookups,
+                "_calls",
+                SimpleNamespace(send=lambda *given: press_ctrl_c(), close=machine._calls.close),
             )
             with pytest.raises(KeyboardInterrupt):
-                machine._ask_offsets()
+                machine._lookups.ask(cluster._driver.monotonic_ns())
             assert not answer.settled
         with still(cluster._driver):
             seat.busy = True

@@ -60,34 +60,23 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the chosen records under another name, then give the file its own."""
+    """Write the chosen records under a temporary name, then rename the file to its own name."""
     if is_reversed(arguments):
         return EXIT_USAGE
     target: str = arguments.file
-    if not target:
-        raise ConfigError("the name of FILE is empty: name a file; - is standard output")
-    form = arguments.format or _form_of(target)
-    if target == "-" and form == "parquet":
-        raise ConfigError("Parquet cannot be written to standard output: name a file")
-    if target != "-" and os.path.exists(target) and not os.path.isfile(target):
-        raise ConfigError(f"{target} is no plain file, and is not replaced: name another one; - is standard output")
-    if target != "-" and os.path.exists(target) and not arguments.force:
-        raise ConfigError(f"{target} is there already: name another file, or say --force to replace it")
-    folder = os.path.dirname(target)
-    if folder and not os.path.isdir(folder):
-        raise ConfigError(f"there is no folder {folder} to make {os.path.basename(target)} in")
+    form = _checked_form(arguments)
     if arguments.skip_damaged:
         check_skipping(arguments.isolation)
     arguments.left_out = []
-    # Of everything, the rest is exported; a topic that was asked for must be whole.
+    # An export of everything leaves out a topic that cannot be read; a topic that was asked for must be whole.
     left_out: list[str] | None = [] if arguments.topic is None and arguments.partition is None else None
     selection = {
         "topic": arguments.topic,
         "partition": arguments.partition,
         "progress": arguments.progress,
         "left_out": left_out,
+        "skips": arguments.skip_damaged,
     }
-    selection["skips"] = arguments.skip_damaged
     with readers(arguments.path, **selection) as found:
         include_above(arguments, found.values())
         total = sum(
@@ -105,26 +94,52 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             progress.close()
         tell_above(arguments, found.values())
-    if arguments.json:
-        text = json_line(
-            {
-                "file": target,
-                "format": form,
-                "records": progress.count,
-                "partitions": len(found),
-                "left_out": arguments.left_out,
-            }
-        )
-    else:
-        text = printable(
-            f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}"
-        )
-    (say if target == "-" else tell)(text)
+    _report(arguments, form, progress.count, len(found))
     for name in left_out or ():
         say(printable(f"replog export: not among these records: {name}"))
     if arguments.left_out:
         return EXIT_DAMAGED
     return EXIT_FAILED if left_out else EXIT_OK
+
+
+def _checked_form(arguments: argparse.Namespace) -> str:
+    """Return the format of the file. Raises ConfigError if the file cannot be made or must not be
+    replaced.
+    """
+    target: str = arguments.file
+    if not target:
+        raise ConfigError("the name of FILE is empty: name a file; - is standard output")
+    form: str = arguments.format or _form_of(target)
+    if target == "-":
+        if form == "parquet":
+            raise ConfigError("Parquet cannot be written to standard output: name a file")
+        return form
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise ConfigError(f"{target} is no plain file, and is not replaced: name another one; - is standard output")
+    if os.path.exists(target) and not arguments.force:
+        raise ConfigError(f"{target} is there already: name another file, or say --force to replace it")
+    folder = os.path.dirname(target)
+    if folder and not os.path.isdir(folder):
+        raise ConfigError(f"there is no folder {folder} to make {os.path.basename(target)} in")
+    return form
+
+
+def _report(arguments: argparse.Namespace, form: str, count: int, partition_count: int) -> None:
+    """Print the summary: on standard error if the records went to standard output."""
+    target: str = arguments.file
+    if arguments.json:
+        text = json_line(
+            {
+                "file": target,
+                "format": form,
+                "records": count,
+                "partitions": partition_count,
+                "left_out": arguments.left_out,
+            }
+        )
+    else:
+        text = printable(f"exported {counted(count, 'record')} of {counted(partition_count, 'partition')} to {target}")
+    (say if target == "-" else tell)(text)
 
 
 def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:

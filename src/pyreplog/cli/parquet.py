@@ -11,7 +11,8 @@ from typing import IO, Any, Final, cast
 from pyreplog.arrow import BatchSource, Scan
 from pyreplog.cli.output import ProgressBar
 from pyreplog.cli.reading import source_of
-from pyreplog.cli.rows import VALUES, Fields, Row, RowError, RowNumber, map_rows
+from pyreplog.cli.row_fields import VALUES
+from pyreplog.cli.rows import Fields, Row, RowError, RowNumber, map_rows
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ConfigError, UnknownTopicError, excerpt
 from pyreplog.log import LogReader

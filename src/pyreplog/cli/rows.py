@@ -7,31 +7,32 @@ that is the value as a whole. The first row decides for all of them; ``--value-f
 from __future__ import annotations
 
 import argparse
-import base64
-import binascii
 import codecs
 import csv
-import datetime
-import decimal
 import itertools
 import json
-import math
 import os
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
-from pyreplog.cli.options import timestamp_of
 from pyreplog.cli.output import say
+from pyreplog.cli.row_fields import (
+    VALUES,
+    decode,
+    decode_long,
+    field_bytes,
+    headers_field,
+    json_bytes,
+    partition_field,
+    timestamp_field,
+)
 from pyreplog.config import nearest
 from pyreplog.errors import excerpt
-from pyreplog.timestamps import TIMESTAMP_MAX, beyond_last
 
 __all__ = [
     "FORMATS",
     "LINE_SIZE_MAX",
     "PARQUET",
-    "VALUES",
     "WHOLE_ROW",
     "Fields",
     "Lines",
@@ -60,7 +61,6 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SUFFIXES_TABS: Final = (".tsv", ".tab")
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
-VALUES: Final = frozenset(("value", "value_base64"))
 #: What ``cat``, ``export`` and ``dump`` print of a record, and the columns of a Spark frame of
 #: records.
 _RECORD_FIELDS: Final = frozenset(
@@ -294,12 +294,12 @@ def _json_objects(lines: Lines, encoding: str | None) -> Iterator[tuple[dict[str
 def _object(text: str) -> object:
     """What the JSON ``text`` holds."""
     try:
-        return _decode(text)
+        return decode(text)
     except json.JSONDecodeError:
         raise
     except ValueError:
         # An integer has more digits than Python converts. It stays as it is written.
-        return _decode_long(text)
+        return decode_long(text)
 
 
 def _instead(line: bytes) -> str:
@@ -307,41 +307,6 @@ def _instead(line: bytes) -> str:
     if line.lstrip()[:1] in (b"[", b"{"):
         return "; NDJSON has one object in each line: `jq -c .` writes JSON so, `jq -c '.[]'` what an array holds"
     return "; for plain text say --format lines"
-
-
-class _Literal:
-    """A number as it stands in JSON: one with a fraction or an exponent that Python rounds or writes otherwise, or
-    a very long integer."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
-
-
-def _number(text: str) -> float | _Literal:
-    """What stands in JSON: as a number where Python writes it just so, which goes fast."""
-    number = float(text)
-    return number if repr(number) == text else _Literal(text)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-# Made once: json.loads with options makes a decoder for each call.
-_decode: Final = json.JSONDecoder(parse_float=_number, parse_constant=_no_constant).decode
-
-
-def _integer(text: str) -> int | _Literal:
-    return int(text) if len(text) <= _INTEGER_DIGITS_MAX else _Literal(text)
-
-
-_INTEGER_DIGITS_MAX: Final = 19
-_decode_long: Final = json.JSONDecoder(parse_float=_number, parse_constant=_no_constant, parse_int=_integer).decode
 
 
 def _csv_objects(lines: Lines, style: Style) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -492,187 +457,10 @@ def _check_record(row: dict[str, Any], fields: Fields) -> None:
 
 def _row(row: dict[str, Any], line: bytes | None, fields: Fields, *, whole: bool) -> Row:
     if whole and line is None:
-        line = _json(row)
-    value = line if whole else _one(row, fields.value or "value", needed=True)
-    key = None if fields.key is None else _one(row, fields.key, needed=fields.key != "key")
-    timestamp = None if fields.timestamp is None else _timestamp(row, fields.timestamp)
-    headers = () if fields.headers is None else _headers(_there(row, fields.headers, "headers"), fields.headers)
-    partition = (
-        None if fields.partition is None else _partition(_there(row, fields.partition, "partition"), fields.partition)
-    )
+        line = json_bytes(row)
+    value = line if whole else field_bytes(row, fields.value or "value", needed=True)
+    key = None if fields.key is None else field_bytes(row, fields.key, needed=fields.key != "key")
+    timestamp = None if fields.timestamp is None else timestamp_field(row, fields.timestamp)
+    headers = () if fields.headers is None else headers_field(row, fields.headers)
+    partition = None if fields.partition is None else partition_field(row, fields.partition)
     return Row(value, key, timestamp, headers, partition)
-
-
-def _there(row: dict[str, Any], name: str, usual: str) -> object:
-    """The field ``name``, None where it is null. Only under its usual name may it be missing: else what was named
-    is a slip, or not in all rows, and no row may get another time, say, without a word."""
-    if name != usual and name not in row:
-        raise _missing(row, name)
-    return row.get(name)
-
-
-def _missing(row: dict[str, Any], name: str) -> ValueError:
-    near = nearest(name, row)
-    hint = "" if near is None else f" (did you mean {near!r}?)"
-    return ValueError(f"has no field {name!r}{hint}; its fields are {excerpt(', '.join(row))}")
-
-
-def _one(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
-    """A field as bytes, where it is not there twice."""
-    if name in row and row.get(f"{name}_base64") is not None:
-        raise ValueError(f"has both {name!r} and '{name}_base64': leave one of them out")
-    return _bytes(row, name, needed=needed)
-
-
-def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
-    """A field as bytes: text as UTF-8, also that which stands for what JSON has no type for, null as null, anything
-    else as its JSON; ``NAME_base64`` as what it encodes."""
-    if name in row:
-        field = row[name]
-        if field is None:
-            return None
-        if isinstance(field, bytes):
-            return field
-        try:
-            if isinstance(field, str):
-                return field.encode()
-            text = _json(field)
-            return str(json.loads(text)).encode() if text.startswith(b'"') else text
-        except UnicodeEncodeError:
-            # JSON can name half of a pair of UTF-16, which is no character.
-            raise ValueError(
-                f"field {name!r} is {excerpt(str(field))}, which is not UTF-8: give its bytes as {name}_base64"
-            ) from None
-    encoded = row.get(f"{name}_base64")
-    if encoded is None:
-        if needed:
-            raise _missing(row, name)
-        return None
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, TypeError, ValueError):
-        raise ValueError(f"field '{name}_base64' is not Base64: {excerpt(str(encoded))}") from None
-
-
-def _json(field: object) -> bytes:
-    try:
-        try:
-            text = _encode(field)
-        except ValueError:
-            text = _written(field)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    return text.encode()
-
-
-def _written(field: object) -> str:
-    """``field`` as JSON, with numbers that came as they stood, and those that JSON has not as text: "NaN",
-    "Infinity", "-Infinity", as Spark and Protocol Buffers write them."""
-    if isinstance(field, _Literal):
-        return str(field)
-    if isinstance(field, float) and not math.isfinite(field):
-        return '"NaN"' if math.isnan(field) else '"Infinity"' if field > 0 else '"-Infinity"'
-    if isinstance(field, dict):
-        return "{" + ",".join([f"{_encode(name)}:{_written(value)}" for name, value in field.items()]) + "}"
-    return "[" + ",".join([_written(one) for one in field]) + "]" if isinstance(field, list | tuple) else _encode(field)
-
-
-def _plain(value: object) -> object:
-    """What JSON has no type for: bytes as text, or in Base64 where they are none; times in ISO 8601; numbers in
-    full."""
-    if isinstance(value, _Literal):
-        raise ValueError("only what writes numbers as they stood can write it")
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode()
-    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)
-
-
-# Made once, as the decoder is.
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain).encode
-
-
-_FLOAT: Final = re.compile(r"\d+(\.\d*)?([eE][+]?\d{1,2})?", re.ASCII)
-
-
-def _whole(text: str) -> str:
-    """``text``, without the fraction of a whole float: pandas writes the integers of a column with gaps as
-    1700000000000.0."""
-    if not text.isdigit() and _FLOAT.fullmatch(text):
-        number = decimal.Decimal(text)
-        if number == number.to_integral_value():
-            return str(int(number))
-    return text
-
-
-def _timestamp(row: dict[str, Any], name: str) -> int | None:
-    """Return the time of a record: -1, no time, if the field is null or empty, and None, which means now, if the
-    row has no such field."""
-    field = _there(row, name, "timestamp")
-    if field is None or field == "":
-        return -1 if name in row else None
-    if isinstance(field, datetime.datetime):
-        return timestamp_of(field.isoformat())
-    if type(field) is int and field >= 0:
-        if field > TIMESTAMP_MAX:
-            raise beyond_last(field)
-        return field
-    if isinstance(field, float | _Literal | str):
-        field = _whole(str(field))
-    if isinstance(field, bool) or not isinstance(field, int | str):
-        raise ValueError(
-            f"field {name!r} is {excerpt(str(field))}, not a time: give ms since 1970, or ISO 8601 with its zone"
-        )
-    found = timestamp_of(str(field))
-    if found > TIMESTAMP_MAX:
-        raise beyond_last(found)
-    return found
-
-
-def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers: a list of ``{"key": ..., "value": ...}`` as ``cat`` prints it, one object of names and values, or a
-    flat list of a name, its value, the next name and so on, as ``kcat -J`` prints them."""
-    if field is None or field == "":
-        return ()
-    if isinstance(field, str):
-        try:
-            field = _decode(field)
-        except RecursionError:
-            raise ValueError(f"field {name!r} is nested too deeply") from None
-        except ValueError:
-            field = None  # as anything else that is none
-    if isinstance(field, dict):
-        return tuple((_header_key(key, name), _bytes(field, key, needed=True)) for key in field)
-    if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):
-        # A map of Parquet, which may have one key more than once.
-        return tuple((_header_key(key, name), _bytes({"value": value}, "value", needed=True)) for key, value in field)
-    if isinstance(field, list) and all(
-        isinstance(pair, dict) and "key" in pair and not pair.keys().isdisjoint(VALUES) for pair in field
-    ):
-        return tuple((_header_key(pair["key"], name), _bytes(pair, "value", needed=True)) for pair in field)
-    if isinstance(field, list) and len(field) % 2 == 0 and all(isinstance(one, str) for one in field[::2]):
-        values = (_bytes({"value": value}, "value", needed=True) for value in field[1::2])
-        return tuple(zip((_header_key(key, name) for key in field[::2]), values, strict=True))
-    raise ValueError(f'field {name!r} is neither an object nor a list of {{"key": ..., "value": ...}}')
-
-
-def _header_key(key: object, name: str) -> str:
-    if not isinstance(key, str):
-        raise ValueError(f"field {name!r} has the header key {excerpt(str(key))}, which is no text")
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        # JSON can name half of a pair of UTF-16, which is no character.
-        raise ValueError(f"field {name!r} has the header key {excerpt(key)}, which is not UTF-8") from None
-    return key
-
-
-def _partition(field: object, name: str) -> int | None:
-    if field is None or field == "":
-        return None
-    text = str(field)
-    if isinstance(field, bool) or not (text.isascii() and text.isdigit()) or len(text) > _INTEGER_DIGITS_MAX:
-        raise ValueError(f"field {name!r} is {excerpt(text)}, not a partition (a whole number from 0)")
-    return int(text)

@@ -200,25 +200,9 @@ def _read_segment(
     state, position = plan.state, 0
     while True:
         try:
-            batch = batch_at(window, position)
+            batch = _next_batch(plan, window, position, expected, following, later)
             if batch is None:
                 return expected
-            if batch.checksum() != batch.crc:
-                raise Broken(position, "checksum mismatch", batch.size)
-            if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
-                raise Broken(
-                    position,
-                    f"it says that it begins at offset {batch.base_offset}, and {expected} is next",
-                    batch.size,
-                )
-            if batch.base_offset > expected and not leads_on(window, batch, following):
-                raise Broken(
-                    position,
-                    f"it says that it begins at offset {batch.base_offset}, and those behind it do not",
-                    batch.size,
-                )
-            if not _epoch_fits(plan, window, batch, later):
-                raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
         except Broken as broken:
             after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
             end = after.base_offset if after is not None else following
@@ -259,6 +243,29 @@ def _read_segment(
             piece = piece._replace(leader_epoch=epoch, patch=patch)
         plan.pieces.append(piece)
         expected, position = next_offset, position + batch.size
+
+
+def _next_batch(
+    plan: PartitionPlan, window: Window, position: int, expected: int, following: int | None, later: Sequence[int]
+) -> CheckedBatch | None:
+    """Return the batch at ``position``; None at the end of the segment. Raises :class:`Broken` if its
+    checksum, base offset or leader epoch is wrong.
+    """
+    batch = batch_at(window, position)
+    if batch is None:
+        return None
+    reason = ""
+    if batch.checksum() != batch.crc:
+        reason = "checksum mismatch"
+    elif batch.base_offset < expected or (plan.state.dense and batch.base_offset != expected):
+        reason = f"batch has base offset {batch.base_offset}, expected {expected}"
+    elif batch.base_offset > expected and not leads_on(window, batch, following):
+        reason = f"batch has base offset {batch.base_offset}, which the batches behind it contradict"
+    elif not _epoch_fits(plan, window, batch, later):
+        reason = f"leader epoch {batch.leader_epoch} does not belong here"
+    if reason:
+        raise Broken(position, reason, batch.size)
+    return batch
 
 
 def _epoch_fits(plan: PartitionPlan, window: Window, batch: CheckedBatch, later: Sequence[int]) -> bool:

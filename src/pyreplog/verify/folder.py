@@ -331,9 +331,7 @@ class FolderCheck:
         try:
             values = states.state(data)
         except Unreadable as error:
-            self._book.warn(
-                path, f"damaged: {error}", "remove it and open the log with the settings that it had"
-            )
+            self._book.warn(path, f"damaged: {error}", "remove it and open the log with the settings that it had")
             return
         mark, durability = self.facts.mark, values.get("durability")
         if mark is not None and durability is not None and (durability == "sync") != mark.is_sync:

@@ -19,6 +19,7 @@ from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import CheckContext, Facts, read_file
 from pyreplog.verify.logs import (
     OneLog,
+    Surroundings,
     could_be_ours,
     is_directory,
     is_partition,
@@ -70,33 +71,11 @@ def verify(
     if not found.logs and not found.refused and disk.stat(f"{path}/{NODES}") is None:
         if book.findings:
             return book  # a backup that had just begun, in it or right below
-        deeper = passed_over(disk, path, found)
-        what = "there is no log here: neither a root, nor a cluster's folder, nor a partition folder"
-        more = (
-            f". There are logs more than two folders deep: name the folder of one ({', '.join(deeper[:5])})"
-            if deeper
-            else ""
-        )
-        raise StorageError(errno.ENOENT, what + more, path)
+        raise _no_log(disk, path, found)
     if found.bare is not None:
         check_partition(disk, path, *found.bare, CheckContext(deep=deep, max_batch_bytes=max_batch_bytes), book)
         return book
-    several = found.held()
-    if len(several) > 1:
-        named = ", ".join(log.name for log in several)
-        book.note(
-            path,
-            f"{len(several)} independent logs ({named}): each is verified by itself, and none is compared with another",
-        )
-    hidden = passed_over(disk, path, found)
-    for folder in hidden:
-        book.pass_over(folder, HIDDEN, "verify it by the name of its folder")
-    for folder in found.foreign:
-        if not any(f"{log}/".startswith(f"{folder}/") for log in hidden):
-            book.note(folder, FOREIGN)
-    for folder in found.refused:
-        if not any(folder.rpartition("/")[0] == root.path for log in found.logs for root in log.roots):
-            book.pass_over(folder, REFUSED, LET_IN)
+    _note_surroundings(disk, path, found, book)
     roots = [root.path for log in found.logs for root in log.roots]
     homes = [root.home for log in found.logs for root in log.roots if root.home]
     for home in dict.fromkeys([path, *homes, *(root.rpartition("/")[0] for root in roots)]) if roots != [path] else ():
@@ -114,6 +93,35 @@ def verify(
         else:
             _check_log(disk, log, book, deep=deep, max_batch_bytes=max_batch_bytes)
     return book
+
+
+def _no_log(disk: Disk, path: str, found: Surroundings) -> StorageError:
+    """Return the error for a folder without any log."""
+    deeper = passed_over(disk, path, found)
+    text = "there is no log here: neither a root, nor a cluster's folder, nor a partition folder"
+    if deeper:
+        text += f". There are logs more than two folders deep: name the folder of one ({', '.join(deeper[:5])})"
+    return StorageError(errno.ENOENT, text, path)
+
+
+def _note_surroundings(disk: Disk, path: str, found: Surroundings, book: Report) -> None:
+    """Report independent logs, and the folders that are not looked into."""
+    several = found.held()
+    if len(several) > 1:
+        named = ", ".join(log.name for log in several)
+        book.note(
+            path,
+            f"{len(several)} independent logs ({named}): each is verified by itself, and none is compared with another",
+        )
+    hidden = passed_over(disk, path, found)
+    for folder in hidden:
+        book.pass_over(folder, HIDDEN, "verify it by the name of its folder")
+    for folder in found.foreign:
+        if not any(f"{log}/".startswith(f"{folder}/") for log in hidden):
+            book.note(folder, FOREIGN)
+    for folder in found.refused:
+        if not any(folder.rpartition("/")[0] == root.path for log in found.logs for root in log.roots):
+            book.pass_over(folder, REFUSED, LET_IN)
 
 
 def _is_closed(disk: Disk, folder: str) -> bool:
