@@ -1,8 +1,7 @@
-"""What one partition's log is made of, and what holds whatever is done with it: its mark, and what a failed write
-or sync means.
+"""The parts of one partition's log, its mark, and the meaning of a failed write or sync.
 
-The ground of :class:`~pyreplog.log.log.Log` and of what it is divided into: history, rolling, group, cutting,
-retention. Nobody else has to know it.
+:class:`~pyreplog.log.append.LogAppender` adds appending to it, and :class:`~pyreplog.log.log.Log` the
+rest. The modules ``history``, ``truncation`` and ``retention`` change it; no other code needs it.
 """
 
 from __future__ import annotations
