@@ -77,6 +77,8 @@ class LogWriter:
         ``reopen`` opens the partition again as after a kill; errors call the log ``name``.
         """
         self.name = name
+        self.log = log
+        """The log, which is another object after a repair."""
         self.closed = False
         self.released = False
         """Whether :meth:`close` is over: an exception may have cut it short."""
@@ -104,16 +106,12 @@ class LogWriter:
         log.on_roll = self._maintenance.retain_soon
 
     def _log_reopened(self, log: Log) -> None:
+        self.log = log
         self._pending.log_reopened()
         log.on_roll = self._maintenance.retain_soon
 
     def _work(self) -> float | None:
         return self._maintenance.work()
-
-    @property
-    def log(self) -> Log:
-        """The log, which is another object after a repair."""
-        return self._fence.log
 
     @property
     def folder(self) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from pyreplog.client import BatchResult, Completion, Failures, Owner
 from pyreplog.config import INT64_MAX
@@ -54,7 +55,8 @@ class PendingAppends:
         self._fence = fence
         self._budget = budget
         self._background = background
-        self._owner = owner
+        self.new_result = partial(BatchResult, owner, *fence.log.topic_partition)
+        """Return the result of a batch with the given timestamps, for which no caller waits yet."""
         self._has_thread = False
         self._unsynced: deque[tuple[Appended, BatchResult]] = deque()
         self._followers: list[WriterSignal] = []
@@ -103,10 +105,6 @@ class PendingAppends:
             raise OutcomeUnknownError(f"append to {log.topic_partition}", "there was no memory left") from error
         fence.is_raised = False
         return appended
-
-    def new_result(self, timestamps: Sequence[int | datetime] | int) -> BatchResult:
-        """Return the result of a batch that no caller waits for yet."""
-        return BatchResult(self._owner, *self._fence.log.topic_partition, timestamps)
 
     def append(self, batch: memoryview, count: int, timestamps: Sequence[int | datetime] | int) -> BatchResult:
         """Append a batch of ``count`` records and return its result, which also tells if the disk
