@@ -143,11 +143,11 @@ class Effects:
 
         An exception concerns only the client, unless the log had to be opened for the request.
         """
-        slept = isinstance(hosted.log, UnloadedLog)
+        was_unloaded = isinstance(hosted.log, UnloadedLog)
         try:
             effects = hosted.replica.step(event, self.now_ns)
         except Exception:
-            if slept:
+            if was_unloaded:
                 self.half_way = True
             raise
         self._carry_out(hosted, effects)
