@@ -182,7 +182,7 @@ def test_logs_hear_which_producers_to_keep(tmp_path: Path) -> None:
         until(lambda: log._watcher is not None and log._watcher.owner is not None)
         assert log._watcher is not None
         assert log._watcher.owner is not None
-        log._watcher.owner._keep(ids)
+        log._watcher.owner._retain(ids)
         assert log._writer is not None
         assert log._writer.log.producers.kept == ids
     with pyreplog.Cluster(tmp_path / "cluster", nodes=2) as cluster:

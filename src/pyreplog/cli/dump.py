@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 print(printable(file))
             for row in _rows_or_why(
-                disk, file, file != path, records=arguments.records, picture=arguments.picture, tell=progress.add
+                disk, file, file != path, records=arguments.records, picture=arguments.picture, progress=progress.add
             ):
                 damaged = damaged or "damage" in row
                 if arguments.json:
@@ -150,31 +150,31 @@ def _files(disk: SystemDisk, path: str) -> Iterator[str]:
 
 
 def rows_of_file(
-    disk: SystemDisk, path: str, *, records: bool = False, picture: bool = False, tell: Any = None
+    disk: SystemDisk, path: str, *, records: bool = False, picture: bool = False, progress: Any = None
 ) -> Iterator[Row]:
     """What the file at ``path`` holds, one row after another; a row with ``damage`` says what cannot be read, and
     where."""
     name = os.path.basename(path)
     if name.endswith((".log", ".checkpoint")) or name.partition("-")[0] == "replog.torn":
-        yield from _segment(disk, path, records=records, picture=picture, tell=tell)
+        yield from _segment(disk, path, records=records, picture=picture, progress=progress)
         return
     file = disk.open(path)
     try:
         data = bytes(file.read_at(0, file.size()))
     finally:
         file.close()
-    if tell is not None:
-        tell(len(data))
+    if progress is not None:
+        progress(len(data))
     for row in small_file(name, data):
         if picture and "slot" in row and "damage" not in row:
             row["picture"] = picture_of_mark(data, int(row["position"]))
         yield row
 
 
-def _segment(disk: SystemDisk, path: str, *, records: bool, picture: bool, tell: Any) -> Iterator[Row]:
+def _segment(disk: SystemDisk, path: str, *, records: bool, picture: bool, progress: Any) -> Iterator[Row]:
     file = disk.open(path)
     try:
-        window = Window(file, file.size(), tell)
+        window = Window(file, file.size(), progress)
         position, expected = 0, 0
         while True:
             try:

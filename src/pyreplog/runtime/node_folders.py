@@ -50,20 +50,20 @@ class NodeFolders:
         self._disk = disk
         self._path = path
         given = _given_folders(nodes, path, anchor=anchor)
-        self._kept: dict[int, str] = {}
+        self._stored: dict[int, str] = {}
         try:
-            self._kept = _kept(disk, path)
+            self._stored = _read_stored(disk, path)
         except CorruptError:
             if given is None:
                 raise
             # The caller says it again.
-        names = _names(disk, path, is_known=bool(self._kept))
+        names = _names(disk, path, is_known=bool(self._stored))
         numbers = [
             int(name[5:]) for name in names if name.startswith("node-") and name.isascii() and name[5:].isdigit()
         ]
         # A folder that holds no node, as an empty one does not, is none of ours.
         inside = max((number for number in numbers if has_root_file(disk, f"{path}/node-{number}")), default=0)
-        known = max(self._kept, default=inside)
+        known = max(self._stored, default=inside)
         asked = known or 3 if nodes is None else len(given) if given is not None else nodes
         if type(asked) is not int or not 1 <= asked <= NODES_MAX:
             raise ConfigError(
@@ -85,7 +85,7 @@ class NodeFolders:
     def of(self, number: int) -> str:
         """The folder of node ``number``."""
         given = None if self._given is None else self._given.get(number)
-        return given or self._kept.get(number) or f"{self._path}/node-{number}"
+        return given or self._stored.get(number) or f"{self._path}/node-{number}"
 
     def outside(self) -> list[str]:
         """The nodes' folders that do not lie in the cluster's."""
@@ -98,11 +98,11 @@ class NodeFolders:
         Raises :class:`ConfigError` for the folder of another node or cluster, and for one outside that does not
         hold a node that the controller knows. One inside is filled from the other nodes.
         """
-        if self._given is None and not self._kept:
+        if self._given is None and not self._stored:
             return
         folders = {number: self.of(number) for number in range(1, count + 1)}
         for number, folder in folders.items():
-            before = self._kept.get(number, f"{self._path}/node-{number}")
+            before = self._stored.get(number, f"{self._path}/node-{number}")
             found = self._identify(number, folder, cluster_id)
             self._check_owner(folder)
             if folder != before and number in brokers and found is None and self._is_outside(folder):
@@ -110,9 +110,9 @@ class NodeFolders:
                     f"node {number} keeps its log in {before}, and {folder} does not hold it: move the node's folder"
                     " there first, while the cluster is closed"
                 )
-        if folders != self._kept:
+        if folders != self._stored:
             write_nodes(self._disk, self._path, folders)
-            self._kept = folders
+            self._stored = folders
 
     def check(self, number: int, broker: BrokerImage | None, cluster_id: str) -> None:
         """Before node ``number`` starts: raise :class:`StorageError` if its folder is outside, and does not hold
@@ -198,7 +198,7 @@ def _names(disk: Disk, path: str, *, is_known: bool) -> Sequence[str]:
     return names
 
 
-def _kept(disk: Disk, path: str) -> dict[int, str]:
+def _read_stored(disk: Disk, path: str) -> dict[int, str]:
     try:
         return read_nodes(disk, path)
     except CorruptError as error:

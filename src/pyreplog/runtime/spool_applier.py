@@ -277,13 +277,14 @@ class SpoolApplier:
         spool: Spool,
         make_appender: Callable[[], Appender],
         clock: Clock,
-        keep: Callable[[frozenset[int]], None] = lambda ids: None,
+        retain: Callable[[frozenset[int]], None] = lambda ids: None,
     ) -> None:
-        """``keep`` is told which producer ids must not expire, as often as there are any, and once when there are
-        none any more."""
+        """``retain`` gets the producer ids that must not expire: at each look while there are any, and
+        once when there are none any more.
+        """
         self._spool = spool
-        self._keep = keep
-        self._kept = False
+        self._retain = retain
+        self._has_retained = False
         self._make_appender = make_appender
         self._clock = clock
         self._busy_until_s = 0.0
@@ -314,12 +315,12 @@ class SpoolApplier:
             if not waiting:
                 self._later.clear()
             due = [one for one in waiting if now >= self._later.get(one.batch_id.query, (0.0, 0.0))[0]]
-            if due or (self._kept and not waiting):
+            if due or (self._has_retained and not waiting):
                 # What is begun may wait for a day or two: for room on the disk, for replicas.
                 begun = frozenset(producer_of(one.batch_id)[0] for one in waiting if one.begun)
-                if begun or self._kept:
-                    self._kept = bool(begun)
-                    self._keep(begun)
+                if begun or self._has_retained:
+                    self._has_retained = bool(begun)
+                    self._retain(begun)
             failures = self._apply(due) if due else []
         except PyreplogError as error:
             if self.stopping and isinstance(error, ClosedError):
