@@ -1,10 +1,10 @@
-"""Known-bad rules, each overriding one method: for the tests of the checkers, and to learn from. Nothing in shipped
-code switches on them.
+"""Known-bad rules, each overriding one method: for the tests of the checkers, and to learn from.
+Nothing in shipped code switches on them.
 
-Give one to a world, a stage or a test in the place of the real class: every variant must be caught, the real thing
-never. :data:`KNOWN_BAD` has those that a schedule on a stage shows, with the checkers that catch each;
-:data:`CLUSTERS` those that take a whole cluster, each with the one checker that is to catch it. ``replog lesson``
-shows them.
+Give one to a world, a stage or a test in the place of the real class: every variant must be caught,
+the real thing never. :data:`KNOWN_BAD` has those that a schedule on a stage shows, with the
+checkers that catch each; :data:`CLUSTERS` those that take a whole cluster, each with the one
+checker that must catch it. ``replog lesson`` shows them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Every known way to get replication wrong, with the checker that catches it and the schedule in which
-it does.
+"""Every known way to get replication wrong, with the checker that catches it and the schedule in
+which it does.
 
-``V`` numbers are those of the specification, plain numbers the planted bugs of the reliability plan, ``R`` the
-fixes that were proposed and rejected before leader epochs, ``C`` bugs that were planted for one checker each. What
-takes a whole cluster is in :mod:`pyreplog.testing.known_bad.clusters`.
+``V`` numbers are those of the specification, plain numbers the planted bugs of the reliability
+plan, ``R`` the fixes that were proposed and rejected before leader epochs, ``C`` bugs that were
+planted for one checker each. The rules that need a whole cluster are in
+:mod:`pyreplog.testing.known_bad.clusters`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def _none() -> list[Checker] | None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One known-bad rule. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the invariants, one
-    of which breaks.
+    """One known-bad rule. ``name`` is its class's; ``numbers`` its numbers in the lists; it
+    breaks one of the invariants ``caught_by``.
 
-    ``schedule`` goes wrong on a stage made with ``settings`` and the variant's parts, and well without them.
-    ``search``: random walks within which it must be found, 0 where walks do not do what it takes (see
-    ``docs/internals/simulation.md``).
+    ``schedule`` goes wrong on a stage made with ``settings`` and the variant's parts, and well
+    without them. ``search``: random walks within which it must be found, 0 if walks cannot find it
+    (see ``docs/internals/simulation.md``).
     """
 
     name: str
@@ -43,14 +44,14 @@ class Variant:
     search: int = 0
     checkers: Callable[[], list[Checker] | None] = _none
     weather: Mapping[str, float] = field(default_factory=dict)
-    """What happens more often, or less, in the walks that look for it: what it takes to be seen is too rare
-    else."""
+    """Factors on the chances of actions in the walks that look for it, because the needed
+    actions are too rare."""
     harmless: bool = False
     """It breaks nothing: it shows a price, or another rule already covers it."""
 
     @property
     def about(self) -> str:
-        """What is wrong with it, in the words of its class."""
+        """The wrong rule, in the words of its class."""
         return " ".join((next((kind.__doc__ for kind in self.kinds.values()), None) or "").split())
 
     def parts(self) -> dict[str, Any]:
@@ -65,7 +66,8 @@ class Variant:
         )
 
     def perform(self, *, right: bool = False) -> Stage:
-        """Run its schedule. Raises :class:`InvariantBroken` unless ``right``, or unless it is harmless."""
+        """Run its schedule. Raises :class:`InvariantBroken` unless ``right``, or unless it is
+        harmless."""
         stage = self.stage(right=right)
         self.schedule(stage)
         return stage
@@ -85,7 +87,7 @@ def _log(kind: type) -> dict[str, type]:
 
 _TWO: Final = {"count": 2, "min_insync_replicas": 1}
 _REIGNS: Final = {"kill": 0.1, "power": 0.1, "stop": 0}
-"""Weather in which leaders change and nobody dies."""
+"""Weather in which leaders change and no process dies."""
 _ONE_SYNC: Final = {"count": 1, "min_insync_replicas": 1, "durability": "sync"}
 _ALL: Final = (
     Variant(

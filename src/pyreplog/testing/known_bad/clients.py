@@ -12,7 +12,8 @@ PAUSE_NS: Final = 100_000_000
 
 
 class AsksTheSameNode(Consumer):
-    """A reader that was refused waits, and then asks the same node again instead of finding out who leads now."""
+    """A reader that was refused waits, and then asks the same node again instead of finding out
+    who leads now."""
 
     def _back_off(self, state: Any, leader: int) -> None:
         """A pause; what is known of leaders stays as it is."""

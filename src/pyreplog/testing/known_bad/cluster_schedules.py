@@ -1,7 +1,9 @@
-"""The schedules of the known-bad rules that take a whole cluster: each goes wrong with its variant and well without.
+"""The schedules of the known-bad rules that take a whole cluster: each goes wrong with its
+variant and well without.
 
-Three nodes, one partition of three replicas, one producer that goes on, and one reader. Every function is given a
-world that has just begun, and leaves it as it may be: whoever called heals it and waits until all is quiet.
+Three nodes, one partition of three replicas, one producer that goes on, and one reader. Every
+function is given a world that has just begun, and leaves it as it may be: whoever called heals it
+and waits until all is quiet.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def leads(world: World, node_id: int) -> bool:
 
 
 def begin(world: World) -> tuple[int, ...]:
-    """Wait until some appends were acknowledged, with everybody in sync; the replicas, the leader in front."""
+    """Wait until some appends were acknowledged, with all replicas in sync; return the replicas, the
+    leader in front."""
 
     def going() -> bool:
         acknowledged = sum(attempt.outcome == "ok" for attempt in world.producers[0].attempts)
@@ -62,7 +65,7 @@ def begin(world: World) -> tuple[int, ...]:
 
 
 def fall_silent(world: World) -> None:
-    """Nothing more is sent; wait until everybody has what was, and knows it."""
+    """Stop sending; wait until every replica has all records, and knows that they are committed."""
     producer = world.producers[0]
     producer.sending = False
     world.say("the producer rests")
@@ -71,14 +74,14 @@ def fall_silent(world: World) -> None:
 
 
 def next_leader(world: World, *old: int) -> int:
-    """Wait until somebody leads who is none of these; who that is."""
+    """Wait until a node leads that is none of these; return it."""
     until(world, lambda: partition(world).leader not in (*old, -1), "another one is elected")
     world.say(f"node {partition(world).leader} is elected")
     return partition(world).leader
 
 
 def kill(world: World, node_id: int) -> None:
-    """A node's process dies."""
+    """Kill a node's process."""
     world.say(f"kill node {node_id}")
     world.kill(node_id)
 
@@ -109,14 +112,14 @@ def leader_dies(world: World) -> None:
 
 
 def all_die(world: World) -> None:
-    """All nodes die at once, so that nobody can be elected; then they come back."""
+    """All nodes die at once, so that no node can be elected; then they come back."""
     for node_id in begin(world):
         kill(world, node_id)
 
 
 def answer_from_the_controller_lost(world: World) -> None:
-    """For a moment a follower and the controller do not hear each other, too short for its session to end; then it
-    is elected."""
+    """For a moment a follower and the controller do not hear each other, too short for its
+    session to end; then it is elected."""
     first, second, _ = begin(world)
     world.say(f"cut between node {second} and the controller")
     world.network.cut_both(f"node-{second}", CONTROLLER_ADDRESS)
@@ -128,7 +131,7 @@ def answer_from_the_controller_lost(world: World) -> None:
 
 
 def new_leader_hears_late(world: World) -> None:
-    """A follower hears of the new leader, and asks it, before that one has heard of its election."""
+    """A follower learns the new leader, and fetches from it, before that one has heard of its election."""
     first, second, _ = begin(world)
     world.say(f"cut from the controller to node {second}")
     world.network.cut(CONTROLLER_ADDRESS, f"node-{second}")
@@ -139,8 +142,8 @@ def new_leader_hears_late(world: World) -> None:
 
 
 def proposal_lost(world: World) -> None:
-    """A follower lags, its leader proposes to go on without it, and that is lost; meanwhile the follower has caught
-    up."""
+    """A follower lags, its leader proposes to go on without it, and that is lost; meanwhile the
+    follower has caught up."""
     first, _, third = begin(world)
     ((_, key, _),) = world.partitions()
 
@@ -158,15 +161,15 @@ def proposal_lost(world: World) -> None:
 
 
 def followers_cut_off(world: World) -> None:
-    """The leader goes on taking appends; nobody fetches them."""
+    """The leader goes on taking appends; no follower fetches them."""
     first, *others = begin(world)
     cut_off(world, first, *others)
     world.run_for(200)
 
 
 def below_the_minimum(world: World) -> None:
-    """Appends wait when the followers are cut off; the in-sync set falls below the minimum, and stays there until
-    the producer gave up."""
+    """Appends wait when the followers are cut off; the in-sync set falls below the minimum, and
+    stays there until the producer gave up."""
     first, *others = begin(world)
     producer = world.producers[0]
     cut_off(world, first, *others)
@@ -177,8 +180,8 @@ def below_the_minimum(world: World) -> None:
 
 
 def stops_while_somebody_waits(world: World) -> None:
-    """An append is on the leader and on one of two followers when the leader stops in order; the one that has it is
-    elected."""
+    """An append is on the leader and on one of two followers when the leader stops in order; the
+    one that has it is elected."""
     first, second, third = begin(world)
     producer = world.producers[0]
     ((_, key, _),) = world.partitions()
@@ -195,8 +198,8 @@ def stops_while_somebody_waits(world: World) -> None:
 
 
 def silent_leader_cut_off(world: World) -> None:
-    """Somebody is elected and writes nothing, is cut off, and comes back to a leader that has never heard of its
-    epoch."""
+    """A leader writes nothing, is cut off, and comes back to a leader that has
+    never heard of its epoch."""
     first, *_ = begin(world)
     fall_silent(world)
     kill(world, first)
@@ -210,7 +213,7 @@ def silent_leader_cut_off(world: World) -> None:
 
 
 def silent_leaders_follower(world: World) -> None:
-    """Somebody is elected and writes nothing for a long time."""
+    """A leader writes nothing for a long time."""
     first, *_ = begin(world)
     fall_silent(world)
     kill(world, first)
@@ -219,8 +222,8 @@ def silent_leaders_follower(world: World) -> None:
 
 
 def rot_is_fetched(world: World) -> None:
-    """The only copy that is up has a flipped bit in its first batch, unseen by its node, when an empty one fetches
-    from it; then its disk is lost, and another complete copy comes back."""
+    """The only copy that is up has a flipped bit in its first batch, unseen by its node, when an
+    empty one fetches from it; then its disk is lost, and another complete copy comes back."""
     first, second, third = begin(world)
     until(world, lambda: len(world.producers[0].attempts) > 60, "there is more than what a start looks at")
     fall_silent(world)

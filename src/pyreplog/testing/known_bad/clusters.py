@@ -38,17 +38,19 @@ CALM: Final = WorldOptions(
     faults=FaultRates.none(),
     config=QUICK,
 )
-"""Three nodes, one partition, one producer, one reader; nothing breaks but the parts that a schedule breaks."""
+"""Three nodes, one partition, one producer, one reader; nothing breaks but the parts that a
+schedule breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterVariant:
-    """One known-bad rule. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the one invariant that
-    breaks.
+    """One known-bad rule. ``name`` is its class's; ``numbers`` its numbers in the lists;
+    ``caught_by`` the one invariant that breaks.
 
-    ``schedule`` goes wrong in a world of ``seed`` and ``options`` with the variant's parts, and well without them.
-    ``before``: another invariant that breaks with it, and earlier, when all checkers look on; it is left out where
-    the one meant is to speak.
+    ``schedule`` goes wrong in a world of ``seed`` and ``options`` with the variant's parts, and
+    well without them. ``before``: another invariant that breaks with it, and earlier, when all
+    checkers look on; it is left out if the
+    intended checker must speak.
     """
 
     name: str
@@ -62,7 +64,7 @@ class ClusterVariant:
 
     @property
     def about(self) -> str:
-        """What is wrong with it, in the words of its class."""
+        """The wrong rule, in the words of its class."""
         return " ".join((next((kind.__doc__ for kind in self.kinds.values()), None) or "").split())
 
     def parts(self) -> dict[str, Any]:
@@ -70,15 +72,15 @@ class ClusterVariant:
         return dict(self.kinds)
 
     def world(self, *, right: bool = False, every: bool = False) -> World:
-        """A world with it; where ``right``, the same one with the true rules. ``every``: the checker of ``before``
-        looks on, too."""
+        """A world with it; where ``right``, the same one with the true rules. ``every``: the
+        checker of ``before`` looks on, too."""
         checkers = [one for one in standard_checkers() if every or self.before not in one.numbers]
         parts: dict[str, Any] = {} if right else self.parts()
         return World(self.seed, self.options, checkers=checkers, replay=f"replog lesson {self.name}", **parts)
 
     def perform(self, *, right: bool = False, every: bool = False) -> World:
-        """Play its schedule, heal, and wait until all is quiet. Raises :class:`InvariantBroken` unless
-        ``right``."""
+        """Play its schedule, heal, and wait until all is quiet. Raises :class:`InvariantBroken`
+        unless ``right``."""
         world = self.world(right=right, every=every)
         self.play(world)
         return world

@@ -29,28 +29,29 @@ class AnyPartitionEpoch(Controller):
     """A proposal is accepted whatever partition epoch it was made on: no compare before the swap."""
 
     def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
-        """As if it had been made on the newest."""
+        """Validate the proposal as if it had the newest partition epoch."""
         partition = self.image.partition(key)
         epoch = proposal.partition_epoch if partition is None else partition.partition_epoch
         return super()._validate(sender, key, dataclasses.replace(proposal, partition_epoch=epoch))
 
 
 class AnyBrokerEpoch(Controller):
-    """Members of a proposed set are not compared with the incarnations that are registered (before KIP-903)."""
+    """Members of a proposed set are not compared with the incarnations that are registered
+    (before KIP-903)."""
 
     def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
-        """Every member is the one that is registered."""
+        """Give every member the registered broker epoch."""
         brokers = self.image.brokers
         members = [BrokerState(one.broker_id, brokers[one.broker_id].epoch) for one in proposal.new_isr_with_epochs]
         return super()._validate(sender, key, dataclasses.replace(proposal, new_isr_with_epochs=members))
 
 
 class NoElr(Controller):
-    """No eligible leader replicas: the last member of the in-sync set stays in it, whatever becomes of it ("last
-    replica standing")."""
+    """No eligible leader replicas: the last member of the in-sync set stays in it, even if it
+    fails ("last replica standing")."""
 
     def _settlement(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
-        """Nobody is remembered who left, and nobody is known to have lost anything."""
+        """Remember no former member, and no lost data."""
         self.suspects.pop(key, None)
         members = isr or partition.isr
         found = super()._settlement(key, partition._replace(elr=()), members, (), patient=patient)
@@ -61,7 +62,7 @@ class UncleanStartsIgnored(Controller):
     """A broker that restarted uncleanly stays eligible, although it lost records."""
 
     def _reconcile_replicas(self, request: BrokerRegistrationRequest, *rest: Any, **more: Any) -> None:
-        """It has everything it had."""
+        """Register it as complete, after a clean stop."""
         request.partition_ends = [dataclasses.replace(end, incomplete=False) for end in request.partition_ends]
         request.previous_broker_epoch = (
             self.image.brokers[request.broker_id].epoch if request.broker_id in self.image.brokers else -1
@@ -70,26 +71,26 @@ class UncleanStartsIgnored(Controller):
 
 
 class SuspectsTrusted(Controller):
-    """Among replicas that restarted uncleanly the first in the list is elected, not the one that reaches
-    furthest."""
+    """Among replicas that restarted uncleanly the first in the list is elected, not the one that
+    reaches furthest."""
 
     def _suspect(self, key: PartitionKey, broker_id: int, end: Any) -> None:
-        """Nobody is one."""
+        """Suspect no replica."""
 
 
 class ElrKept(Controller):
     """The eligible leader replicas are not forgotten when the in-sync set is large enough again."""
 
     def _settlement(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
-        """Whoever was in it stays in it."""
+        """Keep every former member in the ELR."""
         found = super()._settlement(key, partition, isr, lost, patient=patient)
         kept = tuple(one for one in partition.elr if one not in found.isr and one not in lost)
         return found._replace(elr=found.elr or kept)
 
 
 class ElectsOnce(Controller):
-    """An election that found nobody is not tried again when somebody comes back."""
+    """An election without a candidate is not tried again when a replica comes back."""
 
     def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
-        """The broker is there again, and that is all."""
+        """Unfence the broker, and elect no leader."""
         self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))

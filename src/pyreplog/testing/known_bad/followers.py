@@ -16,13 +16,13 @@ __all__ = [
 
 class _EarlyFollower(Follower):
     def may_ask(self, end: int) -> bool:
-        """Always: the fetch then claims what is not on stable storage."""
+        """Fetch at any time: the fetch then claims unsynced records."""
         return True
 
 
 class NonDurableFollower(Replica):
-    """A ``sync`` follower fetches before it has synced, so the high watermark passes what it may lose. Breaks S14;
-    lost by power loss."""
+    """A ``sync`` follower fetches before it has synced, so the high watermark covers records
+    that it may lose. Breaks S14; lost by power loss."""
 
     follower_class = _EarlyFollower
 
@@ -35,8 +35,8 @@ class _TruncatingFollower(Follower):
 
 
 class TruncateToHighWatermark(Replica):
-    """A new follower truncates to its own high watermark (V1). Breaks S2: acknowledged records go with the second
-    failure."""
+    """A new follower truncates to its own high watermark (V1). Breaks S2: acknowledged records
+    go with the second failure."""
 
     follower_class = _TruncatingFollower
 
@@ -57,15 +57,16 @@ class _FirstFollower(_UnquestioningFollower):
 
 
 class FirstDesign(Replica):
-    """Kafka before 0.11: a new follower truncates to its own high watermark, and there are no leader epochs to ask
-    about."""
+    """Kafka before 0.11: a new follower truncates to its own high watermark, and there are no
+    leader epochs to ask about."""
 
     follower_class = _FirstFollower
 
 
 class _WaitingFollower(_UnquestioningFollower):
     def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
-        """The first answer says that somebody leads: only then truncate to the own high watermark."""
+        """The first answer shows that a leader is there: only then truncate to the own high
+        watermark."""
         if event.request is self.asked and not vars(self).setdefault("answered", False):
             vars(self)["answered"] = True
             if self.log.high_watermark < self.log.end_offset:
@@ -74,15 +75,16 @@ class _WaitingFollower(_UnquestioningFollower):
 
 
 class TruncateAfterFirstAnswer(Replica):
-    """As the first design, but a follower keeps its log until the leader has answered once: the second fix that was
-    proposed, and rejected because two logs may still part below their high watermarks."""
+    """As the first design, but a follower keeps its log until the leader has answered once: the
+    second fix that was proposed, and rejected because two logs may still part below their high
+    watermarks."""
 
     follower_class = _WaitingFollower
 
 
 class _ObedientFollower(Follower):
     def _refused(self, data: PartitionData, now_ns: int) -> None:
-        """Both errors about epochs mean that this reign is over."""
+        """Treat both errors about epochs as the end of this leader epoch."""
         if data.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH:
             self.stopped = True
         else:
@@ -90,7 +92,7 @@ class _ObedientFollower(Follower):
 
 
 class StopsAtUnknownEpoch(Replica):
-    """A follower that hears of a leader before that one does is told so, and waits for newer metadata instead of
-    asking again."""
+    """A follower that hears of a leader before that one does is told so, and waits for newer
+    metadata instead of asking again."""
 
     follower_class = _ObedientFollower

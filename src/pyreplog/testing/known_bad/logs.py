@@ -24,24 +24,24 @@ __all__ = [
 
 
 class MarkTooEarly(Log):
-    """The durable mark calls synced what is only written. After power loss an honest torn tail reads as rot, and a
-    copy that is as good as any is refused."""
+    """The durable mark calls written data synced. After power loss an honest torn tail reads as
+    rot, and a copy that is as good as any is refused."""
 
     def write_mark(self) -> None:
-        """With the written end in place of the synced one."""
+        """Write the written end in place of the synced end."""
         self._mark.write(self.end_offset, self.high_watermark, self.start_offset)
 
 
 class ChecksumUnchecked(Log):
-    """Checksums are looked at neither by a leader that reads nor by a follower that fetched: rot on the leader's
-    disk spreads to others."""
+    """Checksums are looked at neither by a leader that reads nor by a follower that fetched: rot
+    on the leader's disk spreads to others."""
 
     def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> LogSlice:
-        """Never checked."""
+        """Read without a check."""
         return super().read(offset, size_max, end_offset)
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
-        """As the original, but for the one line."""
+        """Append as the original does, without the check of the checksum."""
         views = [memoryview(part) for part in parts]
         batches: list[tuple[int, int, int, int, int]] = []
         for view in views:
@@ -58,10 +58,10 @@ class ChecksumUnchecked(Log):
 
 
 class DeletesWholeBatches(Log):
-    """What is deleted ends where a batch ends: records behind the offset that was named go with those before it."""
+    """A deletion ends at the end of a batch: records above the given offset go with those below it."""
 
     def increment_start_offset(self, offset: int) -> bool:
-        """To the end of the batch that the offset lies in."""
+        """Delete to the end of the batch that holds the offset."""
         if self.start_offset < offset < self.high_watermark:
             batch = next(one for part in self.read(offset, 1, self.high_watermark).parts() for one in split(part))
             offset = offset if batch.base_offset == offset else batch.next_offset
@@ -69,29 +69,30 @@ class DeletesWholeBatches(Log):
 
 
 class EpochNotTrimmed(Log):
-    """A truncation at or behind the end of the log leaves the epochs that begin there (KAFKA-10706)."""
+    """A truncation at or behind the end of the log leaves the epochs that begin there
+    (KAFKA-10706)."""
 
     def truncate_to(self, offset: int) -> None:
-        """Nothing to cut, nothing to do."""
+        """Do nothing if there are no records to truncate."""
         if offset < self.end_offset:
             super().truncate_to(offset)
 
 
 class EpochsKept(Log):
-    """A truncation cuts records, and leaves the epochs that they were of."""
+    """A truncation cuts records, and leaves their epochs."""
 
     def truncate_to(self, offset: int) -> None:
-        """With the epochs as before."""
+        """Truncate, and restore the epochs."""
         before = self.epochs.entries
         super().truncate_to(offset)
         self.epochs.restore(before)
 
 
 class MarkBeforeCut(Log):
-    """The mark still promises, after a truncation, what was cut."""
+    """After a truncation the mark still promises the truncated records."""
 
     def truncate_to(self, offset: int) -> None:
-        """The old mark is written once more."""
+        """Truncate, and write the old mark again."""
         synced, high_watermark = self.flushed_offset, self.high_watermark
         super().truncate_to(offset)
         self._mark.write(synced, high_watermark, self.start_offset)
@@ -99,22 +100,21 @@ class MarkBeforeCut(Log):
 
 
 class NumbersKept(Log):
-    """What is known of producers is not looked at anew after a truncation: a record that was cut is still "a
-    duplicate"."""
+    """The producer state is kept over a truncation: a truncated record still counts as a duplicate."""
 
     def truncate_to(self, offset: int) -> None:
-        """With what was known of producers before."""
+        """Truncate, and restore the producer state."""
         table = self.producers.table.copy()
         super().truncate_to(offset)
         self.producers.table = table
 
 
 class NumbersNotCopied(Log):
-    """Followers do not learn which batches their leader has seen from whom: after an election a retry is appended
-    once more."""
+    """Followers do not learn the producer state of their leader: after an election a retry is
+    appended once more."""
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
-        """With what was known of producers before."""
+        """Append, and restore the producer state."""
         table = self.producers.table.copy()
         end = super().append_as_follower(parts, at_end=at_end)
         self.producers.table = table
@@ -122,11 +122,11 @@ class NumbersNotCopied(Log):
 
 
 class WatermarkKept(Log):
-    """A log that begins anew where its leader's does keeps its high watermark, which may then lie below its
-    start."""
+    """A log that restarts at its leader's start offset keeps its high watermark, which may then
+    lie below its start."""
 
     def truncate_fully(self, start_offset: int) -> None:
-        """With the high watermark as before."""
+        """Restart the log, and restore the high watermark."""
         before = self.high_watermark
         super().truncate_fully(start_offset)
         self.high_watermark = before
