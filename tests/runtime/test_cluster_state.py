@@ -292,7 +292,7 @@ def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, m
         opened.append(Path(directory).name)
         return open_parts(disk, directory, *rest)  # type: ignore[arg-type]
 
-    for place in ("root", "log"):
+    for place in ("log_opener", "log"):
         monkeypatch.setattr(f"pyreplog.log.{place}.open_parts", counted)
     path = tmp_path / "data"
     with pyreplog.Cluster(path) as cluster:
