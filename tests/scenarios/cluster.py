@@ -541,7 +541,8 @@ class ScenarioCluster(SimCluster):
         committed = "".join(self.letter(one) for one in in_sync.committed)
         maximal = "".join(self.letter(one) for one in in_sync.maximal)
         state = f"committed {committed}, maximal {maximal}, proposal {'pending' if in_sync.pending else 'none'}"
-        return f"{letter} knows {knows}; {state}; high watermark {role.log.high_watermark} of {role.log.end_offset}"
+        log = role.context.log
+        return f"{letter} knows {knows}; {state}; high watermark {log.high_watermark} of {log.end_offset}"
 
     def rule(self, kind: str, way: str) -> Rule:
         """From ``fetch C->B``."""

@@ -91,7 +91,7 @@ class Follower(ReplicaRole):
         at the end of every step.
         """
         # A former leader's mark may lag behind its syncs, and the fetch states the synced end.
-        self.log.write_mark()
+        self.context.log.write_mark()
         self.ask()
 
     def exit(self, code: int) -> None:
@@ -107,7 +107,7 @@ class Follower(ReplicaRole):
 
         Only a ``sync`` log waits for its flushed end.
         """
-        log = self.log
+        log = self.context.log
         end = log.end_offset
         if self.asked is not None or self.stopped or self.retry_at != FAR_FUTURE_NS or not self.may_ask(end):
             return
@@ -132,7 +132,7 @@ class Follower(ReplicaRole):
 
         A ``sync`` log must be flushed up to ``end``; an ``os`` log always qualifies.
         """
-        return not self.context.needs_sync or self.log.flushed_offset == end
+        return not self.context.needs_sync or self.context.log.flushed_offset == end
 
     def synced(self, event: Synced, now_ns: int) -> None:
         """Move the high watermark after a sync, write the mark, then fetch again.
@@ -140,7 +140,7 @@ class Follower(ReplicaRole):
         The mark is written before the leader learns of the new flushed end.
         """
         self._advance(now_ns, streaming=True)  # may leave the mark to the next line
-        self.log.write_mark()
+        self.context.log.write_mark()
         self.ask()
 
     def tick(self, event: Tick, now_ns: int) -> None:
@@ -177,7 +177,8 @@ class Follower(ReplicaRole):
         if request is not self.asked:
             return
         self.asked = None
-        if request.current_leader_epoch != self.context.leader_epoch or request.fetch_offset != self.log.end_offset:
+        context = self.context
+        if request.current_leader_epoch != context.leader_epoch or request.fetch_offset != context.log.end_offset:
             self.ask()
             return
         try:
@@ -205,7 +206,7 @@ class Follower(ReplicaRole):
     def _append(self, data: PartitionData, now_ns: int) -> bool:
         """Append the records unchanged; if that fails, pause and return False."""
         records: Any = data.records
-        end = self.log.end_offset
+        end = self.context.log.end_offset
         try:
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
@@ -228,20 +229,20 @@ class Follower(ReplicaRole):
                 log.append_as_follower(parts, at_end=True)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):
             # The records were damaged on the way, or the leader has truncated them since.
-            if self.log.failure is not None:
+            if self.context.log.failure is not None:
                 raise
             self._begin_where_kept()
             self.back_off(now_ns)
             return False
         except StorageError as error:
-            if error.errno not in _PASSING or self.log.failure is not None:
+            if error.errno not in _PASSING or self.context.log.failure is not None:
                 raise
             self._begin_where_kept()
             if not self.stalled:
                 self.stalled = True
                 self.context.out.append(Stalled(error))
             self.back_off(now_ns, longest=True)
-            if error.errno in NO_SPACE_ERRNOS and self.log.end_offset == end:
+            if error.errno in NO_SPACE_ERRNOS and self.context.log.end_offset == end:
                 self._hear_at_least(data, now_ns)
             return False
         return True
@@ -253,7 +254,7 @@ class Follower(ReplicaRole):
         """
         self.leader_high_watermark = data.high_watermark
         self._advance(now_ns, streaming=data.records is not None)
-        log = self.log
+        log = self.context.log
         if data.log_start_offset > log.start_offset:
             start = min(data.log_start_offset, log.high_watermark)
             if start > log.start_offset:
@@ -267,7 +268,7 @@ class Follower(ReplicaRole):
         try:
             self._hear(data, now_ns)
         except StorageError as error:
-            if error.errno not in _PASSING or self.log.failure is not None:
+            if error.errno not in _PASSING or self.context.log.failure is not None:
                 raise
 
     def _begin_where_kept(self) -> None:
@@ -275,7 +276,7 @@ class Follower(ReplicaRole):
 
         Another leader may send other records in its place, which are not the deleted ones.
         """
-        if self.log.end_offset < self.context.deferred_log_start:
+        if self.context.log.end_offset < self.context.deferred_log_start:
             self.context.load_log().truncate_fully(self.context.deferred_log_start)
 
     def _advance(self, now_ns: int, *, streaming: bool) -> None:
@@ -283,10 +284,10 @@ class Follower(ReplicaRole):
 
         Call it after the append. The end of a ``sync`` log is its flushed end.
         """
-        high_watermark = self.log.flushed_offset if self.context.needs_sync else self.log.end_offset
+        high_watermark = self.context.log.flushed_offset if self.context.needs_sync else self.context.log.end_offset
         if self.leader_high_watermark < high_watermark:
             high_watermark = self.leader_high_watermark
-        if high_watermark <= self.log.high_watermark:
+        if high_watermark <= self.context.log.high_watermark:
             return
         log = self.context.load_log()
         if log.advance_high_watermark(high_watermark):
@@ -307,7 +308,7 @@ class Follower(ReplicaRole):
         ``epoch`` is the leader's greatest epoch that is not above ours, and ``end_offset`` is its
         end at the leader.
         """
-        log = self.log
+        log = self.context.log
         end = log.end_offset
         own_epoch, local_ack_offset = log.epochs.end_offset_for(epoch, end)
         if local_ack_offset < 0:
@@ -321,7 +322,7 @@ class Follower(ReplicaRole):
 
         The high watermark goes down with the log end.
         """
-        log = self.log
+        log = self.context.log
         if target < log.high_watermark and log.epochs.latest < self.context.unclean_epoch:
             self.context.out.append(Lost(target, log.high_watermark, self.context.unclean_epoch))
         elif target < log.high_watermark:
@@ -346,7 +347,7 @@ class Follower(ReplicaRole):
         Its log either ends below this one, or starts above it; then this log restarts at the
         leader's start.
         """
-        log = self.log
+        log = self.context.log
         if leader_end < log.end_offset:
             self._truncate(leader_end)
         elif leader_start > log.end_offset:
@@ -364,7 +365,7 @@ class Follower(ReplicaRole):
         The reader must accept any replica. Only an in-sync replica serves, because a replica that
         is far behind would hold its readers back.
         """
-        request, log = event.request, self.log
+        request, log = event.request, self.context.log
         code = self.epoch_error(request.current_leader_epoch)
         if not code and (not event.anywhere or not self.context.in_sync or log.incomplete):
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -110,7 +110,7 @@ class Leader(ReplicaRole):
         written but not synced, because a leader that comes back leads in a new epoch."""
         self._record_epoch(now_ns)
         # A former follower's mark may lag behind the high watermark that readers now see.
-        self.log.write_mark()
+        self.context.log.write_mark()
         self.in_sync_set.enter(now_ns)
         self.advance(now_ns)
 
@@ -119,7 +119,7 @@ class Leader(ReplicaRole):
         Until then the log has no record of this epoch. A follower that knows an epoch unknown to
         this log has to wait (F5)."""
         self.record_at = FAR_FUTURE_NS
-        log, epoch = self.log, self.context.leader_epoch
+        log, epoch = self.context.log, self.context.leader_epoch
         if log.epochs.latest == epoch:
             return
         try:
@@ -192,7 +192,7 @@ class Leader(ReplicaRole):
                 self.refuse_produce(one, code)
             else:
                 events.append(one)
-        at, end = 0, self.log.end_offset
+        at, end = 0, self.context.log.end_offset
         unknown: OutcomeUnknownError | None = None
         while at < len(events):
             one = events[at]
@@ -221,7 +221,7 @@ class Leader(ReplicaRole):
                 elif one.acks:
                     self._await(one, appended, now_ns)
             at += len(places)
-        if self.log.end_offset == end:
+        if self.context.log.end_offset == end:
             return
         in_sync = self.in_sync_set
         self.parked_fetches.serve(now_ns)
@@ -243,7 +243,7 @@ class Leader(ReplicaRole):
 
     def _not_appended(self, event: Produce, error: Exception, now_ns: int) -> bool:
         """Answer a batch that the log refused; return whether the replica went offline."""
-        log, context = self.log, self.context
+        log, context = self.context.log, self.context
         failure: Exception | None = log.failure
         if isinstance(error, DuplicateSequenceError):
             # The batch's offset is forgotten, but it is below the log end. So it is committed at
@@ -278,7 +278,7 @@ class Leader(ReplicaRole):
             self.reply(
                 event,
                 PartitionProduceResponse(
-                    self.context.partition, 0, appended.base_offset, appended.timestamp, self.log.start_offset
+                    self.context.partition, 0, appended.base_offset, appended.timestamp, self.context.log.start_offset
                 ),
             )
             return
@@ -290,11 +290,11 @@ class Leader(ReplicaRole):
         the offsets are forgotten the answer is DUPLICATE_SEQUENCE_NUMBER."""
         if event.acks == 0:
             return
-        end = self.log.high_watermark if event.acks == -1 else self.local_ack_offset()
+        end = self.context.log.high_watermark if event.acks == -1 else self.local_ack_offset()
         in_sync = self.in_sync_set
         if end >= append.required and (event.acks == 1 or len(in_sync.maximal) >= in_sync.min_isr):
             # The first append may not have waited, so its mark may not be written.
-            self.log.write_mark()
+            self.context.log.write_mark()
             self.delayed_appends.answer(append, 0)
             return
         self.delayed_appends.wait(append, event.acks)
@@ -305,7 +305,7 @@ class Leader(ReplicaRole):
         are answered when the high watermark has moved; one write of the mark then covers both."""
         delayed = self.delayed_appends
         if delayed.acks_one or not delayed.acks_all or not self.context.needs_sync:
-            self.log.write_mark()
+            self.context.log.write_mark()
             delayed.acknowledge_flushed(self.local_ack_offset())
         self.advance(now_ns)
 
@@ -313,7 +313,7 @@ class Leader(ReplicaRole):
         """Answer acks=all appends below the high watermark; fail them if the ISR is too small."""
         in_sync = self.in_sync_set
         code = 0 if len(in_sync.maximal) >= in_sync.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        self.delayed_appends.acknowledge_committed(self.log.high_watermark, code)
+        self.delayed_appends.acknowledge_committed(self.context.log.high_watermark, code)
 
     # --------------------------------------------------------------------------- the high watermark
 
@@ -324,14 +324,14 @@ class Leader(ReplicaRole):
 
     def local_ack_offset(self) -> int:
         """Return this replica's end that counts: flushed (``sync`` log) or written (``os`` log)."""
-        return self.log.flushed_offset if self.context.needs_sync else self.log.end_offset
+        return self.context.log.flushed_offset if self.context.needs_sync else self.context.log.end_offset
 
     def advance(self, now_ns: int) -> None:
         """Move the high watermark if it can move, then write the mark, then answer the waiting
         requests. If the log cannot be opened, retry later."""
         try:
-            before = self.log.high_watermark
-            if self.log.end_offset <= before:
+            before = self.context.log.high_watermark
+            if self.context.log.end_offset <= before:
                 return
             candidate = self.in_sync_set.high_watermark_candidate(self.local_ack_offset(), now_ns)
             if candidate <= before or not self.context.load_log().advance_high_watermark(candidate):
@@ -344,7 +344,7 @@ class Leader(ReplicaRole):
             return
         if self.context.deferred_log_start:
             self.hide_deleted()
-        self.log.write_mark()
+        self.context.log.write_mark()
         if self.delayed_appends.acks_all:
             self.acknowledge_appends()
         if self.readers.waiting:
@@ -356,7 +356,7 @@ class Leader(ReplicaRole):
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """Check the fetch (2.8), read, record progress (2.6); an error or divergence records none."""
         request = event.request
-        context, log, in_sync = self.context, self.log, self.in_sync_set
+        context, log, in_sync = self.context, self.context.log, self.in_sync_set
         if request.current_leader_epoch != context.leader_epoch:
             self.refuse_fetch(event, self.refusal(request.current_leader_epoch))
             return
@@ -388,7 +388,7 @@ class Leader(ReplicaRole):
             self.acknowledge_deletes()
         if not follower.in_maximal_isr:
             in_sync.propose_join(follower, now_ns)
-        if self.log.high_watermark < end:
+        if self.context.log.high_watermark < end:
             self.advance(now_ns)
         if records is not None and records.size:
             self.reply(event, self.data(records))
@@ -399,7 +399,7 @@ class Leader(ReplicaRole):
 
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
         """Serve records below the high watermark."""
-        request, log = event.request, self.log
+        request, log = event.request, self.context.log
         code = self.epoch_error(request.current_leader_epoch)
         if not code and request.last_fetched_epoch > self.context.leader_epoch:
             # The reader has read from a later leader than this one.
@@ -423,7 +423,7 @@ class Leader(ReplicaRole):
     def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
         """Look up an offset by timestamp. While the high watermark is below the start of this
         leader epoch, readers cannot know the end (KIP-207)."""
-        request, log = event.request, self.log
+        request, log = event.request, self.context.log
         code = self.epoch_error(request.current_leader_epoch)
         if code:
             self.reply(event, ListOffsetsPartitionResponse(request.partition_index, code))
@@ -448,7 +448,7 @@ class Leader(ReplicaRole):
 
     def delete_records(self, event: DeleteRecords, now_ns: int) -> None:
         """Move the log start up to at most the high watermark; notify the followers (2.12)."""
-        log, context = self.log, self.context
+        log, context = self.context.log, self.context
         offset = log.high_watermark if event.offset == -1 else event.offset
         if not 0 <= offset <= log.high_watermark:
             self.reply(event, DeleteRecordsPartitionResult(context.partition, -1, ErrorCode.OFFSET_OUT_OF_RANGE))
@@ -470,7 +470,7 @@ class Leader(ReplicaRole):
         """Return the lowest log start offset of the live replicas and of the ISR; -1 if one is
         unknown. ISR members count even if they are fenced, because each may lead next. No record
         below the result can be read anywhere."""
-        low = self.log.start_offset
+        low = self.context.log.start_offset
         for follower in self.in_sync_set.remotes:
             status = self.context.brokers.get(follower.broker_id)
             if (follower.in_maximal_isr or (status is not None and status.eligible)) and follower.start_offset < low:
@@ -490,7 +490,7 @@ class Leader(ReplicaRole):
         appends, deletes = self.delayed_appends, self.delayed_deletes
         if now_ns >= appends.expiry_ns or now_ns >= deletes.expiry_ns:
             # The write of the mark may have been left to the next high-watermark move.
-            self.log.write_mark()
+            self.context.log.write_mark()
             appends.expire(now_ns)
             deletes.expire(now_ns)
         if now_ns >= readers.expiry_ns:

@@ -43,7 +43,7 @@ class ParkedFetches:
         """Keep the fetch of a follower that has all records."""
         follower.parked = event
         follower.parked_ns = now_ns
-        request, log = event.request, self.role.log
+        request, log = event.request, self.role.context.log
         if request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset:
             self.push_later(now_ns)
 
@@ -82,7 +82,7 @@ class ParkedFetches:
         Followers that fetched just now are likely to get records soon, so they wait.
         """
         self.push_at = FAR_FUTURE_NS
-        log = self.role.log
+        log = self.role.context.log
         high_watermark, start = log.high_watermark, log.start_offset
         for follower in self.in_sync_set.remotes:
             parked = follower.parked

@@ -55,7 +55,7 @@ class Readers:
         log's.
         """
         role = self._role
-        if self._serve(event, role.log.high_watermark, patient=event.max_wait_ms > 0):
+        if self._serve(event, role.context.log.high_watermark, patient=event.max_wait_ms > 0):
             return
         deadline = now_ns + event.max_wait_ms * 1_000_000
         if self.waiting is _NOBODY:
@@ -93,7 +93,7 @@ class Readers:
 
     def serve(self) -> None:
         """Answer the waiting fetches that the new high watermark satisfies."""
-        high_watermark = self._role.log.high_watermark
+        high_watermark = self._role.context.log.high_watermark
         for key, reader in list(self.waiting.items()):
             if reader.event.request.fetch_offset < high_watermark and self._serve(
                 reader.event, high_watermark, patient=True
@@ -107,7 +107,7 @@ class Readers:
     def expire(self, now_ns: int) -> None:
         """Answer the expired fetches with the records available now."""
         soonest = FAR_FUTURE_NS
-        high_watermark = self._role.log.high_watermark
+        high_watermark = self._role.context.log.high_watermark
         for key, reader in list(self.waiting.items()):
             if reader.deadline_ns <= now_ns:
                 self._serve(reader.event, high_watermark, patient=False)

@@ -36,7 +36,7 @@ from pyreplog.wire import (
 )
 
 if TYPE_CHECKING:
-    from pyreplog.log import Log, LogSlice, UnloadedLog
+    from pyreplog.log import LogSlice
 
 __all__ = ["NoLeaderRole", "OfflineRole", "ReplicaRole"]
 
@@ -57,11 +57,6 @@ class ReplicaRole:
 
     def __init__(self, context: ReplicaContext) -> None:
         self.context = context
-
-    @property
-    def log(self) -> Log | UnloadedLog:
-        """The replica's log, or its handle: see :class:`ReplicaContext`."""
-        return self.context.log
 
     # -- taking and leaving the role
 
@@ -84,7 +79,7 @@ class ReplicaRole:
 
         ``Log.synced`` is done already.
         """
-        self.log.write_mark()
+        self.context.log.write_mark()
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
         """Handle a new ``context.brokers``."""
@@ -138,7 +133,7 @@ class ReplicaRole:
 
         It rises with the high watermark.
         """
-        deferred_log_start, log = self.context.deferred_log_start, self.log
+        deferred_log_start, log = self.context.deferred_log_start, self.context.log
         if deferred_log_start > log.start_offset:
             self.context.load_log().delete_records(min(deferred_log_start, log.high_watermark))
 
@@ -149,7 +144,7 @@ class ReplicaRole:
         ``log_start_offset`` is this log's start, and ``diverging_epoch`` has its latest epoch and
         its end, so that a follower need not ask again.
         """
-        log, offset, asked = self.log, request.fetch_offset, request.last_fetched_epoch
+        log, offset, asked = self.context.log, request.fetch_offset, request.last_fetched_epoch
         epoch, epoch_end = self.end_of_epoch(asked) if asked >= 0 else (asked, end)
         high_watermark = log.high_watermark
         answer = PartitionData(self.context.partition, 0, high_watermark, high_watermark, log.start_offset)
@@ -167,11 +162,11 @@ class ReplicaRole:
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the greatest epoch not above ``epoch``, and its end; (-1, -1) if undefined."""
-        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
+        return self.context.log.epochs.end_offset_for(epoch, self.context.log.end_offset)
 
     def data(self, records: LogSlice | None) -> PartitionData:
         """Return an answer with these records and the current high watermark and log start."""
-        log = self.log
+        log = self.context.log
         high_watermark = log.high_watermark
         return PartitionData(
             self.context.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records
@@ -206,7 +201,7 @@ class ReplicaRole:
 
         ``damage_end`` is the end of the records that cannot be read, if damage is the reason.
         """
-        log = self.log
+        log = self.context.log
         hint = self.context.current_leader_hint() if code in _ABOUT_LEADER else None
         self.reply(
             event,
@@ -234,7 +229,7 @@ class ReplicaRole:
         if (
             isinstance(error, CorruptError)
             # Otherwise the log could not be opened, and that error is reported.
-            and self.log.failure is None
+            and self.context.log.failure is None
             and self.context.on_corrupt_read(error, is_leader=self.is_leader, is_only_member=self.is_only_member)
         ):
             return ErrorCode.CORRUPT_MESSAGE

@@ -30,7 +30,7 @@ class NonDurableFollower(Replica):
 class _TruncatingFollower(Follower):
     def enter(self, now_ns: int) -> None:
         """Cut off everything above the own high watermark first, as Kafka did before KIP-101."""
-        self.context.load_log().truncate_to(max(self.log.start_offset, self.log.high_watermark))
+        self.context.load_log().truncate_to(max(self.context.log.start_offset, self.context.log.high_watermark))
         super().enter(now_ns)
 
 
@@ -52,7 +52,7 @@ class _UnquestioningFollower(Follower):
 class _FirstFollower(_UnquestioningFollower):
     def enter(self, now_ns: int) -> None:
         """Cut off everything above the own high watermark first."""
-        self.context.load_log().truncate_to(max(self.log.start_offset, self.log.high_watermark))
+        self.context.load_log().truncate_to(max(self.context.log.start_offset, self.context.log.high_watermark))
         super().enter(now_ns)
 
 
@@ -69,8 +69,8 @@ class _WaitingFollower(_UnquestioningFollower):
         watermark."""
         if event.request is self.asked and not vars(self).setdefault("answered", False):
             vars(self)["answered"] = True
-            if self.log.high_watermark < self.log.end_offset:
-                self.context.load_log().truncate_to(max(self.log.start_offset, self.log.high_watermark))
+            if self.context.log.high_watermark < self.context.log.end_offset:
+                self.context.load_log().truncate_to(max(self.context.log.start_offset, self.context.log.high_watermark))
         super().fetch_answered(event, now_ns)
 
 

@@ -73,7 +73,7 @@ class _HastyLeader(Leader):
 
     def local_ack_offset(self) -> int:
         """Return the written end."""
-        return self.log.end_offset
+        return self.context.log.end_offset
 
 
 class AckBeforeFsync(Replica):
@@ -89,7 +89,7 @@ class _OffByOneLeader(Leader):
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return one more than the true end, for every epoch but the latest."""
         found, end = super().end_of_epoch(epoch)
-        return (found, end + 1) if 0 <= found < self.log.epochs.latest else (found, end)
+        return (found, end + 1) if 0 <= found < self.context.log.epochs.latest else (found, end)
 
 
 class EpochEndOffByOne(Replica):
@@ -165,8 +165,8 @@ class _OneQuestionLeader(Leader):
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return KIP-101's answer: the start of the first later epoch, even if this log never had
         the requested epoch."""
-        entries = [entry for entry in self.log.epochs.entries if entry.epoch > epoch]
-        return (epoch, entries[0].start_offset if entries else self.log.end_offset)
+        entries = [entry for entry in self.context.log.epochs.entries if entry.epoch > epoch]
+        return (epoch, entries[0].start_offset if entries else self.context.log.end_offset)
 
 
 class OneQuestion(Replica):
@@ -278,9 +278,9 @@ class DivergenceCounts(Replica):
 class _SilentLeader(Leader):
     def enter(self, now_ns: int) -> None:
         """Record the epoch only with its first batch."""
-        before = self.log.epochs.entries
+        before = self.context.log.epochs.entries
         super().enter(now_ns)
-        self.log.epochs.restore(before)
+        self.context.log.epochs.restore(before)
 
 
 class EmptyEpochForgotten(Replica):
@@ -304,7 +304,7 @@ class _HighWatermarkAnswer(_SilentLeader):
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the high watermark as the end of an unknown epoch."""
         found, end = super().end_of_epoch(epoch)
-        return (found, end) if end >= 0 else (epoch, self.log.high_watermark)
+        return (found, end) if end >= 0 else (epoch, self.context.log.high_watermark)
 
 
 class UnknownEpochToHighWatermark(Replica):
@@ -335,7 +335,7 @@ class WaitersByOffset(Replica):
 class _LonelyDeleter(Leader):
     def low_watermark(self) -> int:
         """Return the start of the leader's own log."""
-        return self.log.start_offset
+        return self.context.log.start_offset
 
 
 class DeletesAlone(Replica):
@@ -348,7 +348,7 @@ class DeletesAlone(Replica):
 class _TwiceReadingLeader(Leader):
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
         """Let other events happen between the look at the high watermark and the read."""
-        high_watermark = self.log.high_watermark
+        high_watermark = self.context.log.high_watermark
         between = getattr(self.context, "between", None)
         if between is not None:
             between()
@@ -414,7 +414,7 @@ class _PatientLeader(Leader):
         members = [follower for follower in self.in_sync_set.remotes if follower.in_maximal_isr]
         known = [follower.parked.request.high_watermark for follower in members if follower.parked]
         if len(known) == len(members):
-            self.delayed_appends.acknowledge_committed(min(known, default=self.log.high_watermark), 0)
+            self.delayed_appends.acknowledge_committed(min(known, default=self.context.log.high_watermark), 0)
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """Look at the waiting appends after each fetch, because it may be the last one that they
@@ -449,7 +449,7 @@ class _RecomputingLeader(Leader):
         """Set the high watermark to the lowest end among the present members, even if it was higher
         before."""
         candidate = self.in_sync_set.high_watermark_candidate(self.local_ack_offset(), now_ns)
-        if 0 <= candidate < self.log.high_watermark:
+        if 0 <= candidate < self.context.log.high_watermark:
             self.context.load_log().set_high_watermark(candidate)
         super().advance(now_ns)
 
@@ -496,7 +496,7 @@ class RefusesWhoWaits(Replica):
 class _OpenHandedLeader(Leader):
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
         """Read up to the end of the log if no committed records are left to read."""
-        log, request = self.log, event.request
+        log, request = self.context.log, event.request
         if log.high_watermark <= request.fetch_offset < log.end_offset:
             records = self.context.load_log().read(request.fetch_offset, request.partition_max_bytes, log.end_offset)
             self.reply(event, self.data(records))
@@ -571,7 +571,7 @@ class ShrinksBySilence(Replica):
 class _StrictLeader(Leader):
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """Refuse a fetch at the end of the log while this leader has written nothing."""
-        log, request = self.log, event.request
+        log, request = self.context.log, event.request
         if (
             request.current_leader_epoch == self.context.leader_epoch
             and request.fetch_offset == log.end_offset == self.in_sync_set.start_of_epoch
