@@ -21,8 +21,8 @@ def main() -> int:
         from pyreplog.cli.main import main as run  # noqa: PLC0415  (see above)
     except KeyboardInterrupt:
         _say()
-        # Python ends by the signal in spite of any exit code where it came within an `exec` of
-        # text, such as a dataclass is made by. Nothing is open yet.
+        # If the signal came within an `exec` of text, which makes a dataclass for example, Python
+        # ends by the signal in spite of any exit code. No log is open yet.
         os._exit(_INTERRUPTED)
     try:
         return run()

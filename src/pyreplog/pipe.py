@@ -28,7 +28,7 @@ class Pipe:
     """
 
     def __init__(self, write: Callable[[str], object], what: str) -> None:
-        """``what``: what the pipe is for, in words, such as "to unpack a batch"."""
+        """``what`` is the purpose of the pipe in words, such as "to unpack a batch"."""
         self._write = write
         self._what = what
         self._error: BaseException | None = None

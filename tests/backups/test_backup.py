@@ -116,7 +116,7 @@ def test_a_copy_made_file_by_file_is_refused_and_the_error_names_the_way_out(
             list(log)
         assert (caught.value.start, caught.value.end) == (20, 30)
     assert main(["repair", str(copied)]) == 3
-    assert "offsets up to 29, of which 10 offsets are lost" in capsys.readouterr().out
+    assert "offsets up to 29; 10 offsets of these are lost" in capsys.readouterr().out
 
 
 def test_the_command_says_what_was_copied_and_how_to_restore(

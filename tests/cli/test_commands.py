@@ -106,7 +106,7 @@ def test_cat_from_behind_the_end_says_so(replog: Replog, events: Path) -> None:
     needs saying."""
     done = replog("cat", events, "--start", 99)
     assert (done.code, done.out) == (0, "")
-    assert re.fullmatch(r"replog cat: nothing is there yet at offset 99: readers see what lies below (\d+)\n", done.err)
+    assert re.fullmatch(r"replog cat: there is no record yet at offset 99: readers see records below (\d+)\n", done.err)
     end = done.err.split()[-1]
     assert replog("cat", events, "--start", end).err == ""
 

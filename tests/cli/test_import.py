@@ -382,7 +382,7 @@ def test_the_log_that_lost_what_was_imported_is_no_place_for_more(replog: Replog
     place.write_bytes(changed(place.read_bytes(), '"offset":5', '"offset":6'))
     done = replog("import", path, file, "--resume")
     assert done.code == 1
-    assert "records went since" in done.err
+    assert "records were removed since" in done.err
 
 
 def test_the_checksum_is_of_the_rows_that_are_in_the_log(replog: Replog, tmp_path: Path) -> None:

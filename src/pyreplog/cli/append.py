@@ -2,8 +2,8 @@
 
 A row of NDJSON or CSV is either a record as `replog cat` prints it (it has a field "value", and may have "key",
 "timestamp", "headers" and "partition"), or an event that becomes the value as a whole; the first row decides, and
---value-field '*' says that it is an event. With --format lines each line is a value, without fields. What is told
-of is on disk as the log's durability says."""
+--value-field '*' says that it is an event. With --format lines each line is a value, without fields. The records
+that the command reports are on disk by the log's durability."""
 
 from __future__ import annotations
 
@@ -68,12 +68,13 @@ def add_arguments(parser: Parser) -> None:
         help="for a new log: sync (default) or os; for an existing one it must agree",
     )
     add_opening(parser)
-    parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Append every row; say how many, and where. On failure what was appended before is kept and told."""
+    """Append every row, and report their number and place. After a failure the rows before it are kept and
+    reported."""
     check_sources(arguments.files)
     for name in arguments.files or ["-"]:
         if (arguments.format or form_of(name)) == PARQUET:

@@ -1,10 +1,10 @@
 """Copy a log, a cluster's folder or a broker's folder, while programs append to it.
 
-The backup holds the records that readers see: of each partition those from its start to one offset, the same for
+The backup holds the records that readers see: those of each partition from its start to one offset, the same for
 all replicas. Nothing is locked. TARGET is a new folder, an empty one, or an earlier backup of SOURCE: then only new
-segments and the last one are copied. The backup is verified before the command ends. One that was interrupted is
-not opened by anything: run the command again to finish it. To restore, back up the other way round into a new
-folder; the command prints how.
+segments and the last one are copied. The backup is verified before the command ends. An interrupted backup cannot
+be opened: run the command again to finish it. To restore, back up in the opposite direction into a new folder; the
+command prints how.
 
 Exit code 0: the backup is whole; 3: SOURCE is damaged, and the backup is not whole."""
 
@@ -23,7 +23,7 @@ from pyreplog.values import BackupProgress
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME: Final = "backup"
-HELP: Final = "copy a log or a cluster that is in use, and what is new into an earlier copy"
+HELP: Final = "copy a log or a cluster that is in use, and new data into an earlier copy"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -33,12 +33,12 @@ def add_arguments(parser: Parser) -> None:
         "target", metavar="TARGET", type=place, help="a new folder, or an earlier backup of the same folder"
     )
     add_permissions(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object with what was done")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the backup and say what it holds."""
+    """Make the backup and report its content."""
     source = os.path.abspath(arguments.path)
     check_path(source)
     shown = _Shown(forced=arguments.progress)
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         f" {amount(report.total_size)}"
     )
     tell(printable(f"{report.target}: {what}, of which {amount(report.copied_size)} were copied now; verified"))
-    tell(printable(f"to restore, move what is left of {report.source} away, then: {report.restore}"))
+    tell(printable(f"to restore, move the rest of {report.source} away, then: {report.restore}"))
     return EXIT_OK
 
 

@@ -188,7 +188,7 @@ def _append(log: Log, values: list[bytes], count: int, progress: ProgressBar) ->
 
 
 def _told(count: int, progress: ProgressBar | None) -> Iterator[int]:
-    """The numbers below ``count``; each time some of them are done, ``progress`` is told."""
+    """Yield the numbers below ``count``, and report the progress to ``progress`` after some of them."""
     for start in range(0, count, _TOLD):
         end = min(start + _TOLD, count)
         yield from range(start, end)

@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
             total = min(total, arguments.count)
         progress = ProgressBar("read", total=total, forced=arguments.progress, beside=True)
         if found and arguments.start > (end := max(reader.end_offset for reader in found)):
-            say(f"replog cat: nothing is there yet at offset {arguments.start}: readers see what lies below {end}")
+            say(f"replog cat: there is no record yet at offset {arguments.start}: readers see records below {end}")
         left = INT64_MAX if arguments.count is None else arguments.count
         try:
             for log, reader in logs.named:

@@ -1,4 +1,4 @@
-"""Show what a folder holds: each partition's offsets, leader epochs, replicas, segments and sizes.
+"""Show the content of a folder: each partition's offsets, leader epochs, replicas, segments and sizes.
 
 With several replicas in a cluster's folder, the numbers are those of the copy that is read: the one with the
 highest leader epoch."""

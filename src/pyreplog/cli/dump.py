@@ -1,9 +1,9 @@
-"""Show what is in the files of a log, byte by byte where asked for: segments, indexes, checkpoints, marks, ids,
-settings, snapshots.
+"""Show the content of a log's files, byte by byte on request: segments, indexes, checkpoints, marks, ids, settings,
+snapshots.
 
-PATH is a file, or a folder whose files are shown one after another. What cannot be read is said with its place, and
-the rest is shown. The decoders are those of `replog verify`; nothing is changed. Of a broker's files it shows what
-Kafka's DumpLogSegments does."""
+PATH is a file, or a folder whose files are shown one after another. An unreadable part is reported with its place,
+and the rest is shown. The decoders are those of `replog verify`; nothing is changed. For a broker's files it shows
+the same as Kafka's DumpLogSegments."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def _files(disk: SystemDisk, path: str) -> Iterator[str]:
 def rows_of_file(
     disk: SystemDisk, path: str, *, records: bool = False, picture: bool = False, progress: Any = None
 ) -> Iterator[Row]:
-    """What the file at ``path`` holds, one row after another; a row with ``damage`` says what cannot be read, and
-    where."""
+    """Yield the content of the file at ``path``, one row after another; a row with ``damage`` describes an
+    unreadable part and its place."""
     name = os.path.basename(path)
     if name.endswith((".log", ".checkpoint")) or name.partition("-")[0] == "replog.torn":
         yield from _segment(disk, path, records=records, picture=picture, progress=progress)

@@ -50,12 +50,12 @@ def add_arguments(parser: Parser) -> None:
     add_path(parser)
     parser.add_argument("file", metavar="FILE", help="the file to make; - is standard output (NDJSON only)")
     parser.add_argument("--format", choices=_FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")
-    parser.add_argument("--force", action="store_true", help="replace FILE where it is there already")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     add_selection(parser)
     add_range(parser)
     add_skipping(parser)
     add_limit(parser)
-    parser.add_argument("--json", action="store_true", help="print what was written as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_progress(parser)
 
 
@@ -143,8 +143,8 @@ def _report(arguments: argparse.Namespace, form: str, count: int, partition_coun
 
 
 def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:
-    """Make the file ``target``, or touch nothing: it is written under a name of its own, and synced before it gets
-    this one. A link stays one: what it names is made."""
+    """Make the file ``target``, or change nothing: the file is written under a temporary name, and synced before it
+    is renamed. A link stays a link: the file that it names is made."""
     target = os.path.realpath(target)
     part = f"{target}.{token_hex(4)}.part"
     try:
@@ -165,7 +165,7 @@ def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:
 
 
 def _form_of(name: str) -> str:
-    """The format that the suffix of ``name`` says: ndjson where there is none."""
+    """Return the format of the suffix of ``name``: ndjson if there is none."""
     suffix = os.path.splitext(name)[1].lower()
     if suffix == ".csv":
         raise ConfigError("CSV cannot hold every record: name the file .ndjson or .parquet, or say --format")

@@ -1,16 +1,15 @@
 """Append every row of files: NDJSON, CSV, Parquet, or lines of text. With --resume it can be stopped at any moment
-and begun again.
+and started again.
 
 Rows are mapped as by `replog append`: a row with a field "value" is a record as `replog cat` and
-`replog export` write it, any other row
-becomes the value as a whole, as JSON. --key-field, --timestamp-field, --headers-field, --partition-field name what
-else is taken from it.
+`replog export` write it, any other row becomes the value as a whole, as JSON. --key-field, --timestamp-field,
+--headers-field, --partition-field name the other fields that are taken from it.
 
---resume keeps a small file in the log's folder, replog.import, with how many rows of which file are in it. What was
-appended after it was written is known by its content, so that no row is imported twice or left out, whatever ended
-the import, as long as nobody else appends meanwhile. A file that was imported whole is remembered there: the same
-command then finds nothing to do, and where lines were added to the file since, it imports these. Without --resume,
-or when replog.import was removed, every import is a new one."""
+--resume keeps a small file in the log's folder, replog.import, with the number of rows of each file that are in the
+log. Rows that were appended after the file was written are recognised by their content. So no row is imported twice
+or left out, in whatever way the import ended, as long as no other program appends to the log before it is finished.
+The file remembers a file that was imported as a whole: the same command then has nothing to do, or imports the
+lines that were added since. Without --resume, or after replog.import was removed, every import is a new one."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ from pyreplog.system import SystemDisk
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME: Final = "import"
-HELP: Final = "append every row of NDJSON, CSV or Parquet files, and go on where it was stopped"
+HELP: Final = "append every row of NDJSON, CSV or Parquet files, and continue a stopped import"
 
 _BATCH_COUNT: Final = 1000
 _BATCH_SIZE: Final = 512 << 10
@@ -69,15 +68,15 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on where an earlier import of the same files was stopped; import none twice",
+        help="continue an earlier import of the same files; import no row twice",
     )
-    parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Append the rows of every file; say how many, and where. On failure what was appended before is kept and
-    told."""
+    """Append the rows of every file, and report their number and place. After a failure the rows before it are kept
+    and reported."""
     progress = ProgressBar(
         "imported", total=check_sources(arguments.files, again=arguments.resume), forced=arguments.progress, sized=True
     )
@@ -87,8 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _begin(arguments: argparse.Namespace, progress: ProgressBar, opened: contextlib.ExitStack) -> dict[str, Source]:
-    """Refuse the first row, where a new log would refuse it, before that is made. The files that were ``opened``
-    for this, to be read on: what comes through a pipe comes once."""
+    """Refuse the first row before the new log is made, if that log would refuse it. Return the files that were
+    ``opened`` for this, because a pipe can be read only once."""
     begun: dict[str, Source] = {}
     for name in arguments.files:
         if name not in begun:
@@ -166,7 +165,7 @@ def _append(rows: Iterator[Row], source: Source, target: RowTarget, resume: Resu
                 _write(full, source, target, resume)
     except RowError:
         if batch:
-            _write(batch, source, target, resume)  # the rows before one that cannot be read
+            _write(batch, source, target, resume)  # the rows before an unreadable one
         raise
     if batch:
         _write(batch, source, target, resume)
@@ -184,7 +183,7 @@ def _write(batch: list[Row], source: Source, target: RowTarget, resume: Resume |
 
 
 def _report(target: RowTarget, skipped: int, *, nothing: bool, as_json: bool) -> None:
-    """``nothing``: nothing was to do."""
+    """``nothing``: there was no row to import."""
     if nothing and not as_json:
         tell(f"already imported: {counted(skipped, 'record')}, nothing to do")
         return

@@ -88,8 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        # What is left of a result is told of already, and help is not. Python would complain again
-        # at exit, with a code of its own.
+        # A failed write of a result is reported already, a failed write of help is not. Python
+        # would report it again at exit, with its own exit code.
         silence(sys.stdout)
         if code == EXIT_OK and not isinstance(error, BrokenPipeError):
             say(f"replog: {in_options(error)}")
@@ -134,7 +134,8 @@ def _refuse_before(parser: Parser, words: Sequence[str]) -> None:
 
 
 def _fill_closed_streams() -> None:
-    """Nothing is read from or printed to what the caller closed, and no file of a log gets its number."""
+    """Replace the standard streams that the caller closed, so that no file of a log gets their descriptor
+    numbers."""
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  (until the process ends)
     if sys.stderr is None:

@@ -1,4 +1,4 @@
-"""The command line's grammar: parsers that suggest what was meant, and the kinds of values that several commands
+"""The command line's grammar: parsers that suggest the nearest name, and the types of values that several commands
 take."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         self.suggest_on_error = False  # Python's own words for it, given unasked since 3.15
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is, on standard error; exit code 2."""
+        """Print the error and the command for help on standard error, and exit with code 2."""
         choice = re.search(r"invalid choice: '([^']*)' \(choose from ([^)]*)\)", message)
         if choice is not None:
             message += meant(choice[1], (word.strip("' ") for word in choice[2].split(",")))
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(text: str, what: str = "a whole number from 0") -> int:
-    """A whole number from 0; ``what`` is what it should have been."""
+    """Return a whole number from 0; ``what`` describes the right value in the error."""
     try:
         value = int(text)
     except ValueError:
@@ -84,8 +84,7 @@ def number(text: str, what: str = "a whole number from 0") -> int:
 
 
 def place(text: str) -> str:
-    """A path. An empty one, as of a variable of the shell that is not set, is not taken for a folder that nobody
-    named."""
+    """Return a path. An empty path is refused, because it may come from a variable of the shell that is not set."""
     if not text:
         raise argparse.ArgumentTypeError("is empty: name a folder")
     if text == "-":
@@ -141,7 +140,7 @@ def timestamp_of(text: str) -> int:
         if value < 0:  # -1 ms too: it is a time, and only the number -1 means that there is none
             raise ValueError(f"{text!r} is before 1970, when timestamps begin")
     if not -1 <= value <= INT64_MAX:
-        raise ValueError(f"{text!r} is outside what a record can carry (0 to {INT64_MAX} ms since 1970, -1 for none)")
+        raise ValueError(f"{text!r} is outside a record's range (0 to {INT64_MAX} ms since 1970, -1 for none)")
     return value
 
 
@@ -149,12 +148,10 @@ _MILLISECOND: Final = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)
 
 
 def add_path(parser: argparse.ArgumentParser, *, written: bool = False, several: bool = False) -> None:
-    """The folder argument that every command takes. ``written``: of one that appends to it. ``several``: a list of
-    folders."""
+    """Add the folder argument that every command has. ``written``: the command appends to it. ``several``: a list
+    of folders."""
     read = "a log's folder, a cluster's folder, a bare partition folder, or a Kafka broker's log.dirs folder"
-    appended = (
-        "a log's folder, which is made where there is none, a cluster's folder, or a Kafka broker's log.dirs folder"
-    )
+    appended = "a log's folder, which is made if it is missing, a cluster's folder, or a Kafka broker's log.dirs folder"
     many: dict[str, Any] = {"nargs": "+"} if several else {}
     parser.add_argument("path", metavar="PATH", type=place, help=appended if written else read, **many)
 
@@ -172,7 +169,7 @@ def add_range(parser: argparse.ArgumentParser) -> None:
         metavar="OFFSET",
         type=offset,
         default=0,
-        help="first offset in each partition (default: where it starts)",
+        help="first offset in each partition (default: its start)",
     )
     parser.add_argument(
         "--end",
@@ -193,7 +190,7 @@ def add_range(parser: argparse.ArgumentParser) -> None:
         choices=ISOLATIONS,
         default=READ_UNCOMMITTED,
         help=(
-            "read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)"
+            "read_committed leaves out aborted records and ends at the last stable offset (default: read_uncommitted)"
         ),
     )
     parser.add_argument(
@@ -227,7 +224,7 @@ def add_skipping(parser: argparse.ArgumentParser) -> None:
 
 
 def is_reversed(arguments: argparse.Namespace) -> bool:
-    """Whether what :func:`add_range` took ends before it begins, which is told."""
+    """Return whether the range of :func:`add_range` ends before it begins, and print that."""
     for first, last in (("start", "end"), ("start_timestamp", "end_timestamp")):
         start, end = getattr(arguments, first), getattr(arguments, last)
         if start is not None and end is not None and start > end:
@@ -247,7 +244,7 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         "--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)"
     )
     either.add_argument(
-        "--json", action="store_true", help="one JSON object per record: what is printed anyway, without --values"
+        "--json", action="store_true", help="one JSON object per record: the default output without --values"
     )
 
 
@@ -282,7 +279,7 @@ def add_text(parser: argparse.ArgumentParser) -> None:
         metavar="CHAR",
         type=delimiter,
         help=(
-            r"what separates the columns of CSV, such as ';' or '\t' (default: what a first line such as sep=; says,"
+            r"the separator of CSV columns, such as ';' or '\t' (default: the one in a first line such as sep=;,"
             r" else a comma)"
         ),
     )

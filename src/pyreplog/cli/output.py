@@ -1,4 +1,4 @@
-"""What the command prints: text that cannot drive a terminal, JSON lines, and progress on standard error."""
+"""The output of the command: text that cannot drive a terminal, JSON lines, and progress on standard error."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def record_fields(record: Record) -> dict[str, Any]:
 
 
 def put_bytes(fields: dict[str, Any], name: str, data: bytes | None) -> dict[str, Any]:
-    """``data`` as ``fields[name]``, or under ``NAME_base64`` where it is not UTF-8; ``fields``."""
+    """Set ``fields[name]`` to ``data``, or ``NAME_base64`` if it is not UTF-8. Return ``fields``."""
     if data is None:
         fields[name] = None
         return fields
@@ -100,8 +100,8 @@ def say(text: str) -> None:
 
 
 def tell(line: str) -> None:
-    """One line on standard output about what is done. Where nobody reads on (`| head -1`), the work goes on, and
-    its exit code holds."""
+    """Print one line about the result on standard output. If its reader has ended (`| head -1`), the work goes on,
+    and its exit code holds."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -109,7 +109,7 @@ def tell(line: str) -> None:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Beside the results. Where ``stream`` takes nothing any more, it is no reason to end what is being done."""
+    """Print a line beside the results. If ``stream`` cannot be written any more, the work goes on."""
     try:
         stream.write(text)
         stream.flush()
@@ -118,8 +118,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Nobody reads ``stream`` any more: the rest of it is for nobody, and Python does not complain of it at
-    exit."""
+    """Discard the rest of ``stream``, whose reader has ended, so that Python does not report it at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -141,7 +140,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def _columns(terminal: TextIO) -> int:
-    """How wide ``terminal`` is now; 80 where it does not say."""
+    """Return the present width of ``terminal``; 80 if it is unknown."""
     try:
         return os.get_terminal_size(terminal.fileno()).columns or 80
     except (OSError, ValueError):
@@ -152,8 +151,8 @@ class ProgressBar:
     """A line on standard error for work longer than a second: rewritten in place on a terminal, printed each second
     with ``--progress``.
 
-    Belongs to one thread. ``total`` 0: unknown. ``sized``: bytes are counted, not ``noun``. ``beside``: results are
-    printed meanwhile, which show on a terminal that it goes on.
+    Belongs to one thread. ``total`` 0: unknown. ``sized``: bytes are counted, not ``noun``. ``beside``: the command
+    also prints results, which show the progress on a terminal.
     """
 
     def __init__(
@@ -190,7 +189,7 @@ class ProgressBar:
             self._print(self._line())
 
     def turn(self, verb: str, total: int) -> None:
-        """What comes now is another part of the same work."""
+        """Begin another part of the same work."""
         self._before += self.count
         self._verb, self._total, self.count = verb, total, 0
 
@@ -215,7 +214,7 @@ class ProgressBar:
             _write(self._stream, line + "\n")
 
     def close(self) -> None:
-        """Wipe the line, so that what is printed next stands alone."""
+        """Clear the line, so that the next output stands alone."""
         if self._width:
             _write(self._stream, "\r" + " " * self._width + "\r")
             self._width = 0

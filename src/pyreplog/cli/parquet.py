@@ -1,4 +1,4 @@
-"""Parquet in and out, through pyarrow where it is installed: the only file of the command that needs it."""
+"""Parquet in and out, through pyarrow if it is installed: the only file of the command that needs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _PAGE_ROWS: Final = 64
 
 
 def _without(error: ImportError) -> str:
-    """Why pyarrow is not to be had: it is not there, or cannot be loaded, for lack of memory, say."""
+    """Return why pyarrow cannot be used: it is not installed, or cannot be loaded, for example for lack of
+    memory."""
     why = ": pip install pyarrow" if isinstance(error, ModuleNotFoundError) else f", which cannot be loaded: {error}"
     return f"Parquet needs pyarrow{why}"
 
@@ -48,7 +49,7 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
     """Records of a Parquet file, by the rules of :func:`~pyreplog.cli.rows.read_rows`. Raises :class:`RowError`
     naming the row.
 
-    ``tell`` is told how many bytes of the file were used.
+    ``tell`` is called with the number of bytes of the file that were used.
     """
     try:
         from pyarrow import ArrowException, parquet  # noqa: PLC0415  (optional)
@@ -318,7 +319,7 @@ class _RowGroup:
             self.write()
 
     def write(self) -> None:
-        """Write what was gathered, if anything was."""
+        """Write the gathered rows, if there are any."""
         import pyarrow as pa  # noqa: PLC0415  (optional)
 
         if self._batches:

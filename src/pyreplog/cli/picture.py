@@ -1,4 +1,4 @@
-"""Bytes drawn: each field of a structure on a line of its own, with its place, its bytes and what they say."""
+"""Bytes drawn: each field of a structure on a line of its own, with its position, its bytes and their meaning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MARK: Final = (
     (40, 4, "partition", True),
     (44, 4, "CRC-32C of the epochs", False),
     (48, 16, "topic id", None),
-    (64, 4, "CRC-32C of what is before", False),
+    (64, 4, "CRC-32C of the bytes before", False),
 )
 _WIDTH: Final = 16
 

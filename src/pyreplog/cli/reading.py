@@ -1,4 +1,5 @@
-"""What the reading commands share: the partitions of a folder, chosen by topic and number, and closed again."""
+"""The common part of the reading commands: the partitions of a folder, chosen by topic and number, and closed
+again."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ __all__ = [
 
 _NAMED_MAX: Final = 5
 _SYNC_S: Final = 0.1
-"""A writer that waits for a sync is done with it by then, mostly."""
+"""A writer that waits for a sync has usually finished it after this time."""
 
 
 @contextmanager
@@ -54,12 +55,12 @@ def readers(
     left_out: list[str] | None = None,
     skips: bool = False,
 ) -> Iterator[dict[TopicPartition, LogReader]]:
-    """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed. ``progress``:
-    tell how many are open also where nobody looks. ``left_out``: takes a sentence for each folder that may not be
-    looked into and each partition that is not here whole; without it they are an error.
+    """Return the readers of ``path`` by topic and partition, in order; a writer is not disturbed. ``progress``:
+    print the number of open readers also if standard error is not a terminal. ``left_out`` takes a sentence for
+    each folder that cannot be read and each partition that is incomplete here; without it these are errors.
 
-    Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where
-    it cannot be read or holds no log, with what to do next.
+    Raises :class:`UnknownTopicError` if the folder has no such topic or partition, :class:`StorageError` if it
+    cannot be read or holds no log, with the next step.
     """
     with reading_disk(path, topic=topic, partition=partition, progress=progress, left_out=left_out, skips=skips) as (
         _,
@@ -114,8 +115,7 @@ def no_log(path: str) -> StorageError:
 
 
 def tell_distrust(disk: Disk, found: Iterable[LogReader]) -> None:
-    """Say which of the folders that ``found`` read others may write to. A folder that holds many is told of
-    once."""
+    """Print which folders of ``found`` other users may write to. A folder with many logs is printed once."""
     if refusal := unsafe_permissions(disk, found):
         say(f"replog: {refusal}; it is read all the same")
 
@@ -184,8 +184,8 @@ def _still_above(reader: LogReader, end: int) -> bool:
 
 
 def source_of(reader: LogReader, arguments: argparse.Namespace) -> LogReader | CommittedSource | SkippingSource:
-    """Where a command reads the records of ``reader``, by ``--isolation``, ``--max-batch-bytes`` and
-    ``--skip-damaged``. Each range that is left out is told, and added to ``arguments.left_out``."""
+    """Return the source of the records of ``reader`` for a command, by ``--isolation``, ``--max-batch-bytes`` and
+    ``--skip-damaged``. Each skipped range is printed, and added to ``arguments.left_out``."""
     reader.max_batch_bytes = arguments.max_batch_bytes
     if not arguments.skip_damaged:
         return reader.isolated(arguments.isolation)
@@ -202,8 +202,8 @@ def source_of(reader: LogReader, arguments: argparse.Namespace) -> LogReader | C
 
 
 def check_path(path: str, what: str = "folder") -> None:
-    """Raises :class:`StorageError` where ``path`` is no folder: with the nearest name there, or with what is there
-    instead. ``what``: what it should be."""
+    """Raise :class:`StorageError` if ``path`` is not a folder: with the nearest name there, or with the kind of the
+    file. ``what`` describes the expected folder."""
     if os.path.isdir(path):
         return
     if os.path.exists(path):
@@ -235,7 +235,7 @@ def _logs_below(path: str) -> str:
 
 
 def _holds_logs(disk: Disk, path: str) -> bool:
-    """Whether it is a root, or a cluster's folder: not any folder that somebody keeps logs in."""
+    """Return whether it is a root, or a cluster's folder, and not just a folder with logs in it."""
     try:
         return any(root == path or os.path.basename(root).startswith("node-") for root in find_roots(disk, path, 1))
     except StorageError:

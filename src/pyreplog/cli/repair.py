@@ -1,12 +1,12 @@
-"""Show what can be saved of a damaged folder; with --to and --yes, save it into a new one. Nothing is ever repaired
-in place.
+"""Show which records of a damaged folder can be saved; with --to and --yes, save them into a new folder. The
+damaged folder is never changed.
 
-Batches that are whole are kept at their offsets. Header fields that no checksum covers are mended where only one
-value fits. In a cluster's folder, what one replica lost is taken from another. What is left over is lost, and named
-with its offsets; the repaired log has a gap there. The new folder is a log like any other: open it, read it, or
-verify it. The old one is left as it is.
+Whole batches keep their offsets. Header fields that no checksum covers are corrected if only one value fits. In a
+cluster's folder, records that one replica lost are taken from another. The other records are lost, and are named
+with their offsets; the repaired log has a gap there. The new folder is a log like any other: open it, read it, or
+verify it.
 
-Exit code 0: nothing is lost; 3: something is."""
+Exit code 0: no record is lost; 3: records are lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from pyreplog.verify import Level, absent_partitions, total_size, verify
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME: Final = "repair"
-HELP: Final = "show what can be saved of a damaged folder, and save it into a new one"
+HELP: Final = "show which records of a damaged folder can be saved, and save them into a new one"
 
 _LISTED_MAX: Final = 20
 
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _save(arguments: argparse.Namespace, disk: Disk, source: str, target: str, plans: Sequence[PartitionPlan]) -> bool:
-    """Carry the plan out and verify what was made; whether that is whole."""
+    """Carry the plan out and verify the new folder. Return whether that is whole."""
     size = sum(piece.size for plan in plans for piece in plan.pieces)
     progress = ProgressBar("saved", total=size, forced=arguments.progress, sized=True)
     try:
@@ -161,7 +161,7 @@ def describe(plan: PartitionPlan) -> list[str]:
     elif promised is not None:
         count = sum(max(min(one.end, promised) - one.start, 0) for one in plan.lost)
         lines.append(
-            f"  {'promised':14} offsets up to {promised - 1}, of which {counted(count, 'offset')} {_be(count)} lost"
+            f"  {'promised':14} offsets up to {promised - 1}; {counted(count, 'offset')} of these {_be(count)} lost"
         )
     return lines
 

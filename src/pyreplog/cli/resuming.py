@@ -1,8 +1,8 @@
-"""How far imports came: a small file in the log's folder, replaced after some batches, and the log itself for what
-came after that.
+"""The progress of imports: a small file in the log's folder, replaced after some batches, and the log itself for
+the rows behind that.
 
-What was imported whole stays in it, so that the same command does nothing when it is run once more. Format:
-docs/internals/format/state_files.md.
+The file keeps an entry for each file that was imported as a whole, so that the same command does nothing when it is
+run again. Format: docs/internals/format/state_files.md.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def format_places(places: Sequence[ImportedUpTo]) -> dict[str, str]:
 
 
 def parse_places(values: Mapping[str, str], path: str) -> list[ImportedUpTo]:
-    """From the values of the state file at ``path``. :class:`CorruptError` where they are no such thing."""
+    """Return the progress in the values of the state file at ``path``. Raise :class:`CorruptError` if they are not
+    progress."""
     if values.get("version") != _VERSION:
         raise CorruptError("the places of imports in another version", file=path)
     try:
@@ -129,30 +130,31 @@ class Resume:
             values = read_state(self._disk, self._path)
             return [] if values is None else parse_places(values, self._path)
         except CorruptError as error:
-            about = "what it says of imports is not believed: remove it, and begin the import anew, into a new log"
+            about = "it is damaged: remove it, and import again from the start, into a new log"
             raise CorruptError(f"{self._path} is damaged ({error.reason}): {about}") from None
 
     def _is_ours(self, place: ImportedUpTo) -> bool:
         return (place.topic, place.partition) == (self._log.topic, self._log.partition)
 
     def _check_log(self, place: ImportedUpTo) -> None:
-        first = 0 if place.done else self._log.start_offset  # what was imported whole may be deleted
+        first = 0 if place.done else self._log.start_offset  # the records of a whole import may be deleted
         if not first <= place.offset <= self._log.end_offset:
             raise ConfigError(
-                f"{self._path} says that the import of {place.path} came to offset {place.offset}, and {self._log.path}"
-                f" has {self._log.start_offset} to {self._log.end_offset}: records went since; remove it, and begin the"
-                " import anew into a new log"
+                f"{self._path} says that the import of {place.path} came to offset {place.offset}, but {self._log.path}"
+                f" has {self._log.start_offset} to {self._log.end_offset}: records were removed since; remove it, and"
+                " import again from the start into a new log"
             )
 
     def in_order(self, names: Sequence[str]) -> list[str]:
-        """``names``, but first the one whose import was stopped: what is behind its place in the log is its own."""
+        """Return ``names``, but first the file whose import was stopped: the records behind its place are its
+        own."""
         begun = {place.path for place in self._places.values() if not place.done and self._is_ours(place)}
         return sorted(names, key=lambda name: os.path.abspath(name) not in begun)
 
     def begin(self, source: Source, rows: Iterator[Row]) -> tuple[int, bool]:
-        """Take from ``rows``, those of ``source``, what is in the log already: how many these are, and whether
-        nothing else is to come, which ``rows`` are then not asked for. Raises :class:`RowError` where the file is
-        not what it was."""
+        """Skip the ``rows`` of ``source`` that the log has already. Return their number, and whether the file has
+        no other rows; in that case ``rows`` are not read further. Raise :class:`RowError` if the file has
+        changed."""
         log = self._log
         new = ImportedUpTo(
             source.path, log.topic, log.partition, source.how, 0, 0, source.mtime_ns, 0, log.end_offset, done=False
@@ -170,7 +172,7 @@ class Resume:
                     f"{self._path} says that {before.rows} rows of {source.name} are in the log, and it has {number}"
                 )
         self._now = before._replace(done=False, mtime_ns=source.mtime_ns)
-        if before.done:  # what is behind it may be anybody's
+        if before.done:  # any program may have appended behind it
             self._now = self._now._replace(offset=log.end_offset)
         else:
             self._skip(source, rows)
@@ -178,10 +180,9 @@ class Resume:
         return self._now.rows, False
 
     def _check_source(self, before: ImportedUpTo, source: Source) -> None:
-        """The beginning of ``source`` has to be what was imported."""
+        """Check that the beginning of ``source`` is the part that was imported."""
         advice = (
-            f"import it without --resume to have all of it once more, or remove {self._path} to forget what was"
-            " imported"
+            f"import it without --resume to append all of it again, or remove {self._path} to forget the earlier import"
         )
         if before.how != source.how:
             raise ConfigError(
@@ -201,7 +202,7 @@ class Resume:
             )
 
     def _skip(self, source: Source, rows: Iterator[Row]) -> None:
-        """Compare what was appended after the place was kept, which does not know of it."""
+        """Compare the rows with the records that were appended after the place was written."""
         assert self._now is not None, "begun"
         count = self._now.rows
         for record in self._log.read(start=self._now.offset):
@@ -236,8 +237,8 @@ class Resume:
 
     def _foreign(self, record: Record, row: str) -> RowError:
         return RowError(
-            f"offset {record.offset} of {self._log.path} is not {row}: somebody else appended since the "
-            f"import was stopped; look at it, and remove {self._path} to begin another import"
+            f"offset {record.offset} of {self._log.path} is not {row}: another program appended after the "
+            f"import was stopped; check the log, and remove {self._path} to begin another import"
         )
 
     def _keep(self, place: ImportedUpTo) -> None:

@@ -37,7 +37,7 @@ class Named(NamedTuple):
 
 @dataclass
 class SeveralLogs:
-    """What is read, and whether folders were left out that may hold more."""
+    """The readers, and whether folders were left out that may hold more."""
 
     named: list[Named] = field(default_factory=list)
     is_partial: bool = False
@@ -52,14 +52,14 @@ def readers_of_several(
     progress: bool = False,
     skips: bool = False,
 ) -> Iterator[SeveralLogs]:
-    """The readers of every log in the folders ``paths``: log after log, in the order of the paths and of the
+    """Return the readers of every log in the folders ``paths``: log after log, in the order of the paths and of the
     folders' names.
 
     The name of a log is its folder, relative to the deepest folder that holds all of them. A log without ``topic``
-    or ``partition`` is passed over. A folder that may be a log and may not be looked into is told of, and makes the
-    result partial.
+    or ``partition`` is skipped. A folder that may be a log, but cannot be read, is reported, and makes the result
+    partial.
 
-    Raises :class:`ConfigError` if no log is there, if a folder is named twice, and for two logs that hold the same
+    Raises :class:`ConfigError` if there is no log, if a folder is named twice, and for two logs that hold the same
     partition; :class:`UnknownTopicError` if no log has the topic or partition.
     """
     disk = SystemDisk()

@@ -35,9 +35,9 @@ _PIECE_SIZE: Final = 1 << 20
 
 
 def check_sources(names: Iterable[str], *, again: bool = False) -> int:
-    """How many bytes the files ``names`` have, ``-`` aside. A name that was mistyped must not make a log: raises
-    OSError where nothing is there, :class:`ConfigError` where a folder is; where they are to be read ``again``
-    another time, also for what gives its bytes once."""
+    """Return the size in bytes of the files ``names`` without ``-``. A misspelt name must not make a log: raise
+    OSError if a file is missing, :class:`ConfigError` for a folder, and, if the files must be read ``again`` later,
+    also for a file that can be read only once."""
     size = 0
     for name in names:
         if name != "-":
@@ -59,8 +59,8 @@ def check_sources(names: Iterable[str], *, again: bool = False) -> int:
 
 
 class Source:
-    """The file ``name`` (``-``: standard input), read as the options say. Enter it. ``tell`` is told how many bytes
-    were used."""
+    """The file ``name`` (``-``: standard input), read by the options. Use it with ``with``. ``tell`` is called with
+    the number of bytes that were used."""
 
     def __init__(self, name: str, arguments: argparse.Namespace, tell: Callable[[int], None]) -> None:
         self.name = name
@@ -96,7 +96,7 @@ class Source:
             self._stream.close()
 
     def peek(self) -> Row | None:
-        """The first row, which :meth:`rows` gives again; None where there is none."""
+        """Return the first row, which :meth:`rows` returns again; None if there is none."""
         rows = self._read()
         first = next(rows, None)
         self._begun = rows if first is None else itertools.chain([first], rows)
@@ -136,7 +136,7 @@ class Source:
         """Return ``error`` with the name of this file ahead of it."""
         return RowError(f"{'standard input' if self.name == '-' else self.name}: {error}{hint}")
 
-    # -- what is known again --
+    # -- comparing with an earlier read --
 
     @property
     def mtime_ns(self) -> int:
@@ -149,8 +149,8 @@ class Source:
         return os.fstat(self._file()[0]).st_size
 
     def check_unchanged(self) -> None:
-        """Raises :class:`RowError` where a Parquet file is another one than it was when its reading began: it is
-        read from both ends. What is read line by line may grow meanwhile."""
+        """Raise :class:`RowError` if a Parquet file has changed since its reading began, because it is read from
+        both ends. A file that is read line by line may grow."""
         before, now = self._file()[1], os.stat(self.name)
         if self.form == PARQUET and any(
             getattr(before, name) != getattr(now, name) for name in ("st_dev", "st_ino", "st_size", "st_mtime_ns")
@@ -158,7 +158,8 @@ class Source:
             raise RowError(f"{self.name} was changed while it was imported")
 
     def crc(self, start: int, end: int, value: int = 0) -> int | None:
-        """CRC-32C of its bytes from ``start`` to ``end``, going on from ``value``; None where it ends before."""
+        """Return the CRC-32C of the bytes from ``start`` to ``end``, continued from ``value``; None if the file
+        ends before."""
         descriptor = self._file()[0]
         while start < end:
             piece = os.pread(descriptor, min(_PIECE_SIZE, end - start), start)

@@ -1,7 +1,7 @@
 """Print the last records of each partition, and with --follow each new one as soon as it may be read.
 
-One JSON object per record, as `replog cat` prints it. The writer is not disturbed; Ctrl-C ends it, as does the end
-of who reads what it prints (`| head -1`)."""
+One JSON object per record, as `replog cat` prints it. The writer is not disturbed. Ctrl-C ends the command, and so
+does the end of the program that reads its output (`| head -1`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from pyreplog.system import SystemDisk
 __all__ = ["HELP", "NAME", "add_arguments", "last_records", "run"]
 
 NAME: Final = "tail"
-HELP: Final = "print the last records, and follow what comes"
+HELP: Final = "print the last records, and follow new ones"
 
 _LINES: Final = 10
 _WATCHED_PAUSE_S: Final = 0.25
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def last_records(reader: LogReader, count: int, progress: ProgressBar) -> list[Record]:
-    """The last ``count`` records below the high watermark, in order: fewer where there are no more."""
+    """Return the last ``count`` records below the high watermark, in order; fewer if the log has fewer."""
     found: list[Record] = []
     end = reader.end_offset
     span = max(count, 1)
@@ -111,8 +111,8 @@ def _records(reader: LogReader, start: int, end: int, progress: ProgressBar) -> 
 
 
 def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Namespace) -> None:
-    """New records of all partitions, each partition's in order. What the disk tells of is read at once, the rest
-    every 50 ms."""
+    """Print new records of all partitions, each partition's in order. Changes that the disk reports are read at
+    once, others every 50 ms."""
     positions = [reader.end_offset for reader in readers]
     watch = disk.watch([f"{reader.directory}/replog.mark" for reader in readers])
     quiet_since = time.monotonic()
@@ -138,8 +138,8 @@ def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Name
 
 
 def _write_new(reader: LogReader, start: int, *, values: bool) -> int:
-    """Print what lies from ``start`` on; where that ended. Earlier than at the log's end where the writer removed
-    records meanwhile."""
+    """Print the records from ``start`` on, and return the end of these. It may be below the log's end if the writer
+    has removed records."""
     end = reader.end_offset
     try:
         for batch in reader.batches(start, end):
@@ -155,11 +155,11 @@ def _write_new(reader: LogReader, start: int, *, values: bool) -> int:
 
 
 def _wait(watch: Watch | None) -> None:
-    """Until there may be news. Raises BrokenPipeError when nobody reads our output any more: without news nothing
-    is written that would."""
+    """Wait until there may be new records. Raise BrokenPipeError when the reader of the output has ended: without
+    new records there is no write that would raise it."""
     poll = select.poll()
     output = sys.stdout.fileno()
-    poll.register(output, 0)  # what is gone is told unasked
+    poll.register(output, 0)  # poll reports a closed pipe in any case
     if watch is not None:
         poll.register(watch, select.POLLIN)
     for fd, events in poll.poll(1000 * (_PAUSE_S if watch is None else _WATCHED_PAUSE_S)):
@@ -167,4 +167,4 @@ def _wait(watch: Watch | None) -> None:
             assert watch is not None, "nothing else was registered"
             watch.clear()
         elif events & _GONE:
-            raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
+            raise BrokenPipeError(errno.EPIPE, "the reader of the output has ended")

@@ -105,7 +105,7 @@ def _topics(readers: dict[TopicPartition, LogReader], log: str | None) -> list[d
 def _surroundings(
     found: Found, held: list[FoundLog], hidden: list[str], unfinished: Collection[str]
 ) -> list[dict[str, Any]]:
-    """What is there besides the topics of one plain root."""
+    """The content of the folder besides the topics of one plain root."""
     rows: list[dict[str, Any]] = []
     for log in held:
         if len(held) > 1 or len(log.roots) > 1:

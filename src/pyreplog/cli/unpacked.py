@@ -17,7 +17,7 @@ class Unpacked:
     line, not by the file."""
 
     def __init__(self, stream: IO[bytes], tell: Callable[[int], None] | None = None) -> None:
-        """``stream`` stays the caller's to close. ``tell`` is told how many packed bytes were used."""
+        """The caller closes ``stream``. ``tell`` is called with the number of packed bytes that were used."""
         self._stream = stream
         self._unpacked = gzip.GzipFile(fileobj=stream, mode="rb")
         self._tell = tell

@@ -1,13 +1,12 @@
-"""Look at every file of a folder with a reader that shares no code with the writer: what is wrong, where, and what
-to do.
+"""Check every file of a folder with a reader that shares no code with the writer, and print each error, its place,
+and the next step.
 
 Batches, records, indexes, checkpoints, marks and ids are decoded and compared with one another; in a cluster's
-folder also the replicas. Nothing is changed and no lock is taken, so it may run beside a live writer: what that has
-not promised yet is then not held against it.
+folder also the replicas. Nothing is changed and no lock is taken, so it may run beside a live writer; records that
+the writer has not promised yet are then ignored.
 
-Damage: records are lost, altered or in doubt. A warning: something is not as it was written, and no promise is
-broken. Exit code 0: sound; 3: damage; 4: warnings, no damage; 1: a folder may not be looked into, and the rest
-holds no damage.
+Damage: records are lost, altered or in doubt. A warning: a file changed, but no promise is broken. Exit code 0:
+sound; 3: damage; 4: warnings, no damage; 1: a folder cannot be read, and the rest holds no damage.
 
 Several independent logs in one folder are verified one by one. Folders of other programs are named and left
 alone."""
@@ -53,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was found, the worst first, then one line that sums it up."""
+    """Print the findings, the worst first, then one line with the result."""
     check_path(arguments.path)
     disk = SystemDisk()
     try:
@@ -111,7 +110,7 @@ def totals(book: Report) -> dict[str, object]:
 
 
 def lines_of(finding: Finding) -> list[str]:
-    """A finding for people: level and place, what is wrong, what to do."""
+    """Return a finding for people: level and place, the error, the next step."""
     where = finding.path
     if finding.position >= 0:
         where += f", byte {finding.position}"
@@ -126,7 +125,7 @@ def lines_of(finding: Finding) -> list[str]:
 
 
 def summary(book: Report) -> str:
-    """One line with what was looked at, and the result."""
+    """Return one line with the numbers of files, batches and records, and the result."""
     looked = ", ".join(
         (
             counted(book.partition_count, "partition"),

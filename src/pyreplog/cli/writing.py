@@ -102,8 +102,8 @@ class TopicTarget:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Send all, then wait for all; of those before one that is refused, too. Raises the first failure, after
-        counting the others."""
+        """Send all rows, then wait for all, also for those before a refused one. Raise the first failure, after the
+        other rows are counted."""
         acks: list[Ack] = []
         failure: Exception | None = None
         for row in rows:
@@ -139,8 +139,9 @@ class TopicTarget:
 
 
 class _Uncut:
-    """Ctrl-C within it waits for its end: what is cut short half-way is in the log, and nobody has counted it. A
-    second one does not wait, for the disk or the cluster may never answer, and says what it leaves uncounted."""
+    """Delay a Ctrl-C until the end of the block, because rows of an interrupted append are in the log, but not
+    counted. A second Ctrl-C does not wait, because the disk or the cluster may never answer, and reports the
+    uncounted rows."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -153,7 +154,8 @@ class _Uncut:
         self._asked = True
 
     def __enter__(self) -> None:
-        # Who ignores it, or has a handler, knows why; no other thread may set one, or hears of it.
+        # A program that ignores SIGINT, or has its own handler, keeps it. Only the main thread may
+        # set a handler.
         self._ours = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -171,12 +173,12 @@ class _Uncut:
                 f"replog: not waited for: up to {counted(self._count, 'record')} more may be in the log than are"
                 " told of"
             )
-        if self._asked and error is None:  # else that is told, and ends it just as well
+        if self._asked and error is None:  # otherwise that error is reported, and ends the command too
             raise KeyboardInterrupt
 
 
 def append_whole(target: RowTarget, rows: Sequence[Row]) -> None:
-    """As ``target.append``; Ctrl-C meanwhile is raised when all ``rows`` are counted."""
+    """Call ``target.append``; a Ctrl-C during the call is raised when all ``rows`` are counted."""
     with _Uncut(len(rows)):
         target.append(rows)
 
@@ -190,7 +192,7 @@ def _too_large(row: Row, before: int) -> RowError:
 
 
 def _topics_of(path: str) -> list[str]:
-    """The topics of the log root at ``path``, sorted; none where there is no folder."""
+    """Return the topics of the log root at ``path``, sorted; none if there is no folder."""
     folder = Path(path)
     parsed = [parse_directory_name(one.name) for one in folder.iterdir()] if folder.is_dir() else []
     return sorted({one.topic_partition.topic for one in parsed if one is not None and not one.kind})
@@ -230,7 +232,7 @@ def _check_partition(row: Row, own: int, before: int, path: str) -> None:
 
 
 class _Told(logging.Handler):
-    """Keeps the warnings of ``pyreplog``: nobody else hears them where the command is the application."""
+    """Keeps the warnings of ``pyreplog``: the command is the application, so it must print them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -242,7 +244,7 @@ class _Told(logging.Handler):
 
 
 class _Recovery:
-    """Shows how far the recovery is of what is opened at ``path``, and then what it found."""
+    """Shows the progress of a recovery at ``path``, and then its result."""
 
     def __init__(self, path: str, *, forced: bool) -> None:
         self._path = os.path.abspath(path)
