@@ -36,7 +36,7 @@ from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, SplitSegment, fi
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
 from pyreplog.log.resumption import is_cut_off, resume_offset
-from pyreplog.log.scan import scan_segment, why_ended
+from pyreplog.log.scan import feed_segment, scan_segment, why_ended
 from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.log.torn_tail import TornTail
 from pyreplog.ports import Clock, Disk
@@ -288,15 +288,13 @@ class Loader:
         return scan.next_offset if scan.batch_count else start, scan.position
 
     def _scan_one(self, segment: SegmentWriter, next_offset: int) -> SegmentScanner:
-        return scan_segment(
-            segment.file,
-            segment.size,
+        scan = SegmentScanner(
             segment.base_offset,
             next_offset=next_offset,
             index_interval=self.config.index_interval_bytes,
             dense=self.state is not None and not self.state.may_have_gaps,
-            tell=None if self.onlooker is None else self.onlooker.add,
         )
+        return feed_segment(scan, segment.file, segment.size, None if self.onlooker is None else self.onlooker.add)
 
     def _check_overflow(self, segments: Sequence[SegmentWriter], index: int, scan: SegmentScanner) -> None:
         """Raises :class:`_Overflow` where what ended ``scan`` is not damage. Where there is a mark it is: no log of

@@ -69,26 +69,20 @@ def scan_segment(
     base_offset: int,
     *,
     position: int = 0,
-    next_offset: int = -1,
     index_interval: int = 4096,
     check_crc: bool = True,
-    dense: bool = False,
     tell: Callable[[int], None] | None = None,
 ) -> SegmentScanner:
-    """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as
-    they are good.
+    """Scan the first ``size`` bytes of ``file`` from ``position`` on, as :func:`feed_segment` does."""
+    scan = SegmentScanner(base_offset, position=position, index_interval=index_interval, check_crc=check_crc)
+    return feed_segment(scan, file, size, tell)
 
-    ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``. ``tell`` is
-    told after each chunk how many bytes more are done.
-    """
-    scan = SegmentScanner(
-        base_offset,
-        position=position,
-        next_offset=next_offset,
-        index_interval=index_interval,
-        check_crc=check_crc,
-        dense=dense,
-    )
+
+def feed_segment(
+    scan: SegmentScanner, file: File, size: int, tell: Callable[[int], None] | None = None
+) -> SegmentScanner:
+    """Feed ``scan`` from its position up to byte ``size`` of ``file``, in bounded chunks, as far as the batches are
+    good. Returns ``scan``. ``tell`` is called after each chunk with the number of bytes that it took."""
     want = SCAN_CHUNK_SIZE
     while scan.position < size:
         start = scan.position
