@@ -65,7 +65,9 @@ def test_a_high_watermark_that_falls() -> None:
         KNOWN_BAD["WatermarkRecomputed"].perform()
 
 
-@pytest.mark.parametrize(("name", "about"), [("RotIsFetched", "nobody sent"), ("RefusesTheAppended", "was refused")])
+@pytest.mark.parametrize(
+    ("name", "about"), [("RotIsFetched", "no producer sent"), ("RefusesTheAppended", "was refused")]
+)
 def test_both_kinds_of_phantom(name: str, about: str) -> None:
     """S13 is of two halves, too: what nobody sent, and what was refused."""
     with pytest.raises(InvariantBroken, match=about):

@@ -1,8 +1,8 @@
-"""Invariants as small classes. A world shows each of them every turn; one that is broken raises
-:class:`InvariantBroken`.
+"""The invariants of replication as small classes.
 
-:data:`INVARIANTS` says which class stands for which number of the specification (``docs/internals/simulation.md``
-has the table).
+A world calls its checkers at every turn; a checker whose invariant is broken raises :class:`InvariantBroken`.
+:data:`INVARIANTS` maps the numbers of the specification to these classes (``docs/internals/simulation.md`` has the
+table).
 """
 
 from __future__ import annotations
@@ -117,12 +117,15 @@ _KINDS: Final = (
 INVARIANTS: Final[Mapping[str, type[Checker]]] = MappingProxyType(
     {number: kind for kind in _KINDS for number in kind.numbers}
 )
-"""Number of the specification -> the class that checks it."""
+"""The class that checks each invariant, by its number in the specification."""
 
 
 def standard_checkers() -> list[Checker]:
-    """All of them, fresh. The order is that in which a world asks them, so that of several broken invariants the
-    plainest is named."""
+    """Return a new checker of every kind, in the order in which a world calls them.
+
+    If one bug breaks several invariants at once, the first checker in this order reports it: the order puts the
+    invariant that explains most first.
+    """
     committed = CommittedIdentical()
     ghosts = (LeaderComplete, CandidatesComplete, ReadsCommitted, AckImplies, SomewhereKept, DeletedStaysDeleted)
     return [
@@ -133,8 +136,10 @@ def standard_checkers() -> list[Checker]:
 
 
 def stage_checkers() -> list[Checker]:
-    """Those that look at replicas and metadata alone, fresh: for a :class:`pyreplog.testing.Stage`, which has no
-    clients."""
+    """Return new checkers for a :class:`pyreplog.testing.Stage`.
+
+    A stage has no clients, so these are the checkers that look only at replicas and metadata.
+    """
     committed = CommittedIdentical()
     return [
         committed,

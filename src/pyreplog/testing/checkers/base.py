@@ -1,4 +1,4 @@
-"""What a checker is, what it raises, and how it reads a log."""
+"""The base class of the checkers, the error that they raise, and how they read a log."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ EVENTS_SHOWN_MAX = 40
 
 
 class InvariantBroken(AssertionError):
-    """``rule`` (such as ``"S2"``) did not hold at ``at_ns`` of the run of ``seed``; ``events`` is what was done to
-    the cluster before.
+    """An invariant did not hold during a simulated run.
 
-    ``replay`` says how to repeat the run: a command, or the world that the caller's own program makes.
+    ``rule`` is its number, such as ``"S2"``. ``seed`` and ``at_ns`` say in which run and at which simulated time it
+    broke; ``events`` lists the faults and other events of the run up to then. ``replay`` says how to repeat the
+    run: a command, or the world that the caller's program makes.
     """
 
     def __init__(
@@ -41,50 +42,50 @@ class InvariantBroken(AssertionError):
 
 
 class Checker:
-    """Looks on. Every method may raise through ``world.broken``; the base class sees nothing wrong in anything.
+    """Observes a world and reports a broken invariant through ``world.broken``, which raises.
 
-    ``numbers`` are the invariants it stands for; ``says`` is their text, shown when one does not hold. A world only
-    calls the methods that a checker overrides. Nothing a checker does may change the world or draw from its chance.
+    ``numbers`` are the invariants that the class checks; ``says`` is their text, for the error message. A world
+    calls only the methods that a checker overrides; the base class checks nothing. A checker must not change the
+    world or draw from its random generator.
     """
 
     numbers: ClassVar[Sequence[str]] = ()
     says: ClassVar[str] = ""
 
     def stopped(self, world: ObservedWorld, machine: ObservedNode, how: str) -> None:
-        """A node is about to go: ``how`` is kill, power loss, stop or wipe. Its logs can still be read."""
+        """A node is about to end by ``how``: "kill", "power loss", "stop" or "wipe". Its logs can still be read."""
 
     def started(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """A node opened its logs and is about to have its first turn."""
+        """A node has opened its logs and is about to have its first turn."""
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """A node had a turn."""
+        """A node has had a turn."""
 
     def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """In the midst of a node's turn: a call of its disk comes next that may fail, and end it."""
+        """A node is about to make, within its turn, a disk call that may fail and end the turn."""
 
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
-        """The controller had a turn in which something changed."""
+        """The controller has had a turn in which its metadata changed."""
 
     def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
-        """A message arrived."""
+        """A message has arrived."""
 
     def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
-        """A producer learnt the outcome of one of its records."""
+        """A producer has learnt the outcome of one of its records."""
 
     def read(self, world: ObservedWorld, consumer: SimConsumer, record: Record) -> None:
-        """A consumer read a record."""
+        """A consumer has read a record."""
 
     def unrest(self, world: ObservedWorld) -> str:
-        """After everything healed: what is not yet as it must become within the liveness phase; empty when all
-        is."""
+        """Return which condition of the liveness phase does not hold yet; empty if all of them hold."""
         return ""
 
     def final(self, world: ObservedWorld) -> None:
-        """All is healed and quiet."""
+        """The run is over: every fault is healed and every liveness condition holds."""
 
 
 def overriding(checkers: Sequence[Checker], hook: str) -> list[Checker]:
-    """Return the checkers that override the method ``hook``: the others have nothing to do there."""
+    """Return the checkers that override the method ``hook``; for the others a call would do nothing."""
     return [checker for checker in checkers if getattr(type(checker), hook) is not getattr(Checker, hook)]
 
 
@@ -98,7 +99,7 @@ class Committed(NamedTuple):
 
 
 def batches_of(log: Log | UnloadedLog, start: int, end: int) -> list[RecordBatch]:
-    """The batches of ``log`` from offset ``start`` up to ``end``."""
+    """Return the batches of ``log`` from offset ``start`` up to ``end``."""
     found: list[RecordBatch] = []
     if start >= end:
         return found
@@ -115,5 +116,5 @@ def batches_of(log: Log | UnloadedLog, start: int, end: int) -> list[RecordBatch
 
 
 def summary(batch: RecordBatch) -> Committed:
-    """What tells a batch from any other."""
+    """Return the fields that distinguish a batch from every other batch of its partition."""
     return Committed(batch.base_offset, batch.next_offset, batch.leader_epoch, batch.crc)

@@ -1,4 +1,7 @@
-"""What clients may see: S10, S12, S13, S14, S21. (What a history alone can tell is in ``history.py``.)"""
+"""Checkers of the promises to clients: S10, S12, S13, S14, S21.
+
+``history.py`` has the checks that need only the history of the clients.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,29 @@ __all__ = ["AckImplies", "DeletedStaysDeleted", "NoPhantoms", "OncePerRecord", "
 
 
 class ReadsCommitted(Checker):
-    """No reader ever gets an offset that no leader's high watermark had passed."""
+    """Checks that a reader gets only records below a high watermark that some leader has had."""
 
     numbers = ("S10",)
-    says = "nobody reads past the high watermark"
+    says = "no reader passes the high watermark"
 
     def __init__(self, committed: CommittedIdentical) -> None:
         self._committed = committed
 
     def read(self, world: ObservedWorld, consumer: SimConsumer, record: Record) -> None:
-        """One record."""
+        """Check one record that a consumer read."""
         if consumer.lost_position:
-            world.broken("S10", f"a reader lost its place: {consumer.lost_position[0]}")
+            world.broken("S10", f"{consumer.address} lost its position: {consumer.lost_position[0]}")
         topic_id = world.image.topic_ids[record.topic]
         if record.offset >= self._committed.end((topic_id, record.partition)):
             world.broken("S10", f"{record.topic}-{record.partition}: {consumer.address} read {record.offset}")
 
 
 class OncePerRecord(Checker):
-    """What was acknowledged as the table says is where the acknowledgement said, once, and a producer's records are
-    in the order in which they were sent."""
+    """Checks that each acknowledged record is in the log once, at its acknowledged offset.
+
+    It checks the acknowledgements that the acknowledgement table promises to keep. A producer's records must be in
+    the order in which they were sent.
+    """
 
     numbers = ("S12",)
     says = "acknowledged records are where they should be, once, in order"
@@ -44,7 +50,7 @@ class OncePerRecord(Checker):
         self._acknowledged: dict[tuple[TopicPartition, int], Attempt] = {}
 
     def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
-        """One offset is given to one record only."""
+        """Check that no two records were acknowledged at the same offset."""
         if attempt.outcome == "ok" and attempt.offset >= 0 and world.promises(attempt):
             place = (attempt.topic_partition, attempt.offset)
             other = self._acknowledged.setdefault(place, attempt)
@@ -52,8 +58,10 @@ class OncePerRecord(Checker):
                 world.broken("S12", f"{place}: {other.value[:60]!r} and {attempt.value[:60]!r}")
 
     def final(self, world: ObservedWorld) -> None:
-        """Compare the logs with the attempts (of the world's own producers: of other programs it does not know what
-        they wanted)."""
+        """Compare the leaders' logs with the attempts of the world's own producers.
+
+        A world without producers of its own is not checked, because the attempts of its clients are not known.
+        """
         if not world.producers:
             return
         for name, key, partition in world.partitions():
@@ -71,14 +79,14 @@ class OncePerRecord(Checker):
             for (place, offset), attempt in self._acknowledged.items():
                 if place == name and offset >= log.start_offset and values.get(offset) != attempt.value:
                     there = values.get(offset, b"nothing")
-                    about = f"{name} offset {offset}: {attempt.value[:60]!r} was acknowledged, {there[:60]!r} is there"
+                    about = f"{name} offset {offset}: {attempt.value[:60]!r} was acknowledged, found {there[:60]!r}"
                     world.broken("S12", about)
             for attempt in (
                 one for producer in world.producers for one in producer.attempts if one.topic_partition == name
             ):
                 somewhere = attempt.outcome == "ok" and attempt.offset < 0 and world.promises(attempt)
                 if somewhere and attempt.value not in seen and not log.start_offset:
-                    world.broken("S12", f"{name}: {attempt.value[:60]!r} was acknowledged, and is nowhere")
+                    world.broken("S12", f"{name}: {attempt.value[:60]!r} was acknowledged, but is not in the log")
         self._ordered(world)
 
     def _ordered(self, world: ObservedWorld) -> None:
@@ -96,13 +104,13 @@ class OncePerRecord(Checker):
 
 
 class NoPhantoms(Checker):
-    """Every record stems from an attempt, and what was refused is nowhere."""
+    """Checks that every record in a log was sent by a producer, and that no refused record is in a log."""
 
     numbers = ("S13",)
-    says = "nothing is there that nobody sent, or that was refused"
+    says = "no record exists that no producer sent, or that was refused"
 
     def final(self, world: ObservedWorld) -> None:
-        """Every record of every leader's log, in a world that has only its own producers."""
+        """Check every record of every leader's log, if the world has producers of its own."""
         if not world.producers:
             return
         attempts = {attempt.value: attempt for producer in world.producers for attempt in producer.attempts}
@@ -114,16 +122,19 @@ class NoPhantoms(Checker):
                     attempt = attempts.get(record.value or b"")
                     if attempt is None:
                         world.broken(
-                            "S13", f"{name} offset {record.offset}: nobody sent {(record.value or b'')[:60]!r}"
+                            "S13", f"{name} offset {record.offset}: no producer sent {(record.value or b'')[:60]!r}"
                         )
                     elif attempt.outcome == "refused":
                         world.broken("S13", f"{name} offset {record.offset}: {attempt.value[:60]!r} was refused")
 
 
 class AckImplies(Checker):
-    """When the high watermark moves, at least ``min.insync.replicas`` replicas hold all below it, flushed where the
-    topic is ``sync``; and an acknowledgement of acks=all comes only after that. A member that is down is taken to
-    hold what the leader believes it has."""
+    """Checks that an acknowledged record is on ``min.insync.replicas`` replicas.
+
+    When the high watermark moves, at least that many replicas must hold all records below it, flushed if the topic
+    is ``sync``. An append with acks=all must be acknowledged only after that. A member that is down counts as
+    holding the records that the leader believes it has.
+    """
 
     numbers = ("S14",)
     says = "an acknowledged record is on enough replicas"
@@ -135,11 +146,11 @@ class AckImplies(Checker):
         self._leading: set[tuple[int, PartitionKey]] = set()
 
     def started(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """It leads nothing yet."""
+        """Forget the leaderships of the node's former incarnation."""
         self._leading = {one for one in self._leading if one[0] != machine.node_id}
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """Leaders whose high watermark moved, those too that were replaced in the same turn."""
+        """Check each leader whose high watermark moved, also if it was replaced in the same turn."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             high_watermark, leads = hosted.log.high_watermark, hosted.replica.is_leader
@@ -153,8 +164,8 @@ class AckImplies(Checker):
             if high_watermark <= self._seen.get(key, 0):
                 continue
             self._seen[key] = high_watermark
-            # Where the set changed in the same turn nobody knows which came first: then any replica
-            # counts.
+            # If the set changed in the same turn, the order of the two changes is unknown: any
+            # replica counts then.
             same = leads and epoch == hosted.replica.partition_epoch
             members = hosted.replica.maximal_isr if same else hosted.replica.replicas
             brokers, replicas = hosted.replica.brokers, hosted.replica.replicas
@@ -170,41 +181,46 @@ class AckImplies(Checker):
                 world.broken("S14", about)
 
     def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """What moved before a leader's disk fails in the same turn: it stops, and may lead again with that high
-        watermark."""
+        """Check the high watermarks that moved earlier in this turn.
+
+        If this call fails, the node stops before the turn ends, and may lead again with that high watermark.
+        """
         self.node_turn(world, machine)
 
     def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
-        """Acknowledged means committed."""
+        """Check that a record acknowledged with acks=all is committed."""
         if attempt.outcome == "ok" and attempt.acks == -1:
             topic_id = world.image.topic_ids[attempt.topic_partition.topic]
             end = self._committed.end((topic_id, attempt.topic_partition.partition))
             if attempt.offset >= end:
                 world.broken(
                     "S14",
-                    f"{attempt.topic_partition}: offset {attempt.offset} was acknowledged, and committed is {end}",
+                    f"{attempt.topic_partition}: offset {attempt.offset} was acknowledged, committed up to {end}",
                 )
 
     @staticmethod
     def _holds(world: ObservedWorld, member: int, epoch: int, key: PartitionKey, high_watermark: int) -> bool:
         if not world.is_registered(member) or world.image.brokers[member].epoch != epoch:
-            return True  # it is down, or another incarnation of which the leader has not heard
+            return True  # it is down, or the leader does not know this incarnation yet
         log = world.log_of(member, key)
         return log is None or log.ack_offset >= high_watermark
 
 
 class DeletedStaysDeleted(Checker):
-    """After DeleteRecords succeeded nothing below the low watermark it told can be read on any replica that is
-    alive; no log ever begins above what was asked for or above what is committed."""
+    """Checks that deleted records cannot be read, and that no other record was deleted.
+
+    After a DeleteRecords request succeeded, no live replica serves records below the low watermark of its response.
+    No log ever begins above the offset that a client asked for, or above the committed end.
+    """
 
     numbers = ("S21",)
-    says = "what was deleted cannot be read, and nothing else was deleted"
+    says = "a deleted record cannot be read, and no other record was deleted"
 
     def __init__(self, committed: CommittedIdentical) -> None:
         self._committed = committed
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """Where do its logs begin?"""
+        """Check where the node's logs begin."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             start = hosted.log.start_offset
@@ -213,8 +229,8 @@ class DeletedStaysDeleted(Checker):
             asked = world.delete_asked.get(hosted.topic_partition, 0)
             if start > asked or start > self._committed.end(key):
                 about = (
-                    f"{hosted.topic_partition} on node {machine.node_id} begins at {start}; up to {asked} was to be"
-                    " deleted"
+                    f"{hosted.topic_partition} on node {machine.node_id} begins at {start}; clients asked to delete"
+                    f" up to {asked}"
                 )
                 world.broken("S21", about)
 
@@ -225,8 +241,11 @@ class DeletedStaysDeleted(Checker):
         low_watermark: int,
         known: Mapping[int, BrokerImage] | None = None,
     ) -> None:
-        """DeleteRecords succeeded with this low watermark: look at every replica that is alive as the controller
-        sees it, and the leader that answered, where ``known`` says what that one has heard of."""
+        """Check the live replicas after DeleteRecords succeeded with ``low_watermark``.
+
+        A replica counts as live if the controller's metadata say so and, unless ``known`` is None, if ``known``
+        says so too: these are the brokers in the metadata of the leader that answered.
+        """
         for name, key, partition in world.partitions():
             if name != topic_partition:
                 continue
@@ -235,8 +254,9 @@ class DeletedStaysDeleted(Checker):
                 alive = log is not None and world.is_registered(node_id) and not world.image.brokers[node_id].fenced
                 if known is not None and (node_id not in known or known[node_id].fenced):
                     continue
-                # What lies above its own high watermark cannot be read there.
+                # A replica serves no records above its own high watermark.
                 if alive and log is not None and log.start_offset < min(low_watermark, log.high_watermark):
                     world.broken(
-                        "S21", f"{name} on node {node_id} begins at {log.start_offset}; {low_watermark} was reported"
+                        "S21",
+                        f"{name} on node {node_id} begins at {log.start_offset}, below the reported {low_watermark}",
                     )

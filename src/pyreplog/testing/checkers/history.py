@@ -1,7 +1,7 @@
-"""Judging a history alone: what clients did and saw, with no look inside. For our own runs and for programs built
-on pyreplog.
+"""Finds anomalies in the history of the clients, without looking at the cluster.
 
-The anomalies are those of Jepsen's tests of Kafka and Redpanda; see :data:`KINDS`.
+The history is the list of records that clients sent, had acknowledged and read. It serves our own runs and programs
+built on pyreplog. The anomalies are those of Jepsen's tests of Kafka and Redpanda; see :data:`KINDS`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["KINDS", "Anomaly", "History", "HistoryHolds"]
 
 KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "lost": "it was acknowledged, readers went past its offset, and nobody ever read it",
+        "lost": "it was acknowledged, readers went past its offset, and no reader ever read it",
         "unseen": "it was acknowledged, and no reader ever came as far",
         "duplicated": "one record was read at two offsets",
         "altered": "one offset was read with two values",
         "reordered": "a producer's acknowledged records are not in the order of sending",
         "skipped": "a reader went past an offset at which there is a record",
         "stale": "a reader that did not seek was given an earlier offset again",
-        "phantom": "nobody sent what was read",
+        "phantom": "a record was read that no producer sent",
         "refused": "it was refused for good, and yet it was read",
     }
 )
-"""Every kind of anomaly, and what it means."""
+"""The meaning of each kind of anomaly."""
 
 
 class Anomaly(NamedTuple):
-    """One finding. ``kind`` is one of :data:`KINDS`."""
+    """One anomaly that was found. ``kind`` is one of :data:`KINDS`."""
 
     kind: str
     about: str
@@ -44,7 +44,7 @@ class Anomaly(NamedTuple):
 
 @dataclass(slots=True)
 class _Log:
-    """What is known of one partition."""
+    """The history of one partition."""
 
     values: dict[int, Hashable] = field(default_factory=dict)
     offsets: dict[Hashable, int] = field(default_factory=dict)
@@ -58,11 +58,12 @@ class _Log:
 
 
 class History:
-    """What happened, in the order in which it happened. Each value must be unique within its partition.
+    """The history of all clients, recorded in the order of its events.
 
-    Tell it ``sent`` before each append, then one of ``acknowledged``, ``refused`` or ``unknown``; ``read`` for each
-    record a reader is given, and ``moved`` when a reader seeks. ``anomalies()`` says what is wrong; ``ended`` adds
-    what only the end of a run can show.
+    Values must be unique within their partition. Call ``sent`` before each append, and then one of
+    ``acknowledged``, ``refused`` or ``unknown``; call ``read`` for each record that a reader gets, and ``moved``
+    when a reader seeks. ``anomalies()`` returns the anomalies so far; ``ended()`` adds those that only the end of a
+    run can show.
     """
 
     def __init__(self) -> None:
@@ -81,13 +82,13 @@ class History:
     # -- producers
 
     def sent(self, producer: str, topic_partition: TopicPartition, value: Hashable) -> None:
-        """``producer`` is about to append ``value``."""
+        """Record that ``producer`` is about to append ``value``."""
         log = self._log(topic_partition)
         log.numbers += 1
         log.sent[value] = (producer, log.numbers)
 
     def acknowledged(self, topic_partition: TopicPartition, value: Hashable, offset: int) -> None:
-        """It is at ``offset``, for good. -1: it is there, and whoever said so does not know where."""
+        """Record that ``value`` was acknowledged at ``offset``; -1 if it was appended at an unknown offset."""
         log = self._log(topic_partition)
         if offset < 0:
             return
@@ -109,20 +110,20 @@ class History:
             log.last_ok[producer] = (number, offset)
 
     def refused(self, topic_partition: TopicPartition, value: Hashable) -> None:
-        """It was surely not appended."""
+        """Record that the append of ``value`` was refused: it is certainly not in the log."""
         self._log(topic_partition).refused[value] = None
 
     def unknown(self, topic_partition: TopicPartition, value: Hashable) -> None:
-        """It may have been appended, or may yet be: nothing can be said."""
+        """Record that the outcome is unknown: ``value`` may have been appended, or may be appended later."""
 
     # -- readers
 
     def moved(self, reader: str, topic_partition: TopicPartition, offset: int) -> None:
-        """``reader`` goes on at ``offset``: what it skips or repeats by that it wanted."""
+        """Record that ``reader`` seeks to ``offset``: records that it skips or repeats are no anomaly then."""
         self._log(topic_partition).positions[reader] = offset
 
     def read(self, reader: str, topic_partition: TopicPartition, offset: int, value: Hashable) -> None:
-        """``reader`` was given ``value`` at ``offset``."""
+        """Record that ``reader`` got ``value`` at ``offset``."""
         log = self._log(topic_partition)
         known = log.values.setdefault(offset, value)
         if known != value:
@@ -138,7 +139,7 @@ class History:
             self._note("refused", f"{topic_partition} offset {offset}: {_short(value)}")
         expected = log.positions.get(reader)
         if expected is not None and offset < expected:
-            self._note("stale", f"{topic_partition}: {reader} read {offset} where {expected} was next")
+            self._note("stale", f"{topic_partition}: {reader} read {offset}, expected {expected}")
         elif expected is not None and offset > expected:
             log.passed.append((reader, expected, offset))
         log.positions[reader] = offset + 1
@@ -146,7 +147,7 @@ class History:
     # -- the judgement
 
     def anomalies(self) -> list[Anomaly]:
-        """What can be said so far, in the order of finding."""
+        """Return the anomalies of the history so far, in the order in which they were found."""
         found = list(self._found)
         for name, log in self._logs.items():
             furthest = max(log.offsets.values(), default=-1)
@@ -160,8 +161,10 @@ class History:
         return found
 
     def ended(self) -> list[Anomaly]:
-        """As ``anomalies``, when readers had all the time they needed: then also nothing acknowledged may be
-        unseen."""
+        """Return the anomalies at the end of a run, when readers have had all the time that they needed.
+
+        In addition to ``anomalies()`` it reports acknowledged records that no reader has reached as ``unseen``.
+        """
         found = self.anomalies()
         for name, log in self._logs.items():
             furthest = max(log.offsets.values(), default=-1)
@@ -174,7 +177,7 @@ class History:
 
 
 class HistoryHolds(Checker):
-    """The history of a world's own producers and consumers, judged from outside."""
+    """Checks the history of a world's own producers and consumers for anomalies."""
 
     numbers = ("history",)
     says = "nothing is lost, unseen, duplicated, altered, reordered, skipped, stale or a phantom"
@@ -185,7 +188,7 @@ class HistoryHolds(Checker):
         self._unknown: dict[int, int] = {}
 
     def _tell(self, world: ObservedWorld) -> None:
-        """What was sent since."""
+        """Record the attempts that the producers made since the last call."""
         for producer in world.producers:
             known = self._unknown.get(producer.number, 0)
             for attempt in producer.attempts[known:]:
@@ -193,7 +196,7 @@ class HistoryHolds(Checker):
             self._unknown[producer.number] = len(producer.attempts)
 
     def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
-        """An outcome."""
+        """Record the outcome of an append."""
         self._tell(world)
         if attempt.outcome == "ok" and world.promises(attempt):
             self.history.acknowledged(attempt.topic_partition, attempt.value, attempt.offset)
@@ -201,7 +204,7 @@ class HistoryHolds(Checker):
             self.history.refused(attempt.topic_partition, attempt.value)
 
     def read(self, world: ObservedWorld, consumer: SimConsumer, record: Record) -> None:
-        """A record."""
+        """Record that a consumer read a record, and report any anomaly that it shows."""
         self._tell(world)
         self.history.read(
             consumer.address, TopicPartition(record.topic, record.partition), record.offset, record.value or b""
@@ -209,7 +212,7 @@ class HistoryHolds(Checker):
         self._look(world, self.history._found)
 
     def final(self, world: ObservedWorld) -> None:
-        """All of it."""
+        """Report any anomaly of the whole history."""
         self._tell(world)
         self._look(world, self.history.ended())
 

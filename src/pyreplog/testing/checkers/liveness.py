@@ -1,7 +1,7 @@
-"""What must become so once everything is healed and nothing breaks any more: L1 to L7, L11, L12.
+"""Checkers of the liveness conditions, which must come true after every fault has healed: L1 to L7, L11, L12.
 
-Each says in ``unrest`` what keeps it from holding yet. A world goes on until nobody has anything to say, and a
-liveness phase that ends before that names the invariant that did not come true.
+Each checker returns from ``unrest`` the reason why its condition does not hold yet. A world runs until no checker
+has a reason. If the liveness phase ends earlier, its error names the condition that did not come true.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CALM_MS: Final = 700
 
 
 class EverybodyLed(Checker):
-    """A partition with an electable member gets a leader."""
+    """Checks that every partition with an electable member gets a leader."""
 
     numbers = ("L1",)
     says = "every partition gets a leader"
 
     def unrest(self, world: ObservedWorld) -> str:
-        """Who has none?"""
+        """Return a partition that has no leader."""
         for name, _, partition in world.partitions():
             if partition.leader < 0:
                 return f"{name} has no leader: {partition}"
@@ -46,14 +46,17 @@ class EverybodyLed(Checker):
 
 
 class AppendsSucceed(Checker):
-    """With enough replicas up, appends succeed again: of every partition one that was sent after the healing; and
-    each append has an outcome."""
+    """Checks that appends succeed again once enough replicas are up.
+
+    In every partition at least one append that was sent after the healing must succeed, and every append must have
+    an outcome.
+    """
 
     numbers = ("L2",)
     says = "appends succeed again"
 
     def unrest(self, world: ObservedWorld) -> str:
-        """Who waits?"""
+        """Return a producer that waits for an acknowledgement or an outcome."""
         for producer in world.producers:
             waits = producer.wants_success()
             if waits:
@@ -66,19 +69,19 @@ class AppendsSucceed(Checker):
 
 
 class AllInSync(Checker):
-    """Every replica is in sync again and its log equals the leader's."""
+    """Checks that every replica is in sync again and that its log equals the leader's."""
 
     numbers = ("L3",)
     says = "every replica is in sync again, with the leader's log"
 
     def unrest(self, world: ObservedWorld) -> str:
-        """Who is not?"""
+        """Return a partition with a replica that is not in sync or has not caught up."""
         for name, key, partition in world.partitions():
             if len(partition.isr) != len(partition.replicas):
                 return f"{name} is not all in sync: {partition}"
             leader = world.log_of(partition.leader, key)
             if leader is None:
-                return f"{name}: node {partition.leader} leads and does not host it"
+                return f"{name}: node {partition.leader} is the leader, but does not host it"
             for node_id in partition.replicas:
                 log = world.log_of(node_id, key)
                 if log is None or log.end_offset != leader.end_offset or log.start_offset != leader.start_offset:
@@ -87,13 +90,13 @@ class AllInSync(Checker):
 
 
 class WatermarksArrive(Checker):
-    """The leader's high watermark reaches its end, and every follower's the leader's."""
+    """Checks that the high watermark of every replica reaches the end of its log."""
 
     numbers = ("L4",)
     says = "high watermarks reach the end"
 
     def unrest(self, world: ObservedWorld) -> str:
-        """Whose does not?"""
+        """Return a replica whose high watermark is below its log end."""
         for name, key, partition in world.partitions():
             for node_id in partition.replicas:
                 log = world.log_of(node_id, key)
@@ -103,8 +106,10 @@ class WatermarksArrive(Checker):
 
 
 class DivergenceEnds(Checker):
-    """Under one leader epoch a follower is told that its log parts from the leader's at most once for every epoch
-    it knows."""
+    """Checks that a follower gets at most one divergence answer per epoch that it knows.
+
+    The count is kept per leader epoch: finding the common prefix with that leader must end.
+    """
 
     numbers = ("L5",)
     says = "finding the common prefix ends"
@@ -113,7 +118,7 @@ class DivergenceEnds(Checker):
         self._rounds: dict[tuple[str, int, PartitionKey, int], int] = {}
 
     def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
-        """Answers to fetches of nodes."""
+        """Count the divergence answers to the fetches of nodes."""
         for machine, key, data in _answers(world, target, message):
             if data.error_code or data.diverging_epoch is None:
                 continue
@@ -130,13 +135,13 @@ class DivergenceEnds(Checker):
 
 
 class NothingPending(Checker):
-    """Every proposal of an in-sync set is decided, or given up, in the end."""
+    """Checks that every proposal of an in-sync set is decided or given up in the end."""
 
     numbers = ("L6",)
     says = "proposals are decided"
 
     def unrest(self, world: ObservedWorld) -> str:
-        """Whose is open?"""
+        """Return a leader whose proposal is still pending."""
         for name, key, partition in world.partitions():
             hosted = None if partition.leader < 0 else world.hosted(partition.leader, key)
             role = None if hosted is None else hosted.replica.role
@@ -146,15 +151,17 @@ class NothingPending(Checker):
 
 
 class NoFlapping(Checker):
-    """Without faults nothing changes any more: no election, nobody leaves or joins. Looked at for a while after all
-    was well, and after the longest timeout since the healing, because until then somebody may find out about what
-    was."""
+    """Checks that without faults metadata do not change any more: no election, no ISR change.
+
+    It observes the cluster for ``CALM_MS`` after all conditions hold. It first waits until the longest timeout
+    since the healing has passed, because an earlier fault may be noticed until then.
+    """
 
     numbers = ("L7",)
     says = "without faults nothing changes"
 
     def final(self, world: ObservedWorld) -> None:
-        """Let time pass and compare."""
+        """Let time pass and check that no partition epoch has changed."""
         config = world.options.config
         settled_ns = world.healed_ns + (config.session_timeout_ms + config.replica_lag_time_max_ms * 3 // 2) * 1_000_000
         world.run_for(max(settled_ns - world.clock.monotonic_ns(), 0) / 1_000_000)
@@ -172,13 +179,13 @@ class NoFlapping(Checker):
 
 
 class ReadersArrive(Checker):
-    """Readers reach the high watermark."""
+    """Checks that every reader reads up to the end of each leader's log."""
 
     numbers = ("L11",)
     says = "readers read everything"
 
     def unrest(self, world: ObservedWorld) -> str:
-        """Who has not?"""
+        """Return a consumer that has not read a partition to its end."""
         for name, key, partition in world.partitions():
             log = None if partition.leader < 0 else world.log_of(partition.leader, key)
             for consumer in world.consumers:
@@ -189,7 +196,7 @@ class ReadersArrive(Checker):
 
 
 class NoRangeLoop(Checker):
-    """Nobody is told OFFSET_OUT_OF_RANGE for ever."""
+    """Checks that no follower gets OFFSET_OUT_OF_RANGE for ever."""
 
     numbers = ("L12",)
     says = "no endless OFFSET_OUT_OF_RANGE"
@@ -198,7 +205,7 @@ class NoRangeLoop(Checker):
         self._answers: dict[tuple[str, int, PartitionKey, int], int] = {}
 
     def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
-        """Answers to fetches of nodes."""
+        """Count the OFFSET_OUT_OF_RANGE answers to the fetches of nodes."""
         for machine, key, data in _answers(world, target, message):
             if data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE or machine.node is None:
                 continue
@@ -210,7 +217,7 @@ class NoRangeLoop(Checker):
             if count > RANGE_ANSWERS_MAX:
                 world.broken(
                     "L12",
-                    f"{hosted.topic_partition} on {target} was told {count} times in epoch"
+                    f"{hosted.topic_partition} on {target}: {count} times OFFSET_OUT_OF_RANGE in epoch"
                     f" {hosted.replica.leader_epoch}",
                 )
 
@@ -218,7 +225,7 @@ class NoRangeLoop(Checker):
 def _answers(
     world: ObservedWorld, target: str, message: object
 ) -> list[tuple[ObservedNode, PartitionKey, PartitionData]]:
-    """The partitions of an answer to a node's fetch that carry no records."""
+    """Return the partitions of a node's fetch response that hold a divergence or an error."""
     if type(message) is not Response or type(message.body) is not FetchResponse:
         return []
     machine = world.machine_at(target)

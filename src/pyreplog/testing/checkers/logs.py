@@ -1,6 +1,6 @@
-"""What each log must look like, alone and beside the others: S3, S4, S6, S8, S9, S11, S24.
+"""Checkers of single logs and of logs compared with each other: S3, S4, S6, S8, S9, S11, S24.
 
-Ghost state (what was ever committed, which batch stood where) is kept here, outside of what is checked.
+The checkers keep the ghost state themselves: every batch that was ever committed, and every batch seen at an offset.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ __all__ = [
 
 
 class CommittedIdentical(Checker):
-    """What was below a leader's high watermark once is the same for ever, on every replica, byte for byte; offsets
-    are dense and never used twice."""
+    """Checks that committed batches never change, on any replica.
+
+    A batch is committed once it was below a leader's high watermark. From then on it must be the same, byte for
+    byte. Offsets are dense and never used twice.
+    """
 
     numbers = ("S3",)
-    says = "what was committed never changes, on any replica"
+    says = "a committed record never changes, on any replica"
 
     def __init__(self) -> None:
         self.committed: dict[PartitionKey, list[Committed]] = {}
@@ -36,12 +39,14 @@ class CommittedIdentical(Checker):
         self._led: dict[tuple[int, int, PartitionKey], None] = {}
 
     def end(self, key: PartitionKey) -> int:
-        """One past the last offset that was ever committed."""
+        """Return the offset after the last record that was ever committed."""
         return self._ends.get(key, 0)
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """Take in what this node's leaders committed, also those that were replaced in the same turn, after they
-        had acknowledged it."""
+        """Note the batches that this node's leaders committed.
+
+        That includes a leader that was replaced later in the same turn, after it had acknowledged them.
+        """
         assert machine.node is not None
         ends, led = self._ends, self._led
         for key, hosted in machine.node.hosted.items():
@@ -57,7 +62,7 @@ class CommittedIdentical(Checker):
             if log.high_watermark <= end:
                 continue
             known = self.committed.setdefault(key, [])
-            deleted = log.start_offset > end  # committed and deleted in one turn, by a wrong rule: nobody saw it
+            deleted = log.start_offset > end  # a wrong rule committed and deleted batches in one turn, unseen
             for batch in batches_of(log, max(end, log.start_offset), log.high_watermark):
                 one = summary(batch)
                 if one.base_offset != end and not deleted:
@@ -68,12 +73,11 @@ class CommittedIdentical(Checker):
             ends[key] = end
 
     def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """What was committed and told before a leader's disk fails in the same turn: its log shows less
-        afterwards."""
+        """Note the batches committed earlier in this turn: if this call fails, the log will show fewer."""
         self.node_turn(world, machine)
 
     def compare(self, world: ObservedWorld, node_id: int, key: PartitionKey, log: Log | UnloadedLog, rule: str) -> None:
-        """REQUIRES that ``log`` has all that is committed; compares it with what is known."""
+        """Report ``rule`` as broken unless ``log`` has every committed batch and no other in its place."""
         end = self.end(key)
         if log.end_offset < end:
             world.broken(
@@ -92,7 +96,7 @@ class CommittedIdentical(Checker):
             )
 
     def final(self, world: ObservedWorld) -> None:
-        """Every replica has all of it."""
+        """Check that every replica has every committed batch."""
         for name, key, partition in world.partitions():
             for node_id in partition.replicas:
                 log = world.log_of(node_id, key)
@@ -103,9 +107,11 @@ class CommittedIdentical(Checker):
 
 
 class LogsMatch(Checker):
-    """A batch at one offset of one leader epoch is the same batch on every replica, committed or not, and what lies
-    before it is the same too: the batch before it is part of what is compared, so the prefixes agree by
-    induction."""
+    """Checks that batches with the same offset and leader epoch are equal on every replica, committed or not.
+
+    Their prefixes must be equal too. The comparison includes the offset and epoch of the batch before, so the
+    prefixes are equal by induction.
+    """
 
     numbers = ("S4",)
     says = "the same offset and epoch mean the same batch and the same prefix"
@@ -115,7 +121,7 @@ class LogsMatch(Checker):
         self._seen: dict[tuple[int, int, PartitionKey], tuple[int, int]] = {}
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """New batches of this node's logs."""
+        """Compare the new batches of this node's logs."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             log = hosted.log
@@ -125,7 +131,7 @@ class LogsMatch(Checker):
             if end == looked and generation == log.generation:
                 continue
             self._seen[place] = (log.generation, end)
-            # Also the batch before the new ones, for the chain.
+            # Include the batch before the new ones: the first new batch is compared with it.
             begin = (
                 log.start_offset if generation != log.generation or looked > end else max(looked - 1, log.start_offset)
             )
@@ -145,8 +151,11 @@ class LogsMatch(Checker):
 
 
 class EpochsWellFormed(Checker):
-    """The epoch history rises strictly in epochs and offsets, begins no later than the log, and says of every batch
-    the epoch it has."""
+    """Checks that epoch histories are well formed and match their batches.
+
+    Epochs and offsets rise strictly, the history begins no later than the log, and it has the right leader epoch
+    for every batch.
+    """
 
     numbers = ("S6",)
     says = "epoch histories are well formed and match the batches"
@@ -155,7 +164,7 @@ class EpochsWellFormed(Checker):
         self._seen: dict[tuple[int, int, PartitionKey], tuple[int, int, int, int]] = {}
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """Histories that changed."""
+        """Check the epoch histories that changed."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             log = hosted.log
@@ -169,7 +178,7 @@ class EpochsWellFormed(Checker):
             self.look(world, machine.node_id, log, begin)
 
     def look(self, world: ObservedWorld, node_id: int, log: Log | UnloadedLog, begin: int) -> None:
-        """The history, and the batches from ``begin`` on."""
+        """Check the epoch history of ``log``, and its batches from offset ``begin``."""
         entries = log.epochs.entries
         about = (
             f"{log.topic_partition} on node {node_id}: {[tuple(one) for one in entries]}, log {log.start_offset} to"
@@ -177,23 +186,26 @@ class EpochsWellFormed(Checker):
         )
         for one, other in pairwise(entries):
             if one.epoch >= other.epoch or one.start_offset >= other.start_offset:
-                world.broken("S6", f"{about}: does not rise")
+                world.broken("S6", f"{about}: the history does not rise")
         if log.end_offset > log.start_offset and (not entries or entries[0].start_offset > log.start_offset):
-            world.broken("S6", f"{about}: does not cover the log")
+            world.broken("S6", f"{about}: the history does not cover the log")
         if entries and entries[-1].start_offset > log.end_offset:
-            world.broken("S6", f"{about}: begins an epoch behind the end")
+            world.broken("S6", f"{about}: the last epoch begins behind the log end")
         for batch in batches_of(log, max(begin, log.start_offset), log.end_offset):
             known = log.epochs.epoch_for_offset(
                 max(batch.base_offset, log.start_offset)
-            )  # the first may begin below the start
+            )  # the first batch may begin below the log start
             if known != batch.leader_epoch:
-                world.broken("S6", f"{about}: the batch at {batch.base_offset} is of epoch {batch.leader_epoch}")
+                world.broken("S6", f"{about}: the batch at {batch.base_offset} has epoch {batch.leader_epoch}")
 
 
 class WatermarkMonotonic(Checker):
-    """A leader's high watermark never falls within its reign, and never passes the end (that counts) of a running
-    member of the controller's in-sync set while that leader's epoch is the newest; start <= high watermark <= end
-    everywhere."""
+    """Checks that a leader's high watermark never falls, and never passes a member of the ISR.
+
+    It must not fall within one reign. While the leader's epoch is the newest, it must not pass the end of any
+    running ISR member, as the controller has the ISR; the flushed end counts if the topic is ``sync``. In every
+    log, start <= high watermark <= end.
+    """
 
     numbers = ("S8", "S9")
     says = "a leader's high watermark never falls and never passes a member of the in-sync set"
@@ -202,7 +214,7 @@ class WatermarkMonotonic(Checker):
         self._reigns: dict[tuple[PartitionKey, int, int], int] = {}
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """Where do they stand?"""
+        """Check the high watermarks of the node's replicas."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             log = hosted.log
@@ -235,45 +247,50 @@ class WatermarkMonotonic(Checker):
             if log is not None and world.is_registered(member) and log.ack_offset < high_watermark:
                 world.broken(
                     "S8",
-                    f"{name}: high watermark {high_watermark}, but node {member} is in sync and has {log.ack_offset}",
+                    f"{name}: high watermark {high_watermark}, but ISR member {member} has only {log.ack_offset}",
                 )
 
 
 class NoBrokenRule(Checker):
-    """No replica reported that one of its own safety rules did not hold (T2: no truncation below the own high
-    watermark); no client's request met what nobody had foreseen; nobody goes offline whose disk was not made to
-    fail; everybody may join."""
+    """Checks that no node reports a broken rule or an unexpected failure.
+
+    No replica may report that one of its own safety rules did not hold (T2: no truncation below its own high
+    watermark). No client's request may fail with an unexpected exception. No node may go offline unless its disk
+    was made to fail. Every node may join the cluster.
+    """
 
     numbers = ("S11",)
     says = "no replica truncates below its high watermark, or reports another broken rule"
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """Ask the node."""
+        """Check the errors that the node has noted."""
         node = machine.node
         assert node is not None
         for broken in node.broken_rules:
             world.broken("S11", f"rule {broken.rule}: {broken.about}")
         for failed in node.failed_requests:
-            world.broken("S11", f"node {machine.node_id} did not expect this: {failed}")
+            world.broken("S11", f"node {machine.node_id}: a request failed unexpectedly: {failed}")
         if node.offline is not None and not machine.disk_failed:
             world.broken("S11", f"node {machine.node_id} went offline: {node.offline}")
         if node.failure is not None:
-            world.broken("S11", f"node {machine.node_id} may not join: {node.failure}")
+            world.broken("S11", f"node {machine.node_id} cannot join: {node.failure}")
 
 
 class CrashConsistent(Checker):
-    """A node that comes back finds each log as a prefix of what it was, and no shorter than promised: whole after a
-    process kill, up to the flushed end after power loss. (Every single write and sync as a crash point:
-    :func:`pyreplog.testing.crash_points`.)"""
+    """Checks that a restarted node finds a prefix of each log, no shorter than promised.
+
+    After a process kill the log must be whole, after a power loss it must reach the flushed end.
+    :func:`pyreplog.testing.crash_points` checks the same with a crash at every single write and sync.
+    """
 
     numbers = ("S24",)
-    says = "what a crash leaves is a prefix, and no shorter than promised"
+    says = "after a crash a log is a prefix of what it was, and no shorter than promised"
 
     def __init__(self) -> None:
         self._left: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
 
     def stopped(self, world: ObservedWorld, machine: ObservedNode, how: str) -> None:
-        """Remember what must be there."""
+        """Note the promised end of each log."""
         for place in [place for place in self._left if place[0] == machine.node_id]:
             if how in ("wipe", "power loss") or (machine.root is not None and place[1] in machine.root.logs):
                 del self._left[place]
@@ -284,7 +301,7 @@ class CrashConsistent(Checker):
             self._left[machine.node_id, topic_partition] = (promised, log.end_offset)
 
     def started(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """Compare."""
+        """Check that each log ends between its promised end and its former end."""
         assert machine.root is not None
         if machine.rotten:
             for place in [place for place in self._left if place[0] == machine.node_id]:
@@ -298,9 +315,9 @@ class CrashConsistent(Checker):
             del self._left[node_id, topic_partition]
             log = machine.root.logs.get(topic_partition)
             if log is None:
-                world.broken("S24", f"{topic_partition} on node {node_id} is gone")
+                world.broken("S24", f"{topic_partition} on node {node_id} does not exist any more")
             elif not promised <= log.end_offset <= end:
                 about = (
-                    f"{topic_partition} on node {node_id} had {promised} to {end} and came back with {log.end_offset}"
+                    f"{topic_partition} on node {node_id} must end at {promised} to {end}, but ends at {log.end_offset}"
                 )
                 world.broken("S24", about)

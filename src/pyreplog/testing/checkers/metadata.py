@@ -1,4 +1,4 @@
-"""What the controller may decide, and what holds between its decisions and the logs: S1, S2, S5, S7, S18, S19."""
+"""Checkers of the controller's decisions, alone and against the logs: S1, S2, S5, S7, S18, S19."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = [
 
 
 class LeaderComplete(Checker):
-    """Whoever begins to lead in the newest leader epoch has everything that was ever exposed."""
+    """Checks that a replica that begins to lead in the newest leader epoch has every committed record."""
 
     numbers = ("S1",)
-    says = "the leader has everything that was committed"
+    says = "the leader has every committed record"
 
     def __init__(self, committed: CommittedIdentical) -> None:
         self._committed = committed
@@ -29,13 +29,13 @@ class LeaderComplete(Checker):
         self._unclean: dict[PartitionKey, None] = {}
 
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
-        """Unclean elections: from then on nothing is promised."""
+        """Note the unclean elections: after one nothing is promised for the partition."""
         for _, key, partition in world.partitions():
             if partition.recovering:
                 self._unclean[key] = None
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """New reigns."""
+        """Check each replica that has begun to lead."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             replica = hosted.replica
@@ -43,24 +43,26 @@ class LeaderComplete(Checker):
                 continue
             partition = world.image.partition(key)
             if partition is None or partition.leader_epoch != replica.leader_epoch or key in self._unclean:
-                continue  # not the newest any more; or somebody asked for an unclean election
+                continue  # the epoch is not the newest any more, or a person asked for an unclean election
             self._seen[key] = replica.leader_epoch
             self._committed.compare(world, machine.node_id, key, hosted.log, "S1")
 
 
 class CandidatesComplete(Checker):
-    """Whoever may be elected has everything that was committed: each running member of isr and elr, whenever they
-    change."""
+    """Checks that every electable replica has every committed record.
+
+    It looks at each running member of ISR and ELR whenever one of the two changes.
+    """
 
     numbers = ("S2",)
-    says = "every member of isr and elr has everything that was committed"
+    says = "every member of ISR and ELR has every committed record"
 
     def __init__(self, committed: CommittedIdentical) -> None:
         self._committed = committed
         self._seen: dict[PartitionKey, int] = {}
 
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
-        """Look at what changed."""
+        """Check each partition whose metadata changed."""
         for name, key, partition in world.partitions():
             if self._seen.get(key) == partition.partition_epoch:
                 continue
@@ -70,7 +72,7 @@ class CandidatesComplete(Checker):
                     continue
                 trusted = partition.leader >= 0 and node_id in partition.isr
                 if not trusted and (name, node_id) in world.rotten:
-                    continue  # a suspect: what it says it has will be compared with what the others have
+                    continue  # a suspect: the election will compare its reported end with the others' ends
                 hosted = world.hosted(node_id, key)
                 if (
                     hosted is not None
@@ -81,7 +83,7 @@ class CandidatesComplete(Checker):
 
 
 class OneLeaderPerEpoch(Checker):
-    """At most one incarnation of one broker ever leads a partition in one leader epoch."""
+    """Checks that at most one incarnation of one broker ever leads a partition in one leader epoch."""
 
     numbers = ("S5",)
     says = "one leader per epoch"
@@ -90,7 +92,7 @@ class OneLeaderPerEpoch(Checker):
         self._leaders: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """Who leads in which epoch?"""
+        """Note the leaders on this node, and compare them with the known leaders of their epochs."""
         assert machine.node is not None
         who = (machine.node_id, machine.starts)
         for key, hosted in machine.node.hosted.items():
@@ -104,21 +106,23 @@ class OneLeaderPerEpoch(Checker):
 
 
 class MaximalSuperset(Checker):
-    """Whoever the controller counts as in sync is in the maximal in-sync set of the leader of the newest epoch, so
-    that its high watermark waits for them."""
+    """Checks that the leader of the newest epoch waits for every replica in the controller's ISR.
+
+    Each of them must be in that leader's maximal in-sync set, because its high watermark waits for that set.
+    """
 
     numbers = ("S7",)
-    says = "the leader waits for everyone the controller counts as in sync"
+    says = "the leader waits for every replica that the controller counts as in sync"
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """After the leader's turn."""
+        """Check the partitions that this node leads."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             if hosted.replica.is_leader:
                 self._look(world, key, machine.node_id)
 
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
-        """After a decision."""
+        """Check every partition after a decision of the controller."""
         for _, key, partition in world.partitions():
             self._look(world, key, partition.leader)
 
@@ -141,8 +145,11 @@ class MaximalSuperset(Checker):
 
 
 class MetadataWellFormed(Checker):
-    """isr and elr are disjoint parts of the assignment, the leader is in the isr, at or above the minimum the elr
-    is empty; epochs never fall, and every change has a partition epoch of its own."""
+    """Checks that the controller's metadata are well formed.
+
+    ISR and ELR are disjoint parts of the assignment. The leader is in the ISR. If the ISR reaches the minimum, the
+    ELR is empty. Epochs never fall, and every change has a partition epoch of its own.
+    """
 
     numbers = ("S18",)
     says = "metadata is well formed"
@@ -151,7 +158,7 @@ class MetadataWellFormed(Checker):
         self._epochs: dict[PartitionKey, tuple[int, int]] = {}
 
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
-        """Look at every partition."""
+        """Check every partition that changed."""
         for name, key, one in world.partitions():
             before = self._epochs.get(key, (-1, -1))
             now = (one.leader_epoch, one.partition_epoch)
@@ -170,18 +177,20 @@ class MetadataWellFormed(Checker):
 
 
 class SomewhereKept(Checker):
-    """What was exposed is on at least one replica, as long as no more was taken away than the acknowledgement table
-    allows."""
+    """Checks that every committed record is on at least one replica.
+
+    It checks a partition only while no more copies lost records than the acknowledgement table allows.
+    """
 
     numbers = ("S19",)
-    says = "what was committed is kept somewhere"
+    says = "every committed record is on some replica"
 
     def __init__(self, committed: CommittedIdentical) -> None:
         self._committed = committed
         self._starts = -1
 
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
-        """Once everybody is up again: does anybody have all of it?"""
+        """Check, once all nodes are up again, that one replica has every committed record."""
         starts = sum(machine.starts for machine in world.machines.values())
         if starts == self._starts:
             return
@@ -191,16 +200,16 @@ class SomewhereKept(Checker):
             if len(there) < len(ends):
                 return
             if len(world.lost.get(name, ())) >= max(minimum_of(world, key), 1):
-                continue  # more was taken than the table allows
+                continue  # more copies lost records than the table allows
             if max(there) < self._committed.end(key):
                 world.broken(
                     "S19",
-                    f"{name}: {self._committed.end(key)} was committed, and the longest copy ends at {max(there)}",
+                    f"{name}: committed up to {self._committed.end(key)}, but the longest copy ends at {max(there)}",
                 )
         self._starts = starts
 
 
 def minimum_of(world: ObservedWorld, key: PartitionKey) -> int:
-    """The partition's ``min.insync.replicas``, as far as there are replicas."""
+    """Return the partition's ``min.insync.replicas``, or the number of its replicas if that is less."""
     partition = world.image.partition(key)
     return 1 if partition is None else effective_min_isr(world.image.topics[key[0]], partition)

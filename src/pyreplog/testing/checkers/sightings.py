@@ -1,4 +1,4 @@
-"""Counting what a set of runs should meet together: else the checkers saw only fair weather."""
+"""Counts the rare states that a run reaches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ __all__ = ["Sightings"]
 
 
 class Sightings(Checker):
-    """Checks nothing, but counts in ``world.seen`` what a set of runs should reach together: else the others saw
-    only fair weather."""
+    """Counts the rare states of a run in ``world.seen``, and checks nothing.
+
+    A set of runs must reach all of them together; otherwise the checkers were not put to the test.
+    """
 
     def __init__(self) -> None:
         self._partitions: dict[PartitionKey, PartitionImage] = {}
         self._logs: dict[tuple[int, int, PartitionKey], tuple[int, bool]] = {}
 
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
-        """Elections and in-sync sets."""
+        """Count the elections and the changes of ISR and ELR."""
         for _, key, now in world.partitions():
             before = self._partitions.get(key)
             if before is now:
@@ -39,7 +41,7 @@ class Sightings(Checker):
                 self._count(world, "a join")
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
-        """What happened to logs."""
+        """Count torn tails, incomplete copies and truncations of the node's logs."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             log = hosted.replica.load_log()
@@ -54,7 +56,7 @@ class Sightings(Checker):
             self._logs[machine.node_id, machine.starts, key] = (log.generation, log.incomplete)
 
     def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
-        """Outcomes."""
+        """Count the outcomes of appends."""
         self._count(world, f"an append that is {attempt.outcome}")
 
     def _count(self, world: ObservedWorld, what: str, happened: bool = True) -> None:
