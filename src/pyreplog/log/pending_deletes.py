@@ -1,7 +1,7 @@
-"""Files of segments that are no part of the log any more: renamed to ``.deleted`` and removed a while later.
+"""Files of deleted segments: renamed to ``.deleted`` at once and removed after ``file.delete.delay.ms``.
 
-Who reads without a lock may be on the way to such a file, or have it open; after the delay it looks again at the
-folder. What a crash leaves is removed when the folder is opened the next time.
+A lock-free reader may still hold such a file or be about to open it; it lists the folder again before the delay is
+over. Files that a crash leaves behind are removed at the next open of the folder.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from pyreplog.ports import NO_SPACE_ERRNOS, Disk
 
 
 class PendingDeletes:
-    """Of one partition folder. Belongs to the log's owner."""
+    """The segment files of one partition folder that wait to be removed. Not thread-safe: call it under the log's
+    lock."""
 
     __slots__ = ("_disk", "_waiting", "names_changed")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        # When each path is due by the monotonic clock, in the order of burial.
+        # Path -> when it is due by the monotonic clock (ns), in the order of scheduling.
         self._waiting: dict[str, int] = {}
         #: Whether names changed since the folder was last synced.
         self.names_changed = False
@@ -31,16 +32,16 @@ class PendingDeletes:
 
     @property
     def due_ns(self) -> int:
-        """When the first file is to go, by the monotonic clock; the end of time where none is."""
+        """When the first file is due by the monotonic clock, in ns; ``INT64_MAX`` if no file waits."""
         return min(self._waiting.values(), default=INT64_MAX)
 
     def schedule(self, segment: SegmentWriter, due_ns: int) -> None:
-        """Take the files of ``segment`` out of the log; they go for good once ``due_ns`` has come and
-        :meth:`delete_due` is called.
+        """Rename the files of ``segment`` to ``.deleted``. The first :meth:`delete_due` after ``due_ns`` removes
+        them.
 
-        Raises :class:`StorageError` where a file could not be renamed, having done the rest: that one is removed
-        when its time comes. Where it is only for lack of room (the new name is longer, and a folder may need a
-        block for it) that is all there is to it.
+        A file that cannot be renamed keeps its name until it is removed. Raises the first :class:`StorageError`
+        after the other files were renamed, except if the disk was full: the new name is longer, and the folder may
+        need one more block for it.
         """
         segment.forget()
         failure: StorageError | None = None
@@ -55,23 +56,26 @@ class PendingDeletes:
                     failure = failure or error
                 self._waiting[path] = due_ns
             else:
-                # One of an earlier segment of this name went: its time is over, and is not this
-                # one's.
+                # This rename replaced a waiting file of an earlier segment with the same base
+                # offset, if there was one; its due time goes with it.
                 self._waiting[path + DELETED_SUFFIX] = due_ns
             self.names_changed = True
         if failure is not None:
             raise failure
 
     def delete_unrenamed(self) -> None:
-        """Remove at once what could not be renamed, so that the log may begin anew where it was. Raises
-        :class:`StorageError`."""
+        """Remove the files that could not be renamed at once, so that a segment with the same base offset can be
+        created. Raises :class:`StorageError`."""
         for path in [path for path in self._waiting if not path.endswith(DELETED_SUFFIX)]:
             self._remove(path)
             del self._waiting[path]
 
     def delete_due(self, now_ns: int) -> None:
-        """Remove the files whose time has come. One that cannot be removed is tried again the next time; the first
-        error is raised, after all had their turn."""
+        """Remove the files that are due at ``now_ns``.
+
+        A file that cannot be removed stays and is tried again the next time. The first error is raised after all
+        files were tried.
+        """
         failure: StorageError | None = None
         for path in [path for path, due_ns in self._waiting.items() if due_ns <= now_ns]:
             try:

@@ -1,9 +1,9 @@
-"""Producer snapshots: ``<offset>.snapshot``, the producers of everything below ``offset``, in Kafka's bytes.
+"""Producer snapshots: ``<offset>.snapshot`` holds the producer table of the log below ``offset``, in Kafka's bytes.
 
-Layout (big-endian): int16 version 1, CRC-32C of what follows it, int32 count, then 46 bytes a producer: id, int16
+Layout (big-endian): int16 version 1, CRC-32C of the bytes after it, int32 count, then 46 bytes a producer: id, int16
 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64
-first offset of the open transaction; -1 is none. Only a producer's newest batch is kept. A snapshot is never
-needed: what is missing or damaged is had again from the batches. Format:
+first offset of the open transaction; -1 means none. Only a producer's newest batch is kept. No snapshot is
+indispensable: if one is missing or damaged, recovery rebuilds the table from the batches. Format:
 docs/internals/format/producer_snapshot.md.
 """
 
@@ -28,7 +28,7 @@ _CRC_START: Final = 6
 
 
 def format_producers(entries: Iterable[ProducerEntry]) -> bytes:
-    """The content of a snapshot with ``entries``, in their order."""
+    """Return the content of a snapshot with ``entries``, in their order."""
     body = bytearray()
     count = 0
     for entry in entries:
@@ -49,9 +49,9 @@ def format_producers(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def parse_producers(content: bytes, path: str) -> list[ProducerEntry]:
-    """The producers in a snapshot; :class:`CorruptError` unless it is whole to the last bit."""
+    """Return the producers in a snapshot. Raises :class:`CorruptError` unless every bit of it is right."""
     if len(content) < _HEAD.size:
-        raise CorruptError(f"{len(content)} bytes are no producer snapshot", file=path)
+        raise CorruptError(f"producer snapshot has {len(content)} bytes, fewer than its header", file=path)
     version, crc, count = _HEAD.unpack_from(content)
     if version != _VERSION:
         raise CorruptError(f"producer snapshot version is {version}, expected {_VERSION}", file=path, position=0)
@@ -70,12 +70,12 @@ def parse_producers(content: bytes, path: str) -> list[ProducerEntry]:
 
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:
-    """The offsets of the snapshots among the files ``names``, rising."""
+    """Return the offsets of the snapshots among the file ``names``, rising."""
     return sorted(offset for name in names if (offset := parse_base_offset(name, SNAPSHOT_SUFFIX)) is not None)
 
 
 def read_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry] | None:
-    """The producers in the snapshot at ``offset``; None where it is missing or not to be believed."""
+    """Return the producers in the snapshot at ``offset``, or None if it is missing or damaged."""
     path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
     try:
         content = read_whole(disk, path)
@@ -87,12 +87,11 @@ def read_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
 def write_snapshot(
     disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, sync: bool = False
 ) -> bool:
-    """Replace the snapshot at ``offset``. Its name is durable once somebody syncs the folder, its content with
-    ``sync``; otherwise power loss may leave none, or one that is not believed. Never syncs the folder: a failure of
-    that must reach who counts on it.
+    """Replace the snapshot at ``offset``. Return False if the disk refused to create, write or rename it.
 
-    False where the disk refused it, by any other call than a sync or the close of what was written. These raise
-    :class:`StorageError`.
+    ``sync`` makes the content durable. The name is durable once the caller syncs the folder; this function never
+    does, because the error of that sync must reach the caller. Without both, power loss may leave no snapshot or a
+    torn one, which the checksum rejects. Raises :class:`StorageError` if the sync or the close of the file fails.
     """
     path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
     temporary = path + TEMPORARY_SUFFIX
@@ -116,7 +115,7 @@ def write_snapshot(
 
 
 def remove_snapshots(disk: Disk, directory: str, offsets: Iterable[int]) -> None:
-    """Remove the snapshots at ``offsets``. The caller syncs the folder where they must not come back."""
+    """Remove the snapshots at ``offsets``. The caller syncs the folder if they must not return after power loss."""
     for offset in offsets:
         path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
         if disk.stat(path) is not None:

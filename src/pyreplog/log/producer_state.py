@@ -1,10 +1,9 @@
-"""The producers of one log and what of them is on the disk: snapshots where segments begin, aborted transactions
-beside the segments.
+"""The producers of one log and their files: snapshots at segment starts, and a transaction index for each segment.
 
-Everything here can be had again from the batches, and recovery does: the newest snapshot that is whole and lies
-where nothing was lost, then the batches behind it. So a snapshot that cannot be written is no failure of the log;
-but where it is missing nobody may take the log for one that was left in order, and begin without its producers. A
-sync that fails is a failure like that of any other file.
+Recovery rebuilds all of it from the batches: it loads the newest whole snapshot below the trusted end and then reads
+the batches behind it. So a snapshot that cannot be written does not fail the log. But as long as it is missing, no
+checkpoint may call the log recovered, because the next start would then begin without its producers. A failed sync
+is an error, as for any other file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,10 @@ from pyreplog.record import end_of
 
 
 class ProducerState:
-    """Belongs to the log's owner. ``table`` is what it knows; the log tells it what happens."""
+    """The producer table of one log, its snapshots and its transaction indexes.
+
+    The log calls it for each append, roll, truncation and close. Not thread-safe: call it under the log's lock.
+    """
 
     __slots__ = ("_directory", "_disk", "_ever", "_refused", "_snapshot_offset", "kept", "table")
 
@@ -32,15 +34,15 @@ class ProducerState:
         self._disk = disk
         self._directory = directory
         self.table = table
-        #: Producer ids that do not expire: what they began is not finished. Set by whoever knows,
-        #: from any thread.
+        #: Ids of producers that must not expire because their transactions are not finished. Any
+        #: thread may replace this set.
         self.kept: frozenset[int] = frozenset()
-        # Of the newest snapshot that is known to be good; -1 where none is.
+        # Offset of the newest snapshot that is known to be good; -1 if none is.
         self._snapshot_offset = -1
-        # Whether the last one that was to be written is missing.
+        # Whether the last snapshot could not be written.
         self._refused = False
-        # Whether there ever was a producer here: then older snapshots may tell of some that are
-        # forgotten by now.
+        # Whether the table ever had a producer. If so, older snapshots may hold producers that
+        # have expired since.
         self._ever = False
 
     @classmethod
@@ -55,8 +57,11 @@ class ProducerState:
         lenient: bool,
         now_ms: int,
     ) -> ProducerState:
-        """The state of a log just opened. Below ``trusted_end`` its snapshots and transaction indexes are as they
-        were left in order; above it they are made anew where they are wrong."""
+        """Return the state of a log that was just opened.
+
+        Snapshots and transaction indexes below ``trusted_end`` are taken as they are; above it they are rebuilt
+        from the batches if they are wrong.
+        """
         state = cls(disk, directory, ProducerTable(start_offset, lenient=lenient))
         state._rebuild(segments, start_offset, trusted_end)
         state._ever = state._ever or len(state.table) > 0
@@ -66,16 +71,19 @@ class ProducerState:
     # -- on append --
 
     def note(self, batch: RecordBatch, base_offset: int, segment: SegmentReader) -> None:
-        """``batch`` is in the log, in ``segment``. Raises :class:`StorageError` where the transaction it ends could
-        not be written down; it is in memory all the same, and written with the next."""
+        """Record ``batch``, which was appended to ``segment``.
+
+        Raises :class:`StorageError` if the batch aborts a transaction and the transaction index cannot be written.
+        The entry stays in memory and is written with the next one.
+        """
         segment.first_producer = UNKNOWN_POSITION
         completed = self.table.note(batch, base_offset)
         if completed is not None and completed.aborted:
             self._note_aborted(completed, segment)
 
     def note_bytes(self, batch: Buffer, base_offset: int, segment: SegmentReader) -> None:
-        """As :meth:`note`, of a batch's bytes: what an append does not note itself, a producer's first batch or one
-        of a transaction."""
+        """Do as :meth:`note` for the bytes of a batch that the append path does not record itself: a producer's
+        first batch, or a transactional batch."""
         self.note(RecordBatch(batch), base_offset, segment)
 
     def _note_aborted(self, completed: CompletedTransaction, segment: SegmentReader) -> None:
@@ -84,8 +92,10 @@ class ProducerState:
         index.write()
 
     def aborted(self, segments: Sequence[SegmentReader], start_offset: int, end_offset: int) -> list[AbortedRange]:
-        """The aborted transactions of which a record may lie in the half-open range: Kafka's
-        ``collectAbortedTransactions``."""
+        """Return the aborted transactions that may have a record in the half-open range of offsets.
+
+        Source: Kafka's ``collectAbortedTransactions``.
+        """
         found: list[AbortedRange] = []
         for slot, segment in enumerate(segments):
             if slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset:
@@ -105,15 +115,21 @@ class ProducerState:
     # -- snapshots --
 
     def recovery_point(self, flushed_offset: int) -> int:
-        """How far a checkpoint may call a log recovered that is on stable storage below ``flushed_offset``: not
-        beyond the newest snapshot, 0 without one, where there were producers and the last snapshot is missing."""
+        """Return the recovery point that a checkpoint may name for a log that is durable below ``flushed_offset``.
+
+        If the log had producers and its last snapshot could not be written, it is at most the offset of the newest
+        good snapshot, or 0 without one.
+        """
         if not self._refused or not (self._ever or len(self.table)):
             return flushed_offset
         return min(flushed_offset, max(self._snapshot_offset, 0))
 
     def take_snapshot(self, offset: int) -> None:
-        """Keep the table as that of everything below ``offset``, the log's end. Where the disk refuses, it can be
-        had again from the batches: see :meth:`recovery_point`. Raises :class:`StorageError` where a sync fails."""
+        """Write the table as the snapshot at ``offset``, the log's end.
+
+        If the disk refuses, the next start rebuilds the table from the batches: see :meth:`recovery_point`. Raises
+        :class:`StorageError` if a sync fails.
+        """
         self._ever = self._ever or len(self.table) > 0
         self._refused = True
         if write_snapshot(self._disk, self._directory, offset, self.table, sync=self._ever):
@@ -121,27 +137,31 @@ class ProducerState:
             self._refused = False
 
     def roll(self, base_offset: int, now_ms: int) -> None:
-        """A segment begins at ``base_offset``, the log's end: keep what is known there, and forget who was silent
-        for long. Raises as :meth:`take_snapshot`."""
+        """Expire silent producers and write a snapshot, because a segment begins at ``base_offset``, the log's end.
+
+        Raises as :meth:`take_snapshot`.
+        """
         self._ever = self._ever or len(self.table) > 0
         self.table.expire(now_ms, kept=self.kept)
         self.take_snapshot(base_offset)
 
     def close(self, start_offset: int, end_offset: int) -> None:
-        """Keep the table for the next start. Nothing to do where its snapshot is there, or where nothing was ever
-        written. Raises as :meth:`take_snapshot`."""
+        """Write the snapshot for the next start, unless it exists or the log and the table are empty.
+
+        Raises as :meth:`take_snapshot`.
+        """
         if self._snapshot_offset != end_offset and (end_offset > start_offset or len(self.table)):
             self.take_snapshot(end_offset)
 
     # -- cutting --
 
     def truncate(self, segments: Sequence[SegmentReader], start_offset: int, end_offset: int) -> None:
-        """The log now ends at ``end_offset``: what lay above is forgotten, for good."""
+        """Drop the snapshots and producers above ``end_offset``, the new end of the log, durably."""
         names = self._disk.list(self._directory)
         above = [offset for offset in snapshot_offsets(names) if offset > end_offset]
         if above:
             remove_snapshots(self._disk, self._directory, above)
-            # One of another history must not come back after power loss.
+            # A snapshot of the truncated history must not return after power loss.
             self._disk.sync_directory(self._directory)
         if self._snapshot_offset > end_offset:
             self._snapshot_offset = -1
@@ -152,7 +172,7 @@ class ProducerState:
             self.table.forget_expired()
 
     def clear(self, start_offset: int) -> None:
-        """The log is empty, and begins anew at ``start_offset``."""
+        """Remove all snapshots and producers, because the log was emptied and begins at ``start_offset``."""
         remove_snapshots(self._disk, self._directory, snapshot_offsets(self._disk.list(self._directory)))
         self._disk.sync_directory(self._directory)
         self._snapshot_offset = -1
@@ -165,7 +185,7 @@ class ProducerState:
         first = segments[0].base_offset
         bases = {segment.base_offset for segment in segments}
         offsets = snapshot_offsets(self._disk.list(self._directory))
-        # As Kafka: those that a segment begins at, and the newest one; none beyond what is there.
+        # As Kafka: keep the snapshots at the base of a segment and the newest one, within the log.
         stray = [
             offset
             for offset in offsets
@@ -184,15 +204,17 @@ class ProducerState:
         except CorruptError:
             if position >= min(start_offset, end):
                 raise
-            # Damage in what was deleted is nobody's any more: only what is left tells then.
+            # The damage lies below the log's start, in deleted records: read only the batches that are left.
             self.table = ProducerTable(start_offset, lenient=self.table.lenient)
             self._load_snapshot([begin] if begin >= 0 else [], [])
             self._note_from(segments, min(start_offset, end), offsets)
         self.table.end_offset = end
 
     def _note_from(self, segments: Sequence[SegmentReader], position: int, offsets: Sequence[int]) -> None:
-        """Take in the batches from ``position`` on. Those of deleted records are among them: what they were sent
-        again must be known by. ``offsets``: where snapshots are."""
+        """Add the batches from ``position`` on to the table. ``offsets``: where snapshots are.
+
+        Batches of deleted records count too, because a producer may send them again as duplicates.
+        """
         end = segments[-1].end_offset()
         broken = []
         noted = False
@@ -211,8 +233,10 @@ class ProducerState:
             self.recover_index(segments, slot)
 
     def recover_index(self, segments: Sequence[SegmentReader], slot: int) -> None:
-        """Make the transaction index of one segment anew, from the batches of it and of those before it that say
-        what was open."""
+        """Rebuild the transaction index of one segment from its batches.
+
+        The batches of earlier segments are read too, because they tell which transactions were open at its start.
+        """
         base = segments[slot].base_offset
         table = newest_table(self._disk, self._directory, segments, base)
         aborted: list[AbortedRange] = []
@@ -223,8 +247,10 @@ class ProducerState:
         segments[slot].transactions.replace(aborted)
 
     def _load_snapshot(self, offsets: Sequence[int], stray: list[int]) -> int:
-        """Take over the newest believable snapshot of ``offsets`` (rising); where it stands, -1 without one. Bad
-        ones go to ``stray``."""
+        """Load the newest whole snapshot among ``offsets`` (rising) and return its offset, or -1 if none is whole.
+
+        The offsets of damaged snapshots are added to ``stray``.
+        """
         for offset in reversed(offsets):
             entries = read_snapshot(self._disk, self._directory, offset)
             if entries is not None:
@@ -235,11 +261,11 @@ class ProducerState:
         return -1
 
     def _note_segment(self, segment: SegmentReader, start_offset: int, end_offset: int, *, keep: bool = True) -> bool:
-        """Take in the batches of ``segment``, which ends at ``end_offset``, from ``start_offset`` on, and put its
-        transaction index right; whether there were any. Raises :class:`CorruptLogError`.
+        """Add the batches of ``segment``, which ends at ``end_offset``, from ``start_offset`` on, and correct its
+        transaction index. Return whether there were any. Raises :class:`CorruptLogError`.
 
-        ``keep``: of what ended below ``start_offset`` the index knows; :class:`_IndexLost` where it cannot be
-        right.
+        ``keep``: take the transactions that ended below ``start_offset`` from the index file. Raises
+        :class:`_IndexLost` if that file is damaged.
         """
         if segment.first_producer == -1 and segment.base_offset >= start_offset:
             segment.transactions.replace(())
@@ -265,18 +291,20 @@ class ProducerState:
                     raise damage or error from None
                 if start_offset >= end_offset:
                     break
-                size = walked  # what lies behind its last batch is nobody's
+                size = walked  # the bytes behind the last batch belong to no batch
         segment.transactions.replace(aborted)
         return noted
 
 
 class _IndexLost(Exception):
-    """A transaction index cannot be right."""
+    """The file of a transaction index is damaged."""
 
 
 def newest_table(disk: Disk, directory: str, segments: Sequence[SegmentReader], end_offset: int) -> ProducerTable:
-    """The producers as the newest believable snapshot has them that is not beyond ``end_offset``; none, from the
-    first segment on, where there is no such."""
+    """Return the producer table of the newest whole snapshot at or below ``end_offset``.
+
+    Without one, the table is empty and begins at the first segment.
+    """
     first = segments[0].base_offset
     for offset in reversed(snapshot_offsets(disk.list(directory))):
         if first <= offset <= end_offset and (entries := read_snapshot(disk, directory, offset)) is not None:
@@ -292,9 +320,12 @@ def producer_batches(
     straddling: bool = False,
     size_max: int = INT64_MAX,
 ) -> Iterator[RecordBatch]:
-    """The batches that bear a producer id, from the one that holds ``start_offset`` on, below ``end_offset``.
-    ``straddling``: and then the one of a transaction that begins below it and ends above. ``size_max``: of each
-    segment so many bytes are looked at."""
+    """Yield the batches with a producer id below ``end_offset``, beginning with the batch that holds
+    ``start_offset``.
+
+    ``straddling``: yield last a transactional batch that begins below ``end_offset`` and ends above it, if there is
+    one. ``size_max``: the number of bytes to read of each segment.
+    """
     segments = list(segments)
     for slot, segment in enumerate(segments):
         if slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset:
@@ -317,12 +348,15 @@ def producer_batches(
                 yield batch
             position += walked
             if end_offset != INT64_MAX and end_of(data) >= end_offset:
-                return  # what lies behind may not even be batches
+                return  # the bytes behind may not even be batches
 
 
 def _located(error: CorruptError, segment: SegmentReader, end_offset: int) -> tuple[CorruptLogError | None, int]:
-    """``error`` of a walk through ``segment``, which ends at ``end_offset``, with its offsets: from the first
-    damaged batch on. None where all of its batches are whole. And where these end, in bytes."""
+    """Return ``error``, raised while reading ``segment``, with the offsets from the first damaged batch to
+    ``end_offset``, the segment's end; and the position in bytes where its whole batches end.
+
+    The error is None if all batches are whole.
+    """
     first = 0 if segment.legacy is None else segment.legacy.end
     scan = scan_segment(segment.file, segment.size, segment.base_offset, position=first)
     start = scan.next_offset if scan.batch_count else segment.base_offset

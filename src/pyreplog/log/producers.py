@@ -1,14 +1,12 @@
-"""What a log knows of those who write to it: producer id -> epoch, last batches, open transaction. In memory;
-touches no file.
+"""The producers of one log, in memory: producer id -> epoch, last batches, open transaction.
 
-A leader asks :meth:`ProducerTable.check` before it appends, and tells :meth:`ProducerTable.note` after; a follower,
-and who rebuilds the table, only tell. The rules are those of Kafka's ``ProducerAppendInfo`` and
-``ProducerStateManager`` (KIP-98), with two differences:
+A leader calls :meth:`ProducerTable.check` before it appends and :meth:`ProducerTable.note` after. A follower and
+recovery only call ``note``. The rules are those of Kafka's ``ProducerAppendInfo`` and ``ProducerStateManager``
+(KIP-98), with two differences:
 
-* a producer that the log does not know must begin at sequence 0 (:class:`UnknownProducerIdError`), unless its state
-  was dropped for age or the folder was taken over from a broker: Kafka takes any first sequence, and with it a
-  batch whose predecessors are lost;
-* age is counted from when this process last heard of the producer, by the monotonic clock, never by the timestamps
+* an unknown producer must begin at sequence 0 (else :class:`UnknownProducerIdError`), unless its state expired or a
+  broker wrote the folder. Kafka accepts any first sequence, and so accepts a batch whose predecessors are lost;
+* the age of a producer counts from its last batch in this process, by the monotonic clock, never by the timestamps
   of its records, which may be old.
 """
 
@@ -30,14 +28,13 @@ from pyreplog.log.layout import INT32_MAX
 from pyreplog.record import ABORT, end_marker
 
 PRODUCER_EXPIRATION_MS: Final = 24 * 3600 * 1000
-"""A producer without an open transaction is forgotten when nothing was heard of it for this long (Kafka's
-default)."""
+"""A producer without an open transaction expires after this long without a batch (Kafka's default)."""
 _EXPIRED_MAX: Final = 10_000
 _NONE: Final = -1
 
 
 def next_sequence(sequence: int) -> int:
-    """The sequence after ``sequence``: 0 follows 2**31 - 1, and -1 (none)."""
+    """Return the sequence after ``sequence``: 0 follows 2**31 - 1, and -1 (none)."""
     return 0 if sequence == INT32_MAX else sequence + 1
 
 
@@ -52,9 +49,10 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerTable:
-    """The producers of one log, of everything below ``end_offset``. Belongs to the log's owner.
+    """The producers of one log, from its batches below ``end_offset``. Not thread-safe: call it under the log's
+    lock.
 
-    ``lenient``: a producer that is not known may begin anywhere (of a folder taken over from a broker).
+    ``lenient``: an unknown producer may begin at any sequence, because a broker wrote the folder.
     """
 
     __slots__ = ("_expired", "_ongoing", "_unreplicated", "end_offset", "entries", "lenient")
@@ -62,7 +60,7 @@ class ProducerTable:
     def __init__(self, end_offset: int = 0, entries: Iterable[ProducerEntry] = (), *, lenient: bool = False) -> None:
         self.end_offset = end_offset
         self.lenient = lenient
-        #: By producer id. An append that goes on as the one before looks here itself.
+        #: By producer id. The fast path of an append reads this dict directly.
         self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
         # producer id -> first offset of its open transaction
         self._ongoing = {
@@ -70,16 +68,16 @@ class ProducerTable:
             for entry in self.entries.values()
             if entry.transaction_start >= 0
         }
-        # (first, last offset) of ended transactions whose marker is not known to be below the high
+        # (first, last offset) of ended transactions whose marker may be at or above the high
         # watermark
         self._unreplicated: list[tuple[int, int]] = []
-        # Forgotten for age in the table and in snapshots, and judged as before while this table
-        # lives: where anything could begin, what comes behind a batch that was refused would be
-        # taken, and that batch would pass for one that is in the log.
+        # Expired producers: no longer in the table or in snapshots, but check() still applies
+        # their state as long as this table lives. If such a producer could begin at any sequence,
+        # a refused batch could be followed by an accepted one and would then count as appended.
         self._expired: dict[int, ProducerEntry] = {}
 
     def copy(self) -> ProducerTable:
-        """A table of its own that knows the same of those who write, and nothing of those it forgot."""
+        """Return an independent copy of the table, without the expired producers."""
         entries = []
         for entry in self:
             twin = ProducerEntry(
@@ -95,22 +93,21 @@ class ProducerTable:
         return len(self.entries)
 
     def __iter__(self) -> Iterator[ProducerEntry]:
-        """The entries, by producer id."""
+        """Iterate over the entries in the order of producer ids."""
         return iter([self.entries[producer_id] for producer_id in sorted(self.entries)])
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of ``producer_id``. Read it only."""
+        """Return the entry of ``producer_id``, or None. Do not change it."""
         return self.entries.get(producer_id)
 
-    # -- a leader's questions --
+    # -- checks of the leader --
 
     def check(self, batch: RecordBatch) -> SentBatch | None:
-        """Whether a client's ``batch`` (REQUIRES: it bears a producer id) may be appended: None, or the batch that
-        it repeats.
+        """Return None if a client's ``batch`` may be appended, or the appended batch that it repeats.
 
-        Raises :class:`InvalidProducerEpochError`, :class:`OutOfOrderSequenceError` (:class:`DuplicateSequenceError`
-        where the batch must be in the log, because a later one is), :class:`UnknownProducerIdError`,
-        :class:`InvalidTransactionStateError`. Changes nothing.
+        REQUIRES that the batch has a producer id. Raises :class:`InvalidProducerEpochError`,
+        :class:`OutOfOrderSequenceError` (:class:`DuplicateSequenceError` if the batch must be in the log because a
+        later one is), :class:`UnknownProducerIdError`, :class:`InvalidTransactionStateError`. Changes nothing.
         """
         entry = self.entries.get(batch.producer_id)
         first = batch.base_sequence
@@ -121,7 +118,7 @@ class ProducerTable:
             and batch.producer_epoch == entry.epoch
             and entry.transaction_start < 0
         ):
-            return None  # as nearly always: the same epoch, the next sequence
+            return None  # the common case: the same epoch, the next sequence
         if entry is None:
             entry = self._expired.get(batch.producer_id)
         if entry is None:
@@ -157,13 +154,13 @@ class ProducerTable:
             )
         return None
 
-    # -- what is in the log --
+    # -- appended batches --
 
     def note(self, batch: RecordBatch, base_offset: int) -> CompletedTransaction | None:
-        """``batch``, which bears a producer id, is in the log at ``base_offset``; the transaction that it ends, if
-        any.
+        """Record ``batch``, which has a producer id and was appended at ``base_offset``. Return the transaction
+        that it ends, if any.
 
-        Takes what comes, as replication does: the leader has checked it.
+        The batch is not checked, because the leader has checked it.
         """
         producer_id, epoch, last_sequence, delta, timestamp, is_control, is_transactional = batch.origin()
         last_offset = base_offset + delta
@@ -183,9 +180,9 @@ class ProducerTable:
         try:
             marker = end_marker(batch)
         except CorruptError:
-            marker = None  # no software of ours or Kafka's wrote it; whoever looks for markers finds none
+            marker = None  # written neither by pyreplog nor by Kafka
         if marker is None:
-            return None  # or compaction has emptied it
+            return None  # no marker; compaction may have removed it
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
@@ -204,8 +201,8 @@ class ProducerTable:
     # -- stability --
 
     def first_unstable(self, high_watermark: int) -> int:
-        """Where the oldest transaction begins that is open, or whose marker is not below ``high_watermark``; -1
-        where there is none."""
+        """Return the first offset of the oldest transaction that is open or whose marker is not below
+        ``high_watermark``, or -1 if there is none."""
         if self._unreplicated:
             self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= high_watermark]
         if not self._ongoing and not self._unreplicated:
@@ -215,15 +212,18 @@ class ProducerTable:
 
     @property
     def open_transactions(self) -> dict[int, int]:
-        """Producer id -> first offset. A copy."""
+        """Producer id -> first offset of its open transaction, as a copy."""
         return dict(self._ongoing)
 
-    # -- time and place --
+    # -- expiry and deletion --
 
     def expire(self, now_ms: int, kept: Collection[int] = ()) -> list[int]:
-        """Forget producers that nothing was heard of for :data:`PRODUCER_EXPIRATION_MS` and that have no
-        transaction open; their ids. Those of ``kept`` stay. :meth:`check` goes by what was known of the latest of
-        them until the log is cut or opened again."""
+        """Remove producers without an open transaction that were silent for :data:`PRODUCER_EXPIRATION_MS`, except
+        those in ``kept``. Return their ids.
+
+        :meth:`check` still applies the state of the last 10,000 expired producers until the log is truncated or
+        opened again.
+        """
         gone = []
         for entry in self.entries.values():
             if entry.seen_ms < 0 or entry.producer_id in kept:
@@ -231,18 +231,17 @@ class ProducerTable:
             elif now_ms - entry.seen_ms >= PRODUCER_EXPIRATION_MS and entry.transaction_start < 0:
                 gone.append(entry.producer_id)
         for producer_id in gone:
-            self._expired.pop(producer_id, None)  # so that it counts as one of the newest
+            self._expired.pop(producer_id, None)  # move it to the newest end of the dict
             self._expired[producer_id] = self.entries.pop(producer_id)
             if len(self._expired) > _EXPIRED_MAX:
                 del self._expired[next(iter(self._expired))]
         return gone
 
     def forget_expired(self) -> None:
-        """Judge nobody any more by what was known of those forgotten for age: it may be of batches that were cut
-        off."""
+        """Drop the state of expired producers, because it may come from truncated batches."""
         self._expired.clear()
 
     def raise_start(self, start_offset: int) -> None:
-        """The log now begins at ``start_offset``. Producers stay known."""
+        """Record that the log now begins at ``start_offset``. All producers stay in the table."""
         self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= start_offset]
         self.end_offset = max(self.end_offset, start_offset)

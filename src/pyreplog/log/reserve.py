@@ -1,9 +1,9 @@
-"""Room that is set aside, so that a folder can be opened, emptied and closed on a disk that is full.
+"""Reserved disk space, so that a log folder can be opened, emptied and closed when the disk is full.
 
-``replog.reserve``: an empty file for which room is reserved behind its end. Where a small state file finds no room
-the reserve makes some: it is removed, the file replaced, and the reserve made anew of what is left, which is nearly
-all, for a file that is replaced gives its room back. It is never synced: what power loss takes of it the next
-opening makes anew. Kafka ignores it.
+``replog.reserve`` is an empty file with blocks allocated behind its end. If there is no space to replace a small
+state file, the process removes the reserve, replaces the file, and makes the reserve again from the remaining
+space. That is nearly all of it, because the replaced file frees its blocks. The reserve is never synced: if power
+loss takes it, the next open makes it again. Kafka ignores the file.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pyreplog.log.layout import RESERVE_NAME, TEMPORARY_SUFFIX, join
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Disk
 
 RESERVE_SIZE: Final = 256 << 10
-"""Bytes where there is room for them: what the small files of a root with a few thousand partitions take. XFS makes
-no file at all, however small, where less than about 200 KB are free."""
+"""Size of the reserve in bytes if the disk has that much free: enough for the small files of a root with a few
+thousand partitions. XFS creates no file at all, however small, when less than about 200 KB are free."""
 RESERVE_STEP: Final = 16 << 10
-"""By so much less at a time it is tried with."""
+"""If the disk refuses a size, the next attempt asks for this many bytes less."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _NOT_NOW: Final = RESOURCES_EXHAUSTED_ERRNOS | {errno.EFBIG}
 _NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
@@ -30,12 +30,12 @@ _Result = TypeVar("_Result")
 
 
 def keep_reserve(disk: Disk, folder: str) -> bool:
-    """Make the reserve of ``folder`` where there is none, or only a copy of one; as large as there is room for. One
-    that is not whole gives way to a larger one, where there is room for both: were it removed first, others who
-    wait for room would have it.
+    """Make the reserve of ``folder`` as large as the disk allows, if it is missing or is a copy without blocks.
 
-    Without room, a descriptor or memory it does without. False where there is no inode for an empty one. Raises
-    :class:`StorageError` for any other refusal.
+    A reserve below full size is replaced by a larger one if the disk has space for both. Removing it first would
+    let another process that waits for space take its blocks. A lack of space, descriptors or memory is accepted.
+    Return False if the disk has no inode even for an empty reserve. Raises :class:`StorageError` for any other
+    refusal.
     """
     path = join(folder, RESERVE_NAME)
     try:
@@ -53,7 +53,7 @@ def keep_reserve(disk: Disk, folder: str) -> bool:
                 return False
             size -= RESERVE_STEP
     except StorageError as error:
-        # Not alone: whoever lost the lock just now had made room, too, and made it anew.
+        # EEXIST and ENOENT: the process that just lost the lock was making its reserve, too.
         if error.errno not in _NOT_NOW and error.errno not in _NOT_ALONE:
             raise
     return True
@@ -62,13 +62,15 @@ def keep_reserve(disk: Disk, folder: str) -> bool:
 def with_reserve(
     disk: Disk, folder: str, action: Callable[[], _Result], undo: Callable[[_Result], bool] | None = None
 ) -> _Result:
-    """``action()``; once more with the room of the reserve of ``folder`` where there was none. REQUIRES that a try
-    that finds no room may be followed by another: never after a sync of what was there before, for a second one
-    would succeed and make nothing durable. And that nobody else writes in ``folder``, unless :class:`LockedError`
-    says so.
+    """Return ``action()``. If the disk is full, free the reserve of ``folder`` and call ``action`` once more.
 
-    ``undo`` is for a file that was not there: where it took the last inode, which was the reserve's, it is taken
-    back and refused, or the folder could not be opened again. It says whether there was something to take back.
+    REQUIRES that ``action`` may be repeated after it failed for lack of space. It must not sync data that was
+    written before: the second sync would succeed and make nothing durable. REQUIRES that no other process writes in
+    ``folder``; if one does, ``action`` raises :class:`LockedError`.
+
+    ``undo(result)`` is for an action that creates a new file. If that file took the reserve's inode and it was the
+    last one, the folder could not be opened again, so the file is removed and the first error is raised. ``undo``
+    returns whether it removed a file.
     """
     try:
         return action()
@@ -76,7 +78,7 @@ def with_reserve(
         if error.errno not in _NO_ROOM:
             raise
         refusal = error
-    with disk.reserve_lock:  # another log of this process that finds no room waits for the new reserve
+    with disk.reserve_lock:  # if another log of this process finds no space, it waits for the new reserve
         return _with_lent(disk, folder, action, undo, refusal)
 
 
@@ -97,7 +99,7 @@ def _with_lent(
         raise
     finally:
         if alone:
-            with suppress(StorageError):  # it is looked at again when the folder is opened or closed
+            with suppress(StorageError):  # the next open or close of the folder tries again
                 is_kept = keep_reserve(disk, folder)
     if not is_kept and undo is not None and undo(result):
         with suppress(StorageError):
@@ -107,7 +109,7 @@ def _with_lent(
 
 
 def _lend(disk: Disk, folder: str) -> bool:
-    """Give the room of the reserve back to the disk. False where there is none."""
+    """Remove the reserve to free its blocks. Return False if there is none or it cannot be removed."""
     path = join(folder, RESERVE_NAME)
     try:
         found = disk.stat(path)
@@ -115,13 +117,12 @@ def _lend(disk: Disk, folder: str) -> bool:
             return False
         disk.remove(path)
     except StorageError:
-        return False  # who asked has an error of its own, which tells more
+        return False  # the caller raises its own error, which says more
     return True
 
 
 def _exchange(disk: Disk, path: str, allocated: int) -> None:
-    """Put a larger reserve in the place of the one under ``path``, which has ``allocated`` bytes, if there is room
-    for it."""
+    """Replace the reserve at ``path``, which has ``allocated`` bytes, by a larger one if the disk has space."""
     temporary = path + TEMPORARY_SUFFIX
     if disk.stat(temporary) is not None:
         disk.remove(temporary)
@@ -132,7 +133,7 @@ def _exchange(disk: Disk, path: str, allocated: int) -> None:
 
 
 def _make(disk: Disk, path: str, size: int) -> bool:
-    """Reserve ``size`` bytes under ``path``; False where there is no room."""
+    """Create a reserve of ``size`` bytes at ``path``. Return False if the disk is full."""
     try:
         disk.create(path, size).close()
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""The settings that a log keeps with itself: ``replog.config``, one of our small state files, with Kafka's keys."""
+"""The settings of one log, kept in its folder: ``replog.config``, a small state file with Kafka's keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _DURABILITY: Final = "durability"
 
 
 def read_config(disk: Disk, directory: str) -> LogConfig | None:
-    """The settings kept in ``directory``; None where there are none, or they are damaged (the mark still knows the
-    durability)."""
+    """Return the settings kept in ``directory``, or None if there are none or the file is damaged.
+
+    The mark still holds the durability then. Raises :class:`ConfigError` if the file has another version.
+    """
     try:
         values = read_state(disk, join(directory, CONFIG_NAME))
     except CorruptError:
@@ -31,10 +33,10 @@ def read_config(disk: Disk, directory: str) -> LogConfig | None:
 
 
 def format_config(config: LogConfig) -> bytes:
-    """What the file holds."""
+    """Return the content of the file for ``config``."""
     return format_state({_VERSION_NAME: _VERSION, _DURABILITY: config.durability, **config.to_mapping()})
 
 
 def write_config(disk: Disk, directory: str, config: LogConfig) -> None:
-    """Keep ``config`` in ``directory``, durably."""
+    """Replace the settings in ``directory`` by ``config``, durably."""
     replace_file(disk, join(directory, CONFIG_NAME), format_config(config), reserve_in=parent_of(directory))

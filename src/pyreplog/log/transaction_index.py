@@ -1,10 +1,9 @@
-"""The transaction index of one segment, ``.txnindex``: the aborted transactions whose marker is in it, in Kafka's
-bytes.
+"""The transaction index of one segment, ``.txnindex``: the aborted transactions whose marker is in it.
 
-34 bytes an entry (big-endian): int16 version 0, int64 producer id, first offset, last offset (the marker's), last
-stable offset (where the oldest other transaction began that was open then, or one past the marker). Made with its
-first entry; most segments have none. It has no checksum: whoever reads records decides by the markers themselves,
-and recovery makes it anew from them. Format: docs/internals/format/transaction_index.md.
+The bytes are Kafka's, 34 an entry (big-endian): int16 version 0, int64 producer id, first offset, last offset (the
+marker's), last stable offset (the first offset of the oldest other transaction that was open then, or one past the
+marker). The file is created with its first entry; most segments have none. It has no checksum: readers decide by the
+markers themselves, and recovery rebuilds the index from them. Format: docs/internals/format/transaction_index.md.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ class AbortedRange(NamedTuple):
 
 
 def format_aborted(entries: Sequence[AbortedRange]) -> bytes:
-    """The content of a transaction index."""
+    """Return the content of a transaction index with ``entries``."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedRange]:
-    """The whole entries of a transaction index, as Kafka checks them.
+    """Return the whole entries of a transaction index, checked as Kafka checks them.
 
     Raises :class:`CorruptError` for a newer version, an entry that ends below the segment, or last offsets that do
     not rise.
@@ -54,7 +53,7 @@ def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedRa
             )
         if entry.last_offset <= last or not 0 <= entry.first_offset <= entry.last_offset:
             raise CorruptError(
-                f"an aborted transaction from {entry.first_offset} to {entry.last_offset} after {last}",
+                f"an aborted transaction from {entry.first_offset} to {entry.last_offset} follows one that ends at {last}",
                 file=path,
                 position=position,
             )
@@ -64,7 +63,8 @@ def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedRa
 
 
 class TransactionIndex:
-    """The index of the segment at ``base_offset``. Belongs to the segment. Read on first use."""
+    """The transaction index of the segment at ``base_offset``. The file is read on first use. Not thread-safe: call
+    it under the log's lock."""
 
     __slots__ = ("_base_offset", "_directory", "_disk", "_entries", "_file", "_written")
 
@@ -78,13 +78,13 @@ class TransactionIndex:
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """Path of the index file, which may not exist."""
         return join(self._directory, segment_name(self._base_offset, TRANSACTION_INDEX_SUFFIX))
 
     @property
     def entries(self) -> list[AbortedRange]:
-        """All of them, by rising last offset. Read them only. Raises :class:`CorruptError` where the file cannot be
-        right."""
+        """All entries, by rising last offset. Do not change the list. Raises :class:`CorruptError` if the file is
+        damaged."""
         entries = self._entries
         if entries is None:
             entries = self._entries = self._read()
@@ -95,17 +95,18 @@ class TransactionIndex:
         return parse_aborted(read_whole(self._disk, self.path) or b"", self._base_offset, self.path)
 
     def append(self, entry: AbortedRange) -> None:
-        """Add an entry, in memory; :meth:`write` brings it to the file. REQUIRES that its last offset rises
-        (CorruptError)."""
+        """Add an entry in memory; :meth:`write` writes it to the file. REQUIRES that its last offset is above the
+        others, else raises :class:`CorruptError`."""
         entries = self.entries
         if entries and entry.last_offset <= entries[-1].last_offset:
             raise CorruptError(
-                f"an aborted transaction ends at {entry.last_offset} after {entries[-1].last_offset}", file=self.path
+                f"an aborted transaction ends at {entry.last_offset}, not above {entries[-1].last_offset}",
+                file=self.path,
             )
         entries.append(entry)
 
     def write(self) -> None:
-        """Bring the file up to date. Not synced. After a StorageError it may be called again."""
+        """Write the new entries to the file, without a sync. May be called again after a :class:`StorageError`."""
         entries = self._entries
         if entries is None or self._written == len(entries):
             return
@@ -113,8 +114,10 @@ class TransactionIndex:
         self._written = len(entries)
 
     def replace(self, entries: Sequence[AbortedRange]) -> None:
-        """Let the file hold exactly ``entries``, durably where it did not: what recovery found. No file where there
-        are none."""
+        """Make the file hold exactly ``entries``, which recovery found, durably if it has to be written.
+
+        Without entries the file is removed.
+        """
         self.close()
         content = format_aborted(entries)
         self._entries = list(entries)
@@ -138,20 +141,20 @@ class TransactionIndex:
         try:
             kept = [entry for entry in self.entries if entry.last_offset < offset]
         except CorruptError:
-            return  # it is made anew when somebody recovers the log
+            return  # the next recovery of the log rebuilds it
         if self._disk.stat(self.path) is not None and len(kept) < self._written:
             self._open().truncate(len(kept) * _ENTRY.size)
             self._written = len(kept)
         self._entries = kept
 
     def files(self) -> list[File]:
-        """The file, open for writing, for a sync; none where there is none."""
+        """Return the open file for a sync, as a list; empty if the file does not exist."""
         if self._file is None and self._disk.stat(self.path) is None:
             return []
         return [self._open()]
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file. The next write opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,7 +1,7 @@
-"""What a backup says of itself: which folder it was copied from, and whether it is whole (``replog.backup``).
+"""The note in a backup's folder (``replog.backup``): the folder it was copied from, and whether the copy is whole.
 
-One of our state files, in the backup's folder and in each root below it. While it says that the backup is not
-finished, neither readers nor writers open the folder. Format: docs/internals/format/state_files.md.
+The note is a small state file in the backup's folder and in each root below it. While it says that the backup is
+unfinished, neither readers nor writers open the folder. Format: docs/internals/format/state_files.md.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ _UNFINISHED: Final = "unfinished"
 
 
 class BackupNote(NamedTuple):
-    """``source``: the folder that was copied; ``whole``: the copy was finished and verified."""
+    """The content of a backup note. ``source``: the folder that was copied; ``whole``: the copy was finished and
+    verified."""
 
     source: str
     whole: bool
 
 
 def read_backup_note(disk: Disk, folder: str) -> BackupNote | None:
-    """What the backup in ``folder`` says of itself; None where it is no backup. A damaged note is that of an
-    unfinished one."""
+    """Return the backup note in ``folder``, or None if the folder is no backup.
+
+    A damaged note counts as that of an unfinished backup.
+    """
     try:
         values = read_state(disk, join(folder, BACKUP_NAME))
     except CorruptError:
@@ -39,14 +42,14 @@ def read_backup_note(disk: Disk, folder: str) -> BackupNote | None:
 
 
 def write_backup_note(disk: Disk, folder: str, note: BackupNote) -> None:
-    """Keep ``note`` in ``folder``, durably."""
+    """Replace the backup note in ``folder`` by ``note``, durably."""
     source = note.source.replace("\n", "?").encode("utf-8", "replace").decode()
     state = _WHOLE if note.whole else _UNFINISHED
     write_state(disk, join(folder, BACKUP_NAME), {"version": _VERSION, "source": source, "state": state})
 
 
 def refuse_unfinished(disk: Disk, folders: Iterable[str]) -> None:
-    """Raise :class:`UnfinishedBackupError` where one of ``folders`` is a backup that is not finished."""
+    """Raise :class:`UnfinishedBackupError` if one of ``folders`` is an unfinished backup."""
     for folder in folders:
         if disk.stat(join(folder, BACKUP_NAME)) is None:
             continue
