@@ -1,8 +1,8 @@
-"""Partitions of a cluster that the present folders do not hold whole, by the controller's file.
+"""Partitions of a cluster that the present folders do not hold completely, according to the controller's file.
 
-A cluster names its partitions, their replicas and their in-sync replicas in that file. If a node's folder is away,
-what is left may be a part of the topics, or a follower's copy that lacks acknowledged records. Neither may be read
-as the whole.
+The controller's file names the partitions, their replicas and their in-sync replicas. If a node's folder is missing,
+the others may hold only some of the topics, or a follower's copy that lacks acknowledged records. Neither may be
+read as if it were complete.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pyreplog.values import TopicPartition
 def absent_reason(
     key: TopicPartition, members: Members, present: Collection[int], holders: Collection[int] | None
 ) -> str:
-    """Why the folders of ``holders`` (None: no folder says its node) do not hold all of the partition; "" if they
-    do.
+    """Return why the folders of the nodes ``holders`` do not hold the whole partition, or "" if they do.
+
+    ``holders`` is None if no folder names its node; then nothing is refused.
 
     ``present``: the nodes whose folders are there. A partition without a folder is complete if all its nodes are
     present, because the nodes may be creating it.
@@ -44,8 +45,10 @@ def absent_reason(
 def absent_error(
     disk: Disk, home: str, body: ControllerBody, lacking: Mapping[TopicPartition, str], present: Collection[int]
 ) -> StorageError:
-    """The refusal to read ``lacking``, whose reasons :func:`absent_reason` gave. ``home``: the cluster's folder.
-    REQUIRES a partition."""
+    """Return the error for the partitions ``lacking``, with their reasons from :func:`absent_reason`.
+
+    ``home``: the cluster's folder. REQUIRES at least one partition.
+    """
     first = next(iter(lacking))
     listed = read_nodes(disk, home)
     members = body.partitions[first]
@@ -61,7 +64,7 @@ def absent_error(
 
 
 def foreign_controller(home: str, body: ControllerBody, cluster_id: str, folders: Collection[str]) -> CorruptError:
-    """The refusal to read nodes by the controller's file of another cluster."""
+    """Return the error for nodes whose controller's file belongs to another cluster."""
     named = ", ".join(folders)
     why = (
         f"the controller's state is that of cluster {body.cluster_id[:64]}, and {named} is of cluster {cluster_id[:64]}"

@@ -1,10 +1,11 @@
-"""One life of a root: from being opened for writing to its end (``replog.incarnation``), and the marker of a clean
-end.
+"""The incarnation of a log root (``replog.incarnation``) and the marker of its clean shutdown
+(``.kafka_cleanshutdown``).
 
-The incarnation is synced before anything else is written. A clean shutdown signs off by naming it in
-``.kafka_cleanshutdown``, in a field that Kafka ignores: a marker that names none, or another one, is not ours. The
-boot id tells, after an unclean end, whether the machine went down too; it is only that of the running system once
-every log was opened, for until then some may still be as an earlier boot left them.
+An incarnation lasts from one open of the root for writing to its close. Its file is synced before anything else is
+written. A clean shutdown names the incarnation in the marker, in a field that Kafka ignores; a marker without that
+field or with another incarnation is not from pyreplog. After an unclean end the boot id tells whether the machine
+restarted, too. The boot id of the running system is recorded only after every log was opened, because until then
+some logs may still be as an earlier boot left them.
 
 Formats: docs/internals/format/state_files.md, clean_shutdown.md. Rules: docs/internals/durability.md, unclean
 exclusion.
@@ -21,9 +22,10 @@ from pyreplog.ports import Disk
 
 NOTHING: Final = ""
 PARTITIONS: Final = "partitions"
-"""Adopting: some of the partitions are not ours, which a look at an empty one cannot tell."""
+"""Value of ``adopting``: another program created some of the partitions. An empty partition cannot tell that
+itself."""
 LOGS: Final = "logs"
-"""Adopting: logs that we had marked were written to by a broker; the marks are void."""
+"""Value of ``adopting``: a broker wrote to logs that have marks, so the marks are void."""
 _VERSION: Final = "0"
 _FAREWELL_SIZE_MAX: Final = 64 << 10
 _INCARNATION_FIELD: Final = "replogIncarnation"
@@ -32,8 +34,11 @@ _STORE_CRC_FIELD: Final = "replogStoreCrc"
 
 
 class Incarnation(NamedTuple):
-    """``boot_id``: "" where logs of an earlier boot may not have been recovered yet. ``adopting``: what somebody
-    else wrote here, as long as not every log was opened since; it outlives the marker that told of it."""
+    """The incarnation of a root. ``boot_id``: "" if some logs may not have been recovered since an earlier boot.
+
+    ``adopting``: which files another program wrote here (:data:`NOTHING`, :data:`PARTITIONS`, :data:`LOGS`). It is
+    kept until every log was opened once, because the marker that told of it is removed earlier.
+    """
 
     incarnation_id: str
     boot_id: str
@@ -41,9 +46,9 @@ class Incarnation(NamedTuple):
 
 
 class CleanShutdownMarker(NamedTuple):
-    """A clean shutdown marker. ``broker_epoch`` -1 and ``incarnation_id`` "" where it does not say.
+    """A clean shutdown marker. ``broker_epoch`` is -1 and ``incarnation_id`` "" if the file does not have them.
 
-    ``store``: length and CRC-32C of ``replog.db`` as it was left; None where there is none to be believed.
+    ``store``: length and CRC-32C of ``replog.db`` at the shutdown; None if that file must be ignored.
     """
 
     broker_epoch: int
@@ -52,8 +57,7 @@ class CleanShutdownMarker(NamedTuple):
 
 
 def read_incarnation(disk: Disk, root: str) -> Incarnation | None:
-    """The incarnation that wrote to ``root`` last; None where none is known (a new or foreign root, or a damaged
-    file)."""
+    """Return the incarnation that wrote to ``root`` last, or None for a new or foreign root or a damaged file."""
     try:
         values = read_state(disk, join(root, INCARNATION_NAME))
     except CorruptError:
@@ -64,7 +68,7 @@ def read_incarnation(disk: Disk, root: str) -> Incarnation | None:
 
 
 def write_incarnation(disk: Disk, root: str, incarnation: Incarnation) -> None:
-    """Keep it, durably."""
+    """Replace the incarnation file of ``root``, durably."""
     values = {"version": _VERSION, "incarnation_id": incarnation.incarnation_id, "boot_id": incarnation.boot_id}
     if incarnation.adopting:
         values["adopting"] = incarnation.adopting
@@ -72,8 +76,10 @@ def write_incarnation(disk: Disk, root: str, incarnation: Incarnation) -> None:
 
 
 def read_farewell(disk: Disk, root: str) -> CleanShutdownMarker | None:
-    """The clean shutdown marker of ``root``; None where there is none, or something that is no marker: what was
-    damaged vouches for nothing. An empty one is that of an old broker."""
+    """Return the clean shutdown marker of ``root``, or None if it is missing or damaged.
+
+    An empty file counts as the marker of an old broker.
+    """
     try:
         content = read_whole(disk, join(root, CLEAN_SHUTDOWN_NAME), _FAREWELL_SIZE_MAX)
     except CorruptError:
@@ -82,11 +88,11 @@ def read_farewell(disk: Disk, root: str) -> CleanShutdownMarker | None:
         return None
     if not content:
         return CleanShutdownMarker(-1, "")
-    import json  # noqa: PLC0415  (a new log needs it no sooner than when it is closed)
+    import json  # noqa: PLC0415  (a new log needs json only at its close)
 
     try:
         values = json.loads(content)
-    except (ValueError, RecursionError):  # the latter where it is nested too deeply
+    except (ValueError, RecursionError):  # RecursionError if it is nested too deeply
         return None
     if not isinstance(values, dict):
         return None
@@ -101,7 +107,7 @@ def read_farewell(disk: Disk, root: str) -> CleanShutdownMarker | None:
 
 
 def write_farewell(disk: Disk, root: str, farewell: CleanShutdownMarker) -> None:
-    """Sign off, durably. The very last thing that is written."""
+    """Write the clean shutdown marker durably. It is the last file that a process writes in ``root``."""
     import json  # noqa: PLC0415  (as above)
 
     values: dict[str, object] = {
@@ -116,7 +122,7 @@ def write_farewell(disk: Disk, root: str, farewell: CleanShutdownMarker) -> None
 
 
 def remove_farewell(disk: Disk, root: str) -> None:
-    """Remove the marker, durably, before anything is loaded."""
+    """Remove the marker durably, before any log is opened."""
     path = join(root, CLEAN_SHUTDOWN_NAME)
     if disk.stat(path) is not None:
         disk.remove(path)

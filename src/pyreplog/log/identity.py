@@ -1,4 +1,5 @@
-"""Who a folder belongs to: ids as text, ``partition.metadata`` and ``meta.properties``, in Kafka's forms."""
+"""The ids of a log root and of a partition folder: ``meta.properties`` and ``partition.metadata``, in Kafka's
+form."""
 
 from __future__ import annotations
 
@@ -82,23 +83,23 @@ class RootIdentity:
         }
         if wanted != properties:
             write_properties(self._disk, self._path, wanted, wall_ms)
-            self.release()  # the file that was replaced
+            self.release()  # the replaced file is held
             self._hold = self._disk.hold(join(self._path, META_PROPERTIES_NAME))
 
     def release(self) -> None:
-        """Let go of the file."""
+        """Release the file, so that another writer may hold it."""
         if self._hold is not None:
             self._hold.release()
             self._hold = None
 
 
 def encode_uuid(raw: bytes) -> str:
-    """Kafka's text of 16 bytes: 22 characters of URL-safe base64."""
+    """Return Kafka's text for 16 bytes: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
 def decode_uuid(text: str) -> bytes:
-    """The 16 bytes of a Kafka id; ValueError where ``text`` is none."""
+    """Return the 16 bytes of a Kafka id. Raises ValueError if ``text`` is none."""
     try:
         raw = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError):
@@ -109,7 +110,7 @@ def decode_uuid(text: str) -> bytes:
 
 
 def random_uuid(random: RandomBytes) -> str:
-    """A new id: never one that begins with a dash, nor one of Kafka's reserved ones."""
+    """Return a new id that neither begins with a dash nor is one of Kafka's reserved ids."""
     while True:
         raw = random.randbytes(UUID_SIZE)
         text = encode_uuid(raw)
@@ -118,18 +119,18 @@ def random_uuid(random: RandomBytes) -> str:
 
 
 def id_for_name(topic: str) -> str:
-    """The id of a topic from before topics had ids (Kafka 2.8): the same on every node, and a random-looking
-    one."""
+    """Return the id for a topic that a Kafka before 2.8 created without one: a hash of its name, so that it is the
+    same on every node."""
     import hashlib  # noqa: PLC0415  (rarely needed, and slow to load)
 
     raw = bytearray(hashlib.sha256(b"topic " + topic.encode()).digest()[:16])
-    raw[0] &= 0x7F  # no leading "-" in its text
+    raw[0] &= 0x7F  # so that the text does not begin with "-"
     return encode_uuid(bytes(raw))
 
 
 def read_topic_id(disk: Disk, directory: str) -> str | None:
-    """The topic id in ``partition.metadata``; None where there is no such file. :class:`CorruptError` where it is
-    garbage."""
+    """Return the topic id in ``partition.metadata``, or None if there is no such file. Raises :class:`CorruptError`
+    if its content is invalid."""
     path = join(directory, PARTITION_METADATA_NAME)
     content = read_whole(disk, path)
     if content is None:
@@ -152,27 +153,27 @@ def read_topic_id(disk: Disk, directory: str) -> str | None:
 
 
 def format_topic_id(topic_id: str) -> bytes:
-    """What ``partition.metadata`` holds, as Kafka writes it. ValueError where ``topic_id`` is no id."""
+    """Return the content of ``partition.metadata`` as Kafka writes it. Raises ValueError if ``topic_id`` is no id."""
     decode_uuid(topic_id)
     return f"version: 0\ntopic_id: {topic_id}".encode()
 
 
 def write_topic_id(disk: Disk, directory: str, topic_id: str) -> None:
-    """Write ``partition.metadata`` durably."""
+    """Write ``partition.metadata`` in ``directory``, durably."""
     replace_file(
         disk, join(directory, PARTITION_METADATA_NAME), format_topic_id(topic_id), reserve_in=parent_of(directory)
     )
 
 
 def read_properties(disk: Disk, root: str) -> dict[str, str] | None:
-    """The entries of ``meta.properties``; None where there is no such file."""
+    """Return the entries of ``meta.properties`` in ``root``, or None if there is no such file."""
     path = join(root, META_PROPERTIES_NAME)
     content = read_whole(disk, path)
     return None if content is None else parse_properties(content)
 
 
 def parse_properties(content: bytes) -> dict[str, str]:
-    """The entries of a Java properties file, without continued lines (Kafka writes none)."""
+    """Return the entries of a Java properties file without continued lines (Kafka writes none)."""
     values: dict[str, str] = {}
     for line in content.decode("latin-1").splitlines():
         stripped = line.strip()
@@ -199,7 +200,7 @@ def write_properties(disk: Disk, root: str, values: Mapping[str, str], wall_ms: 
 
 
 def _java_date(wall_ms: int) -> str:
-    """``Sat Nov 21 03:57:49 UTC 2026``, whatever the locale."""
+    """Return a date such as ``Sat Nov 21 03:57:49 UTC 2026``, independent of the locale."""
     moment = datetime.datetime.fromtimestamp(wall_ms // 1000, datetime.UTC)
     return f"{_DAYS[moment.weekday()]} {_MONTHS[moment.month - 1]} {moment.day:02d} {moment:%H:%M:%S} UTC {moment.year}"
 

@@ -1,4 +1,4 @@
-"""The durable mark: what a partition knows about itself that must outlive a crash (``replog.mark``).
+"""The durable mark: the state of a partition that must survive a crash (``replog.mark``).
 
 Three slots of one fixed size, each with a sequence number and a CRC-32C; the valid slot with the highest number
 counts::
@@ -9,12 +9,15 @@ counts::
     ... start offset | partition | epochs crc | topic id | crc
              8       |     4     |     4      |    16    |  4
 
-One slot holds what the last sync left and is not touched; the other two take turns. So a process that ends within a
-write leaves the value before it, power loss, which may tear both of those two, leaves the synced one, and a reader
-beside a live writer always finds a whole slot: where its look lasted over two writes perhaps only that of the last
-sync, and it looks again. After the end of a process the newest slot is exact; after power loss it may be old.
-Closing in order leaves two slots that say the same. The file has its full length from the beginning: one that is
-shorter has lost its end, perhaps its newest slot, and is not believed.
+The slot of the last sync is not overwritten until the next sync; writes alternate between the other two. So:
+
+* a process that dies within a write leaves the slot before it; then the newest whole slot is exact;
+* power loss, which may tear both alternating slots, leaves the synced slot, which may be old;
+* a reader beside a live writer always finds a whole slot. If two writes happen during its read, that may be only the
+  slot of the last sync; then the reader reads again.
+
+A clean close leaves two slots with the same state. The file has its full length from the beginning. A shorter file
+has lost its end, perhaps with its newest slot, and is ignored.
 
 Format: docs/internals/format/mark.md. Rules: a mark above a truncated log would read as rot, so a truncation below
 ``synced_end`` lowers and syncs the mark first.
@@ -40,7 +43,7 @@ _VERSION: Final = 1
 _SLOT: Final = struct.Struct(">4sHHQqqqiI16s")
 _CHANGING: Final = struct.Struct(">Qqqq")
 _CHANGING_POSITION: Final = 8
-"""What differs from one writing to the next: sequence, synced end, high watermark, start offset."""
+"""The fields that change with every write: sequence, synced end, high watermark, start offset."""
 _CRC: Final = struct.Struct(">I")
 SLOT_SIZE: Final = _SLOT.size + _CRC.size
 _CRC_POSITION: Final = _SLOT.size
@@ -66,22 +69,22 @@ class MarkState(NamedTuple):
     start_offset: int
     durability: Durability
     incomplete: bool
-    """This replica may miss acknowledged records (reliability: it cannot lead nor count until it has caught up)."""
+    """This replica may lack acknowledged records. It cannot lead or join the ISR until it has caught up."""
     may_have_gaps: bool
-    """The log was written by something else before the first mark was made: offsets may have gaps."""
+    """Another program wrote the log before it had a mark, so its offsets may have gaps."""
     poisoned: bool
-    """A sync failed: what is in the page cache may differ from what is on the disk."""
+    """A sync failed: the page cache may differ from the disk."""
     epochs_crc: int
     """CRC-32C of the leader epoch history that belongs to this mark."""
     topic_id: str
     partition: int
     sequence: int = 0
     reported: bool = False
-    """Incomplete, and the controller has heard of that; nothing was lost since."""
+    """The replica is incomplete, the controller knows it, and nothing was lost since."""
 
 
 class MarkFile:
-    """The open mark of a log that is being written. Belongs to the log's owner."""
+    """The open mark file of a log that is being written. Not thread-safe: call it under the log's lock."""
 
     __slots__ = (
         "_buffer",
@@ -108,11 +111,11 @@ class MarkFile:
         self._disk = disk
         self._root = parent_of(directory)
         self._file = file
-        #: The slot that the last sync covered, and the one written last.
+        #: The slot that the last sync made durable, and the slot that was written last.
         self._synced_slot = self._written_slot = slot
         self._sequence = state.sequence
         self._topic_id = decode_uuid(state.topic_id)
-        self._sealed = True  # nothing was written since it was opened
+        self._sealed = True  # no slot was written since the file was opened
         self._torn = False
         self._buffer = bytearray(SLOT_SIZE)
         self._crc_part = memoryview(self._buffer)[: _SLOT.size]
@@ -120,8 +123,8 @@ class MarkFile:
         self._take(state)
 
     def _take(self, state: MarkState) -> None:
-        # What changes with every write stands beside the state: making a new one each time would
-        # cost as much as the write.
+        # The fields that change with every write are kept beside the state, because making a new
+        # MarkState each time would cost as much as the write.
         self._state = state
         self._synced_end = state.synced_end
         self._high_watermark = state.high_watermark
@@ -139,7 +142,7 @@ class MarkFile:
 
     @property
     def state(self) -> MarkState:
-        """What was last written."""
+        """The state that was written last."""
         return self._state._replace(
             synced_end=self._synced_end,
             high_watermark=self._high_watermark,
@@ -149,17 +152,17 @@ class MarkFile:
 
     @property
     def incomplete(self) -> bool:
-        """As in ``state``."""
+        """``incomplete`` of :attr:`state`."""
         return self._state.incomplete
 
     @property
     def reported(self) -> bool:
-        """As in ``state``."""
+        """``reported`` of :attr:`state`."""
         return self._state.reported
 
     @property
     def may_have_gaps(self) -> bool:
-        """As in ``state``."""
+        """``may_have_gaps`` of :attr:`state`."""
         return self._state.may_have_gaps
 
     @property
@@ -169,7 +172,7 @@ class MarkFile:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, state: MarkState) -> MarkFile:
-        """A new mark holding ``state``, twice, synced. A file there before is replaced. The caller syncs the
+        """Create a mark file with ``state`` in two slots, synced. An existing file is replaced. The caller syncs the
         folder."""
         mark = cls.begin(disk, directory, state)
         mark.sync()
@@ -177,7 +180,7 @@ class MarkFile:
 
     @classmethod
     def begin(cls, disk: Disk, directory: str, state: MarkState) -> MarkFile:
-        """As :meth:`create`, not synced."""
+        """Create a mark file as :meth:`create`, without a sync."""
         path = join(directory, MARK_NAME)
         if disk.stat(path) is not None:
             disk.remove(path)
@@ -188,10 +191,9 @@ class MarkFile:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, found: MarkState, slot: int, *, synced: bool) -> MarkFile:
-        """Go on from ``found``, which :func:`find_mark` found in ``slot``: from here on that slot is the stable
-        one.
+        """Open the mark file to continue from ``found``, which :func:`find_mark` found in ``slot``.
 
-        So it is synced first, unless ``synced`` says that it surely is.
+        That slot becomes the synced one, so the file is synced first unless ``synced`` says that it already is.
         """
         path = join(directory, MARK_NAME)
         file = disk.open(path, write=True)
@@ -206,7 +208,7 @@ class MarkFile:
         return mark
 
     def write(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
-        """Write these where they differ from what was last written. Not synced."""
+        """Write these offsets if one of them differs from the last write. Not synced."""
         if (
             self._high_watermark == high_watermark
             and self._synced_end == synced_end
@@ -233,7 +235,7 @@ class MarkFile:
         stable, newest = self._synced_slot, self._written_slot
         slot = (stable + 1) % 3 if newest == stable else 3 - stable - newest
         self._sealed = False
-        # A file system that copies on write, as btrfs, needs room for this, too.
+        # A copy-on-write file system, such as btrfs, needs free space even to overwrite a slot.
         with_reserve(self._disk, self._root, partial(self._file.write_at, SLOT_POSITIONS[slot], self._parts))
         self._written_slot = slot
         self._sequence = sequence
@@ -242,16 +244,18 @@ class MarkFile:
         self._start_offset = start_offset
 
     def sync(self) -> None:
-        """Make what was written durable; its slot is then left alone until the next sync. Costs nothing where
-        nothing was."""
+        """Make the slot that was written last durable; it is not overwritten until the next sync. Does nothing if no
+        slot was written since the last one."""
         if self._synced_slot != self._written_slot:
             self._file.sync()
             self._synced_slot = self._written_slot
 
     def write_redundantly(self) -> None:
-        """As :meth:`sync`, at the end of a life: a second slot says the same, so that no damage to one of them
-        makes readers, who have the mark alone to go by, believe an older one; and a slot that a power loss left
-        torn says it, too. Costs nothing where nothing was written since it was opened."""
+        """Write the last state to a second slot, synced, at a clean close.
+
+        Readers use the mark alone, so damage to one slot must not make them use an older one. If power loss left a
+        torn slot, the third slot is written, too. Does nothing if no slot was written since the file was opened.
+        """
         if not self._sealed:
             for _ in SLOT_POSITIONS if self._torn else SLOT_POSITIONS[:1]:
                 self._write_slot(self._synced_end, self._high_watermark, self._start_offset)
@@ -259,12 +263,12 @@ class MarkFile:
             self._sealed = True
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         self._file.close()
 
 
 def parse_slot(data: bytes | memoryview) -> MarkState | None:
-    """The state in a slot's bytes; None where they are not whole to the last bit, or of a later version."""
+    """Return the state in a slot's bytes, or None if the checksum is wrong or the version is newer."""
     if len(data) != SLOT_SIZE:
         return None
     view = memoryview(data)
@@ -293,13 +297,15 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
 
 
 def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
-    """The newest valid slot of a mark file's content and its number; None where none is valid, or the end is
-    missing."""
+    """Return the state in the newest valid slot of a mark file's content, and the slot's number.
+
+    Return None if no slot is valid or the file is too short.
+    """
     return None if len(data) < _SIZE else _written_slot(_slots(data)[0])
 
 
 def _slots(data: bytes | memoryview) -> tuple[list[MarkState | None], int]:
-    """What is in each slot; and how many of them are neither whole nor empty."""
+    """Return the state in each slot (None if invalid), and the number of slots that are neither valid nor empty."""
     slots = [bytes(data[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS]
     states = [parse_slot(slot) for slot in slots]
     return states, sum(state is None and any(slot) for slot, state in zip(slots, states, strict=True))
@@ -316,8 +322,7 @@ def _written_slot(states: Sequence[MarkState | None]) -> tuple[MarkState, int] |
 def find_mark(
     disk: Disk, directory: str, *, topic_id: str | None = None, partition: int | None = None
 ) -> tuple[MarkState, int] | None:
-    """The mark in ``directory`` and the slot it was found in; None where it is missing, damaged, or that of another
-    partition."""
+    """Return the mark in ``directory`` and its slot, or None if it is missing, damaged or of another partition."""
     data = _content(disk, directory)
     found = None if data is None else parse_mark(data)
     if found is None:
@@ -331,12 +336,12 @@ def find_mark(
 
 
 def sync_found_mark(disk: Disk, directory: str) -> None:
-    """Make what :func:`find_mark` found durable: after a process kill it may only be in the page cache. REQUIRES
-    that there is a mark.
+    """Make the mark that :func:`find_mark` found durable, because after a process kill it may only be in the page
+    cache. REQUIRES that there is a mark.
 
-    It is written once more, as it is: the process may have died of a sync of it that failed, after which another
-    one succeeds and does nothing. The slot that the last good sync covered is the same on the disk, so that a torn
-    write leaves at least that one.
+    The same bytes are written again before the sync: the process may have died after a failed sync, and a second
+    sync without a write would succeed and do nothing. The slot of the last good sync has the same bytes on the disk,
+    so a torn write leaves at least that slot.
     """
     file = disk.open(join(directory, MARK_NAME), write=True)
     try:
@@ -348,8 +353,10 @@ def sync_found_mark(disk: Disk, directory: str) -> None:
 
 
 def mark_incomplete(disk: Disk, directory: str) -> None:
-    """Have the mark say, durably, that this replica lacks records, which nobody has heard yet. REQUIRES that there
-    is a mark."""
+    """Record durably in the mark that this replica lacks records and that the controller does not know it yet.
+
+    REQUIRES that there is a mark.
+    """
     found = find_mark(disk, directory)
     assert found is not None, "a mark that was found before"
     mark = MarkFile.open(disk, directory, *found, synced=False)
@@ -361,7 +368,7 @@ def mark_incomplete(disk: Disk, directory: str) -> None:
 
 
 def read_mark(disk: Disk, directory: str) -> MarkState | None:
-    """The mark in ``directory`` as a reader beside a live writer sees it: slots caught half-written are read
+    """Return the mark in ``directory`` for a reader beside a live writer, or None. Half-written slots are read
     again."""
     found = None
     for _ in range(_READ_TRIES):
@@ -370,15 +377,15 @@ def read_mark(disk: Disk, directory: str) -> MarkState | None:
             continue
         states, broken_count = _slots(data)
         found = _written_slot(states) or found
-        # Both of those that take turns were being written: what the last sync left may be much
-        # older than what was seen before.
+        # If both alternating slots were being written, the synced slot may be much older than the
+        # state that this reader saw before.
         if found is not None and broken_count < len(SLOT_POSITIONS) - 1:
             break
     return None if found is None else found[0]
 
 
 def _content(disk: Disk, directory: str) -> memoryview | None:
-    """Of the mark's file; None where there is none."""
+    """Return the content of the mark file, or None if there is none."""
     path = join(directory, MARK_NAME)
     if disk.stat(path) is None:
         return None

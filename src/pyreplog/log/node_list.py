@@ -1,8 +1,8 @@
-"""``replog.nodes``: where a cluster's nodes keep their logs, if the caller said so.
+"""``replog.nodes``: the folders of a cluster's nodes, if the caller chose them.
 
-A state file of ours, docs/internals/format/state_files.md. In the cluster's folder it lists the folders of the
-nodes; those inside the cluster's own are kept relative to it, so that the cluster can be moved. In the folder of a
-node outside it names the cluster's folder. On disk: the layout of version 1 never changes.
+The file is a state file (docs/internals/format/state_files.md). In the cluster's folder it lists the folders of the
+nodes. Folders inside the cluster's own are relative to it, so that the cluster can be moved. In the folder of a node
+outside the cluster's, it names the cluster's folder. On disk: the layout of version 1 never changes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _CLUSTER: Final = "cluster"
 
 
 def format_nodes(folders: Mapping[int, str], cluster: str = "") -> dict[str, str]:
-    """The names and values of the state file: ``folders`` by their nodes' numbers from 1 on, or the folder of the
-    ``cluster``."""
+    """Return the names and values of the state file for ``folders``, by their nodes' numbers from 1 on, or for the
+    folder of the ``cluster``."""
     import json  # noqa: PLC0415  (rarely needed, and slow to load)
 
     values = {f"node.{number:09d}": json.dumps(folder) for number, folder in folders.items()}
@@ -31,11 +31,13 @@ def format_nodes(folders: Mapping[int, str], cluster: str = "") -> dict[str, str
 
 
 def parse_nodes(values: Mapping[str, str], path: str) -> tuple[dict[int, str], str]:
-    """The folder of each node by its number, and the cluster's folder: one of both is empty. :class:`CorruptError`
-    if that is not what the file says."""
+    """Return the folder of each node by its number, and the cluster's folder; one of the two is empty.
+
+    Raises :class:`CorruptError` if ``values`` are no list of nodes.
+    """
     if values.get("version") != _VERSION:
         raise CorruptError(
-            f"a list of nodes of version {excerpt(values.get('version', ''))}, and only {_VERSION} is known", file=path
+            f"list of nodes has version {excerpt(values.get('version', ''))}, expected {_VERSION}", file=path
         )
     folders: dict[int, str] = {}
     cluster = ""
@@ -51,7 +53,7 @@ def parse_nodes(values: Mapping[str, str], path: str) -> tuple[dict[int, str], s
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"a list of nodes: {error}", file=path) from None
     if bool(folders) == bool(cluster) or sorted(folders) != list(range(1, len(folders) + 1)):
-        raise CorruptError("a list of nodes that leaves one out", file=path)
+        raise CorruptError("the list of nodes is incomplete", file=path)
     return {number: folders[number] for number in sorted(folders)}, cluster
 
 
@@ -71,24 +73,27 @@ def _read(disk: Disk, path: str) -> tuple[dict[int, str], str]:
 
 
 def read_nodes(disk: Disk, path: str) -> dict[int, str]:
-    """The folder of each node of the cluster in ``path``; empty if no list was kept, so that they are ``node-1``,
-    ``node-2``, ... in it."""
+    """Return the folder of each node of the cluster in ``path``.
+
+    Empty if there is no list; then the folders are ``node-1``, ``node-2``, ... in ``path``.
+    """
     folders, _ = _read(disk, path)
     return {number: folder if folder.startswith("/") else join(path, folder) for number, folder in folders.items()}
 
 
 def read_cluster(disk: Disk, path: str) -> str:
-    """The folder of the cluster whose node keeps its log in ``path``; "" if no file there names one."""
+    """Return the folder of the cluster whose node has its log in ``path``, or "" if no file there names one."""
     return _read(disk, path)[1]
 
 
 def write_nodes(disk: Disk, path: str, folders: Mapping[int, str]) -> None:
-    """Keep these folders, durably. They are absolute, or lie in ``path``."""
+    """Write the list of ``folders`` in the cluster's folder ``path``, durably. REQUIRES absolute folders or folders
+    in ``path``."""
     inside = join(path, "")
     kept = {number: folder.removeprefix(inside) for number, folder in folders.items()}
     write_state(disk, join(path, NODES_NAME), format_nodes(kept), reserve_in=path)
 
 
 def write_cluster(disk: Disk, path: str, cluster: str) -> None:
-    """Keep in the node's folder ``path`` which folder is its cluster's, durably."""
+    """Write the name of the cluster's folder in the node's folder ``path``, durably."""
     write_state(disk, join(path, NODES_NAME), format_nodes({}, cluster), reserve_in=path)

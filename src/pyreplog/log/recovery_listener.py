@@ -1,4 +1,4 @@
-"""RecoveryListener: who is told how far the recovery of a root's partitions is."""
+"""RecoveryListener: receives the progress of the recovery of a root's partitions."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ __all__ = ["RecoveryListener", "RecoveryOptions"]
 
 
 class RecoveryListener(Protocol):
-    """Is told, once for each piece that is read, and never of a log that was closed cleanly.
+    """Receives the progress of each recovery. A log that was closed cleanly causes no call.
 
-    Partitions are opened one after another, the segments of one are scanned side by side: ``add`` is called from
-    several threads at once.
+    Partitions are opened one after another. The segments of one partition are scanned side by side, so several
+    threads call ``add`` at once, once for each chunk that they read.
     """
 
     failure: BaseException | None
-    """What telling somebody of it raised, or what struck a thread that scans (Ctrl-C): it ends the opening and is
-    no fault of the log's. Every later ``add`` raises it too, so that no thread goes on."""
+    """The exception that a listener raised, or that interrupted a scanning thread (Ctrl-C). It ends the open and is
+    not damage of the log. Every later ``add`` raises it again, so that all threads stop."""
 
     def begin(self, topic_partition: TopicPartition, directory: str, size: int) -> None:
-        """A scan of ``size`` bytes of the partition in ``directory`` begins: the first, or once more from the
-        beginning."""
+        """A scan of ``size`` bytes of the partition in ``directory`` begins. It may be called again, if the scan
+        starts over."""
         ...
 
     def add(self, size: int) -> None:
-        """``size`` bytes more of it were scanned."""
+        """Another ``size`` bytes of the partition were scanned."""
         ...
 
 

@@ -26,7 +26,7 @@ class RecoveryContext(NamedTuple):
 
 
 class RecoveryReport(NamedTuple):
-    """What the opening of a log found and did. Sizes in bytes."""
+    """The result of one open of a log. Sizes are in bytes."""
 
     clean: bool
     """Whether the log was opened as a clean stop left it. Its tail was checked all the same."""

@@ -1,9 +1,8 @@
-"""Small state files, replaced as a whole: written beside, synced, renamed, and the folder synced.
+"""Small files that are replaced as a whole: write a temporary file, sync it, rename it, sync the folder.
 
-Two kinds. Kafka's text checkpoints have no checksum, so every reader of one must survive a plausible lie; Kafka
-reads and writes them, and so do we. State files of our own are ``name: value`` lines with a CRC-32C of the lines
-before it at the end: what does not fit is not believed. Formats: docs/internals/format/checkpoints.md,
-state_files.md.
+There are two kinds. Kafka's text checkpoints have no checksum, so their readers must tolerate a wrong value that
+looks right. Our own state files are ``name: value`` lines; the last line is a CRC-32C of the lines before it, and a
+file with a wrong checksum is ignored. Formats: docs/internals/format/checkpoints.md, state_files.md.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from pyreplog.log.reserve import with_reserve
 from pyreplog.ports import Disk, File
 from pyreplog.values import TopicPartition
 
-_VERSION: Final = "0"  # of Kafka's checkpoints. On disk: never change
+_VERSION: Final = "0"  # version of Kafka's checkpoints. On disk: never change
 _CRC_NAME: Final = "crc32c"
 _DIGITS_MAX: Final = 20
 
 
 def read_whole(disk: Disk, path: str, size_max: int = STATE_FILE_SIZE_MAX) -> bytes | None:
-    """The content of a small file; None where there is none. :class:`CorruptError` where it is larger than such a
-    file may be."""
+    """Return the content of a small file, or None if it does not exist. Raises :class:`CorruptError` if it has more
+    than ``size_max`` bytes."""
     return None if disk.stat(path) is None else read_there(disk, path, "a state file", size_max)
 
 
 def read_there(disk: Disk, path: str, what: str, size_max: int = STATE_FILE_SIZE_MAX) -> bytes:
-    """As :func:`read_whole`, of a file that is there; errors call it ``what``."""
+    """Return the content of an existing file as :func:`read_whole` does. Errors call the file ``what``."""
     file = disk.open(path)
     try:
         size = file.size()
@@ -43,8 +42,10 @@ def read_there(disk: Disk, path: str, what: str, size_max: int = STATE_FILE_SIZE
 
 
 def begin_file(disk: Disk, path: str, parts: Iterable[bytes | memoryview]) -> File:
-    """A new file that holds ``parts``, open and not synced; whatever was at ``path`` goes. Where it raises, the
-    file is closed, and may be there in part."""
+    """Create the file at ``path`` with ``parts`` and return it open, not synced. An existing file is replaced.
+
+    If this raises, the file is closed and may hold a part of the content.
+    """
     if disk.stat(path) is not None:
         disk.remove(path)
     file = disk.create(path)
@@ -54,29 +55,29 @@ def begin_file(disk: Disk, path: str, parts: Iterable[bytes | memoryview]) -> Fi
             file.write_at(position, [part])
             position += len(part)
     except BaseException:
-        with suppress(StorageError):  # why it could not be written tells more
+        with suppress(StorageError):  # the error of the write says more
             file.close()
         raise
     return file
 
 
 def remove_file(disk: Disk, file: File) -> bool:
-    """Close what :func:`begin_file` made, and remove it."""
+    """Close and remove ``file``, which :func:`begin_file` created. Return True."""
     file.close()
     disk.remove(file.path)
     return True
 
 
 def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True, reserve_in: str = "") -> None:
-    """Make ``path`` hold ``content``: after a crash it has the old content or the new one.
+    """Replace the content of ``path`` by ``content``. After a crash the file has the old content or the new one.
 
-    ``durable=False`` does without the syncs: after power loss it may also be empty or torn. Only for what can be
-    had from elsewhere. ``reserve_in``: the folder whose reserve may be used where there is no room; "" for none.
-    Only for who writes there alone.
+    ``durable=False`` leaves out the syncs, so after power loss the file may also be empty or torn. Use it only for
+    content that can be rebuilt. ``reserve_in``: the folder whose reserve may be used if the disk is full; "" for
+    none. REQUIRES that no other process writes in that folder.
     """
     temporary = path + TEMPORARY_SUFFIX
 
-    is_new: bool | None = None  # not known before there was no room once
+    is_new: bool | None = None  # unknown until the disk was full once
 
     def put() -> None:
         nonlocal is_new
@@ -103,8 +104,10 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True,
 
 
 def put_files(disk: Disk, contents: Sequence[tuple[str, bytes]]) -> None:
-    """Make each path hold its content, durably as by :func:`replace_file`; all syncs begin together. The caller
-    syncs the folders, in which nobody wrote such a file before."""
+    """Create each path with its content, durably as by :func:`replace_file`; the syncs run side by side.
+
+    The caller syncs the folders. REQUIRES that none of the files exists.
+    """
     files: list[File] = []
     try:
         for path, content in contents:
@@ -119,8 +122,8 @@ def put_files(disk: Disk, contents: Sequence[tuple[str, bytes]]) -> None:
 
 
 def parse_number(text: str, low: int, high: int) -> int:
-    """The decimal number ``text``, from ``low`` to ``high``; ValueError otherwise. Takes nothing but ASCII digits
-    and a minus."""
+    """Return the decimal number ``text`` (ASCII digits and a minus). Raises ValueError if it is not within ``low``
+    to ``high``."""
     digits = text[1:] if text.startswith("-") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MAX:
         raise ValueError(f"{excerpt(text)} is not a number")
@@ -131,7 +134,8 @@ def parse_number(text: str, low: int, high: int) -> int:
 
 
 def parse_entries(content: bytes, field_count: int, path: str) -> list[list[str]]:
-    """The entries of one of Kafka's checkpoint files, each of ``field_count`` fields. An empty file has none."""
+    """Return the entries of one of Kafka's checkpoint files, each of ``field_count`` fields. An empty file has
+    none."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -151,22 +155,22 @@ def parse_entries(content: bytes, field_count: int, path: str) -> list[list[str]
         raise CorruptError(f"entry count: {error}", file=path) from None
     entries = [line.split() for line in lines[2:]]
     if len(entries) != count:
-        raise CorruptError(f"{len(entries)} entries where {count} are announced", file=path)
+        raise CorruptError(f"{len(entries)} entries, expected {count}", file=path)
     for number, fields in enumerate(entries, 1):
         if len(fields) != field_count:
-            raise CorruptError(f"entry {number} has {len(fields)} fields where {field_count} belong", file=path)
+            raise CorruptError(f"entry {number} has {len(fields)} fields, expected {field_count}", file=path)
     return entries
 
 
 def format_entries(entries: Iterable[Iterable[object]]) -> bytes:
-    """A checkpoint file's content, as Kafka writes it."""
+    """Return the content of a checkpoint file as Kafka writes it."""
     lines = [" ".join(str(field) for field in entry) for entry in entries]
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
 def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
-    """An offset checkpoint: ``<topic> <partition> <offset>`` lines. Of two lines for one partition the later
-    counts, as in Kafka."""
+    """Return the offsets in an offset checkpoint of ``<topic> <partition> <offset>`` lines. If a partition has two
+    lines, the later counts, as in Kafka."""
     offsets: dict[TopicPartition, int] = {}
     for topic, partition, offset in parse_entries(content, 3, path):
         try:
@@ -178,28 +182,28 @@ def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offset checkpoint at ``path``; empty where there is none, :class:`CorruptError` where it is no
-    checkpoint."""
+    """Return the offset checkpoint at ``path``, empty if there is none. Raises :class:`CorruptError` if the content
+    is no checkpoint."""
     content = read_whole(disk, path)
     return {} if content is None else parse_offsets(content, path)
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace the offset checkpoint at ``path``, durably. REQUIRES every hosted partition in ``offsets``: what is
-    absent counts as 0."""
+    """Replace the offset checkpoint at ``path``, durably. REQUIRES every hosted partition in ``offsets``, because a
+    missing partition counts as 0."""
     content = format_entries((key.topic, key.partition, offset) for key, offset in sorted(offsets.items()))
     replace_file(disk, path, content, reserve_in=parent_of(path))
 
 
 def format_state(values: Mapping[str, str]) -> bytes:
-    """A state file of ours: sorted ``name: value`` lines and their checksum. REQUIRES no line breaks, and no colon
-    in names."""
+    """Return the content of a state file: sorted ``name: value`` lines and their checksum. REQUIRES no line breaks,
+    and no colon in names."""
     body = "".join(f"{name}: {value}\n" for name, value in sorted(values.items())).encode()
     return body + f"{_CRC_NAME}: {crc32c(body):08x}\n".encode()
 
 
 def parse_state(content: bytes, path: str) -> dict[str, str]:
-    """The values of a state file of ours; :class:`CorruptError` unless it is whole to the last bit."""
+    """Return the values of a state file. Raises :class:`CorruptError` if its checksum is wrong."""
     body, newline, last = content[:-1].rpartition(b"\n")
     body += newline
     if not content.endswith(b"\n") or last != f"{_CRC_NAME}: {crc32c(body):08x}".encode():
@@ -216,7 +220,8 @@ def parse_state(content: bytes, path: str) -> dict[str, str]:
 
 
 def read_state(disk: Disk, path: str) -> dict[str, str] | None:
-    """The state file at ``path``; None where there is none, :class:`CorruptError` where it is damaged."""
+    """Return the values of the state file at ``path``, or None if there is none. Raises :class:`CorruptError` if it
+    is damaged."""
     content = read_whole(disk, path)
     return None if content is None else parse_state(content, path)
 

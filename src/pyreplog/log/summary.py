@@ -1,11 +1,10 @@
-"""What a root remembers of its partitions over a clean stop, so that the next start need not look into each folder
-(``replog.db``).
+"""The summaries of a root's partitions at a clean stop (``replog.db``), so that the next start need not read each
+folder.
 
-A key-value store (:class:`pyreplog.ports.Store`), one entry a partition. It is believed only where the clean
-shutdown marker names its content by length and CRC-32C, which is checked before the store is opened; and each entry
-is bound to its key and to the life that wrote it by a CRC-32C of its own. A store that is missing, foreign, stale
-or damaged costs the time to read the folders, and nothing else: what it says is in them too. Format:
-docs/internals/format/db.md.
+The file is a key-value store (:class:`pyreplog.ports.Store`) with one entry a partition. It is used only if the
+clean shutdown marker names its length and CRC-32C, which are checked before the store is opened. Each entry also has
+a CRC-32C over its key, the incarnation that wrote it and its body. If the store is missing, foreign, stale or
+damaged, the start only takes longer, because the folders hold the same facts. Format: docs/internals/format/db.md.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ _REPORTED: Final = 4
 
 NEVER_MS: Final = INT64_MAX
 ALIKE_MAX: Final = 64
-"""So many summaries are kept, which very many partitions may have in common."""
+"""Number of decoded summaries to cache. Very many partitions may have equal summaries."""
 
 
 class Summary(NamedTuple):
-    """One partition as a clean stop left it. Offsets as in :class:`Log`; ``segments``: (base offset, size in bytes)
-    of each."""
+    """The state of one partition at a clean stop. Offsets as in :class:`Log`; ``segments``: (base offset, size in
+    bytes) of each."""
 
     topic_id: str
     durability: str
@@ -59,29 +58,29 @@ class Summary(NamedTuple):
     epochs: tuple[EpochEntry, ...]
     segments: tuple[tuple[int, int], ...]
     retention_due_ms: int
-    """Wall time from which on retention may have something to do here; :data:`NEVER_MS` for never."""
+    """Wall time in ms from which retention may delete a segment; :data:`NEVER_MS` for never."""
     reported: bool = False
 
     @property
     def recovery_point(self) -> int:
-        """As :attr:`Log.recovery_point`, of a log that was left in order."""
+        """:attr:`Log.recovery_point` of a log that was closed cleanly."""
         return self.flushed_offset
 
     @property
     def latest_epoch(self) -> int:
-        """The newest leader epoch that a record bears; -1 where there is none."""
+        """The newest leader epoch that has a record; -1 if there is none."""
         return next((epoch for epoch, start in reversed(self.epochs) if start < self.end_offset), -1)
 
 
 class StoreName(NamedTuple):
-    """How the clean shutdown marker names the content of the store."""
+    """The length and CRC-32C by which the clean shutdown marker names the content of the store."""
 
     size: int
     crc: int
 
 
 def summarize(log: Log) -> Summary:
-    """The summary of ``log``. REQUIRES that it was just closed in order."""
+    """Return the summary of ``log``. REQUIRES that it was just closed cleanly."""
     segments = log.segments()
     return Summary(
         log.topic_id,
@@ -100,7 +99,8 @@ def summarize(log: Log) -> Summary:
 
 
 def retention_due_ms(log: Log) -> int:
-    """From when on :meth:`Log.apply_retention` may find something, if nothing else happens to the log."""
+    """Return the wall time in ms from which :meth:`Log.apply_retention` may delete a segment if the log does not
+    change."""
     now = log.clock.wall_ms()
     every = log._segments
     try:
@@ -117,12 +117,12 @@ def retention_due_ms(log: Log) -> int:
 
 
 def encode_key(topic_partition: TopicPartition) -> bytes:
-    """The key of a partition: its topic, a zero byte, its number in four bytes."""
+    """Return the key of a partition: its topic, a zero byte, its number in four bytes."""
     return topic_partition.topic.encode("ascii") + _SEPARATOR + _PARTITION.pack(topic_partition.partition)
 
 
 def decode_key(key: bytes) -> TopicPartition:
-    """What :func:`encode_key` made; :class:`CorruptError` where it did not."""
+    """Return the partition of a ``key`` from :func:`encode_key`. Raises :class:`CorruptError` if it is none."""
     topic, separator, number = (
         key[: -_PARTITION.size - 1],
         key[-_PARTITION.size - 1 : -_PARTITION.size],
@@ -141,12 +141,13 @@ def decode_key(key: bytes) -> TopicPartition:
 
 
 def sealed(key: bytes, generation: str, body: bytes) -> bytes:
-    """The entry for ``key`` that says ``body``, bound to the life ``generation``."""
+    """Return the value for ``key``: ``body`` after a checksum over the incarnation ``generation``, the key and the
+    body."""
     return _CRC.pack(crc32c(generation.encode() + key + body)) + body
 
 
 def encode_body(summary: Summary) -> bytes:
-    """What an entry says: all of it but its checksum."""
+    """Return the body of the entry for ``summary``: all of its value except the checksum."""
     flags = (_SYNC if summary.durability == "sync" else 0) | (_INCOMPLETE if summary.incomplete else 0)
     flags |= _REPORTED if summary.reported else 0
     body = bytearray(
@@ -172,7 +173,7 @@ def encode_body(summary: Summary) -> bytes:
 
 
 def checked(key: bytes, generation: str, value: bytes) -> bool:
-    """Whether ``value`` was written for ``key`` in the life ``generation``, to the last bit."""
+    """Return whether ``value`` has the right checksum for ``key`` and the incarnation ``generation``."""
     return len(value) >= _CRC.size + _HEAD.size and _CRC.unpack_from(value)[0] == crc32c(
         generation.encode() + key + value[_CRC.size :]
     )
@@ -180,8 +181,10 @@ def checked(key: bytes, generation: str, value: bytes) -> bool:
 
 @lru_cache(maxsize=ALIKE_MAX)
 def decode_body(value: bytes) -> Summary:
-    """What :func:`encode_body` made; :class:`CorruptError` where it did not. Very many partitions may say the same:
-    those said last are kept."""
+    """Return the summary in a body from :func:`encode_body`. Raises :class:`CorruptError` if it is none.
+
+    The last results are cached, because very many partitions may have equal summaries.
+    """
     if len(value) < _HEAD.size:
         raise CorruptError("no summary of a partition")
     version, flags, due, topic_id, first, start, end, flushed, high_watermark, epochs, segments = _HEAD.unpack_from(
@@ -208,23 +211,23 @@ def decode_body(value: bytes) -> Summary:
 
 
 def is_incomplete(body: bytes) -> bool:
-    """``incomplete`` of an entry's body, without the rest of it."""
+    """Return ``incomplete`` of an entry's body without decoding the rest."""
     return bool(body[1] & _INCOMPLETE)
 
 
 def is_reported(body: bytes) -> bool:
-    """``reported`` of an entry's body, without the rest of it."""
+    """Return ``reported`` of an entry's body without decoding the rest."""
     return bool(body[1] & _REPORTED)
 
 
 def due_ms(body: bytes) -> int:
-    """``retention_due_ms`` of an entry's body, without the rest of it."""
+    """Return ``retention_due_ms`` of an entry's body without decoding the rest."""
     return int(_HEAD.unpack_from(body)[2])
 
 
 def read_summaries(disk: Disk, root: str, name: StoreName, generation: str) -> dict[TopicPartition, bytes] | None:
-    """The bodies of the checked entries of the store in ``root``; None where it is not what ``name`` says, to the
-    last bit."""
+    """Return the bodies of all entries of the store in ``root``, or None if the file's length and checksum are not
+    ``name`` or an entry is invalid."""
     path = join(root, SUMMARIES_NAME)
     try:
         content = read_whole(disk, path)
@@ -233,7 +236,7 @@ def read_summaries(disk: Disk, root: str, name: StoreName, generation: str) -> d
         store = disk.open_store(path, write=False)
         try:
             found: dict[TopicPartition, bytes] = {}
-            # Very many may say the same, and be of the same topic: kept once.
+            # Very many entries may have the same topic or body: keep one object for them.
             last = topic = ""
             body = b""
             for key, value in store.scan():
@@ -251,13 +254,13 @@ def read_summaries(disk: Disk, root: str, name: StoreName, generation: str) -> d
 
 
 def write_summaries(disk: Disk, root: str, entries: Iterable[tuple[bytes, bytes]]) -> StoreName | None:
-    """Make the store in ``root`` hold ``entries`` and nothing else, durably; how the marker is to name it.
+    """Replace the store in ``root`` by ``entries``, durably, and return the name for the clean shutdown marker.
 
-    None where it could not be written: then the next start reads the folders.
+    Return None if the store cannot be written. The next start then reads the folders.
     """
     path = join(root, SUMMARIES_NAME)
     try:
-        # Made anew each time: whatever was there is not looked at.
+        # The store is created from nothing each time; an old one is not read.
         if disk.stat(path) is not None:
             disk.remove(path)
         store = disk.open_store(path, write=True)

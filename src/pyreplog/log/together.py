@@ -17,7 +17,7 @@ _CLUSTER_ID: Final = "cluster.id"
 
 
 def log_names(folders: Sequence[str]) -> list[str]:
-    """The name of each of ``folders``: its path below the deepest folder that holds all of them.
+    """Return a name for each of ``folders``: its path below the deepest folder that holds all of them.
 
     REQUIRES absolute paths without ``.``, ``..`` and slashes at their ends, none of them twice.
     """
@@ -31,17 +31,17 @@ def log_names(folders: Sequence[str]) -> list[str]:
 
 
 def printable_name(name: str) -> str:
-    """``name`` as text that has a UTF-8 form: a byte of a file's name that is not UTF-8 becomes an escape."""
+    """Return ``name`` as text that has a UTF-8 form: bytes of a file's name that are not UTF-8 become escapes."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def cluster_id_of(disk: Disk, root: str) -> str:
-    """The cluster id in the ``meta.properties`` of the folder ``root``; "" if the folder does not say."""
+    """Return the cluster id in the ``meta.properties`` of the folder ``root``, or "" if it has none."""
     return (read_properties(disk, root) or {}).get(_CLUSTER_ID, "")
 
 
 class Together:
-    """The partitions of several logs, each of which must be read once.
+    """The partitions of several logs that are read together; each partition must be read only once.
 
     Two logs that hold the same partition are replicas, copies, or a cluster and one of its nodes. Reading both
     would give its records twice. A missing id agrees with no other, except that equal topic ids suffice if no
@@ -54,18 +54,19 @@ class Together:
         self._owners: dict[object, str] = {}
 
     def cluster_id(self, reader: LogReader) -> str:
-        """The cluster id of the root that ``reader`` reads from; "" if the root does not say."""
+        """Return the cluster id of the root that ``reader`` reads from, or "" if it has none."""
         root = parent_of(reader.directory)
         if root not in self._cluster_ids:
             self._cluster_ids[root] = cluster_id_of(self._disk, root)
         return self._cluster_ids[root]
 
     def add(self, log: str, readers: Iterable[LogReader]) -> None:
-        """Note the partitions of ``log``. Raises :class:`ConfigError` if another log holds one of them."""
+        """Add the partitions of ``log``. Raises :class:`ConfigError` if another log holds one of them."""
         for reader in readers:
             keys: list[object] = [self._place(folder) for folder in reader.replicas]
             cluster_id = self.cluster_id(reader)
-            # The id that a topic of before topics had ids gets is the same in every cluster.
+            # id_for_name() gives a topic from before Kafka 2.8 the same id in every cluster, so
+            # that id proves nothing without a cluster id.
             if reader.topic_id and (
                 cluster_id or (proves_topic(reader.topic_id) and reader.topic_id != id_for_name(reader.topic))
             ):
@@ -76,13 +77,14 @@ class Together:
                     raise twice(owner, log, reader.topic_partition)
 
     def _place(self, folder: str) -> object:
-        """The folder itself, whatever links lead to it. A simulated disk does not number its folders."""
+        """Return the identity of the folder, so that links to it compare equal. On a simulated disk, which has no
+        inode numbers, that is its path."""
         found = self._disk.stat(folder)
         return folder if found is None or not any(found.identity) else found.identity
 
 
 def twice(one: str, other: str, partition: TopicPartition) -> ConfigError:
-    """The error for two logs that hold the same ``partition``."""
+    """Return the error for two logs that hold the same ``partition``."""
     return ConfigError(
         f"{one} and {other} hold the same partition, {partition} of one topic id: they are replicas or copies of one"
         " log, or one lies in the other, and its records would be read twice. Name one of them; replicas are read"

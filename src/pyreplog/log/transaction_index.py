@@ -53,7 +53,7 @@ def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedRa
             )
         if entry.last_offset <= last or not 0 <= entry.first_offset <= entry.last_offset:
             raise CorruptError(
-                f"an aborted transaction from {entry.first_offset} to {entry.last_offset} follows one that ends at {last}",
+                f"aborted transaction {entry.first_offset} to {entry.last_offset} is invalid after offset {last}",
                 file=path,
                 position=position,
             )

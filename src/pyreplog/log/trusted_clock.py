@@ -1,5 +1,4 @@
-"""Calendar: how far the wall clock is to be believed. A clock that jumps ahead would make everything old at
-once."""
+"""The wall clock as far as retention may trust it. If the clock jumps ahead, all records look old at once."""
 
 from __future__ import annotations
 
@@ -8,12 +7,12 @@ from typing import Final
 from pyreplog.ports import Clock
 
 JUMP_MS: Final = 60_000
-"""The wall clock may gain this much on the monotonic one between two looks; more is a jump."""
+"""The wall clock may gain this much on the monotonic clock between two readings; more is a jump."""
 
 
 class TrustedClock:
-    """The wall clock, and how far the monotonic one bears it out since the log was opened. Belongs to the log's
-    owner."""
+    """The wall clock, compared with the monotonic clock since the log was opened. Not thread-safe: call it under
+    the log's lock."""
 
     __slots__ = ("_clock", "_offset_ms")
 
@@ -23,18 +22,18 @@ class TrustedClock:
         self.accept_jump()
 
     def accept_jump(self) -> None:
-        """Believe the wall clock as it is now."""
+        """Trust the present time of the wall clock."""
         self._offset_ms = self._clock.wall_ms() - self._clock.monotonic_ns() // 1_000_000
 
     def copy(self) -> TrustedClock:
-        """Another one that has seen the same clock for as long."""
+        """Return an independent clock in the same state."""
         copy = TrustedClock(self._clock)
         copy._offset_ms = self._offset_ms
         return copy
 
     def now_and_trusted_ms(self) -> tuple[int, int]:
-        """The wall clock's time in ms, and the latest time that is beyond doubt. They are the same unless it jumped
-        ahead."""
+        """Return the wall clock's time and the latest time that can be trusted, in ms. They differ only if the wall
+        clock jumped ahead."""
         wall = self._clock.wall_ms()
         steady = self._clock.monotonic_ns() // 1_000_000 + self._offset_ms
         if wall > steady + JUMP_MS:
