@@ -197,7 +197,7 @@ def test_a_log_whose_mark_was_lost_with_its_end_is_damaged(place: Place) -> None
     file.truncate(0)
     file.close()
     root = open_root(place, 2)
-    with pytest.raises(CorruptError, match=r"ends before what its mark promises.*offsets 6 to 6 are damaged"):
+    with pytest.raises(CorruptError, match=r"ends below the end recorded in its mark.*offsets 6 to 6 are damaged"):
         root.logs.peek(KEYS[7]).load()  # type: ignore[union-attr]
     root.close()
     for seed in (3, 4):

@@ -1,15 +1,17 @@
-"""Open a partition folder for writing: trust what a clean stop left, or find out what a crash left.
+"""Open a partition folder for writing: check the tail after a clean stop, recover the log after a crash.
 
 Rules (docs/internals/durability.md):
 
-* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log
-  and cut. So is what follows a gap: a later record must not be seen where an earlier one was lost;
-* bad or missing bytes below the durable end are rot: nothing is cut, :class:`CorruptLogError` names the range;
-* the durable end is the mark's synced end, and after a process kill (same boot, no failed sync) also its high
-  watermark, for the page cache survived; without a mark it is the recovery point in the root's checkpoint, and
-  everything is scanned;
-* a segment of an old broker whose offsets do not fit their index entries is split, and nothing of it is cut;
-* recovery is idempotent: interrupted anywhere, it ends the same when begun again.
+* damaged bytes at or above the *durable end* are a torn tail: the bytes behind the last good batch are kept beside
+  the log and truncated. So are the batches behind a gap, because a later record must not be visible if an earlier
+  one was lost;
+* damaged or missing bytes below the durable end are rot: nothing is truncated, and :class:`CorruptLogError` names
+  the range;
+* the durable end is the mark's synced end. After a process kill (same boot, no failed sync) it is also the mark's
+  high watermark, because the page cache survived. Without a mark it is the recovery point in the root's checkpoint,
+  and all segments are scanned;
+* a segment of an old broker whose offsets do not fit their index entries is split, and none of it is truncated;
+* recovery is idempotent: if it is interrupted anywhere, the next run ends with the same result.
 """
 
 from __future__ import annotations
@@ -54,11 +56,11 @@ class Loaded(NamedTuple):
     synced_end: int
     report: RecoveryReport
     changed: bool
-    """Whether mark and epoch file must be written anew."""
+    """Whether the mark and the epoch file must be written again."""
 
 
 class Loader:
-    """One opening of one folder. Use once: ``load()``."""
+    """The open of one partition folder. Call :meth:`load` once."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class Loader:
         origin: RecoveryContext,
         onlooker: RecoveryListener | None,
     ) -> None:
-        """``state``: what the mark says, if there is one that counts."""
+        """``state``: the state in the mark, or None if there is no valid mark."""
         self.disk = disk
         self.directory = directory
         self.topic_partition = topic_partition
@@ -81,20 +83,23 @@ class Loader:
         self.origin = origin
         self.onlooker = onlooker
         self._notes: list[str] = []
-        # Those of them that tell of splits.
+        # The notes about split segments.
         self._split_notes: list[str] = []
         self._torn = TornTail(disk, directory)
         self._harmed = False
         self._scanned_size = 0
 
     def load(self) -> Loaded:
-        """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was, mark and
-        history durable (and segments that overflow split)."""
+        """Return the parts of the log.
+
+        Raises :class:`CorruptLogError` for rot. Then the folder is unchanged, except that the mark and the epoch
+        history are durable and overflowing segments are split.
+        """
         while True:
             try:
                 return self._load()
             except _Overflow as overflow:
-                # Nothing was changed yet: an overflow is met before anything is cut.
+                # Nothing was truncated yet, because overflows are found before any truncation.
                 split_segment(self.disk, self.directory, overflow.segment.base_offset, overflow.parts)
                 self._split_notes.append(_split_note(overflow))
                 self._notes = list(self._split_notes)
@@ -111,7 +116,7 @@ class Loader:
             if loaded is not None:
                 return loaded
             self._notes.append(
-                "the clean shutdown marker is not to be believed here: the end of the log is not where it says"
+                "the clean shutdown marker is ignored, because the log does not end at its mark's synced end"
             )
         try:
             return self._load_unclean(segments)
@@ -123,8 +128,11 @@ class Loader:
             raise
 
     def _persist_evidence(self) -> None:
-        """Make durable by what rot was known, the mark and the history it vouches for: power loss may bring back
-        ones that promise less, and what is damaged would be taken for a tail."""
+        """Make the mark and the epoch history durable, which prove the rot.
+
+        Otherwise power loss may bring back an older mark with a lower durable end, and the next recovery would take
+        the rot for a torn tail.
+        """
         if self.state is not None:
             sync_found_mark(self.disk, self.directory)
             epochs = self._trusted_epochs()
@@ -132,13 +140,12 @@ class Loader:
                 write_epochs(self.disk, self.directory, epochs, durable=True)
 
     def _drop_below_start(self, bases: Sequence[int]) -> Sequence[int]:
-        """Without the segments that lie wholly below the log's start, whose removal was not finished: their files
-        go now.
+        """Finish the removal of segments that lie wholly below the log's start, and return the other ``bases``.
 
-        Only the mark is believed here: a checkpoint has no checksum. What it says is made durable first: else power
-        loss may bring back one that still promises what went. So is the name of the segment behind them, which the
-        last process may have made just before it died: else power loss may leave a log that ends where the mark
-        says it must not.
+        Only the mark is trusted here, because a checkpoint has no checksum. The mark is made durable before the
+        files are removed, or power loss may bring back an older mark that needs them. So is the name of the segment
+        after them, which the last process may have created just before it died; otherwise power loss may leave a log
+        that ends below its durable end.
         """
         start = -1 if self.state is None else self.state.start_offset
         count = 0
@@ -159,7 +166,8 @@ class Loader:
     # -- clean --
 
     def _load_clean(self, segments: list[SegmentWriter], state: MarkState) -> Loaded | None:
-        """Without a scan of everything; None where the tail is not as a clean stop leaves it."""
+        """Load the log with a scan of its last batches only. Return None if they are not as a clean stop leaves
+        them."""
         active = segments[-1]
         scan = active.open_tail(self.clock.wall_ms(), check_crc=True)
         self._scanned_size += scan.position
@@ -190,7 +198,7 @@ class Loader:
         epochs = self._trusted_epochs()
         history = None if epochs is None else EpochCache(epochs.entries)
         if epochs is None:
-            self._notes.append("the leader epoch history was missing or not to be believed: made anew from the batches")
+            self._notes.append("the leader epoch history was missing or damaged and was rebuilt from the batches")
         first = max((index for index, segment in enumerate(segments) if segment.base_offset <= scan_from), default=0)
         if self.onlooker is not None:
             size = sum(segment.size for segment in (segments if epochs is None else segments[first:]))
@@ -208,13 +216,13 @@ class Loader:
             if epoch > epochs.latest and epoch != NO_EPOCH:
                 epochs.assign(epoch, offset)
         if history is not None and not len(epochs) and not found:
-            epochs = history  # everything was deleted, and no batch is left to tell of its epoch
+            epochs = history  # all records were deleted, so no batch is left that has an epoch
         if self.state is None and segments:
             epochs = self._kept_epochs(segments, epochs) or epochs
         end = segments[-1].next_offset if segments else None
         if end is not None and end < self.durable_end:
             raise CorruptLogError(
-                "the log ends before what its mark promises",
+                "the log ends below the end recorded in its mark",
                 start=end,
                 end=self.durable_end,
                 file=segments[-1].path,
@@ -223,7 +231,7 @@ class Loader:
             )
         if not segments:
             segments.append(self._first_segment())
-        # A name made just before a kill may not be durable yet, and nobody else will see to it.
+        # The name of a file that was created just before a kill may not be durable yet.
         self.disk.sync_directory(self.directory)
         synced_end = min(self.durable_end if state is None else state.synced_end, segments[-1].next_offset)
         return self._loaded(segments, epochs, synced_end=synced_end, clean=False)
@@ -231,10 +239,10 @@ class Loader:
     def _scan(
         self, segments: list[SegmentWriter], first: int, last_epoch: int, history: EpochCache | None
     ) -> list[tuple[int, int]]:
-        """Check ``segments`` from index ``first`` on, cut the torn tail; the epochs found. ``segments`` loses what
-        was cut whole.
+        """Check ``segments`` from index ``first`` on, truncate the torn tail, and return the epochs found.
 
-        ``history``: the trusted one, if any; below the durable end it knows every epoch.
+        Segments that lie wholly behind the truncation are removed from ``segments``. ``history``: the trusted epoch
+        history, if any; it has every epoch below the durable end.
         """
         found: list[tuple[int, int]] = []
         expected = segments[first - 1].end_offset() if first else None
@@ -278,8 +286,8 @@ class Loader:
     def _sound_end(
         self, segment: SegmentWriter, scan: SegmentScanner, start: int, last_epoch: int, history: EpochCache | None
     ) -> tuple[int, int]:
-        """The offset and the position up to which what ``scan`` found good in ``segment``, from offset ``start``
-        on, may be there."""
+        """Return the offset and the position up to which the batches that ``scan`` found in ``segment``, from offset
+        ``start`` on, can be kept. A batch with a falling or an unknown leader epoch cannot."""
         if scan.epochs and scan.epochs[0][0] < last_epoch:
             return start, 0
         strange = None if history is None else self._first_unknown_epoch(scan.epochs, history)
@@ -297,8 +305,11 @@ class Loader:
         return feed_segment(scan, segment.file, segment.size, None if self.onlooker is None else self.onlooker.add)
 
     def _check_overflow(self, segments: Sequence[SegmentWriter], index: int, scan: SegmentScanner) -> None:
-        """Raises :class:`_Overflow` where what ended ``scan`` is not damage. Where there is a mark it is: no log of
-        ours overflows, and of what it was made of nothing did any more."""
+        """Raise :class:`_Overflow` if ``scan`` ended at an offset too far from the segment's base, not at damage.
+
+        With a mark it is damage: pyreplog never writes such a segment, and an adopted one was split before the log
+        got its mark.
+        """
         if scan.status != OFFSET_TOO_FAR or self.state is not None:
             return
         segment = segments[index]
@@ -310,10 +321,10 @@ class Loader:
             raise _Overflow(segment, parts)
 
     def _scan_ahead(self, segments: Sequence[SegmentWriter]) -> Sequence[SegmentScanner | None]:
-        """A scan of each of ``segments`` by itself, side by side: nearly all of the work. What they are to one
-        another is looked at after.
+        """Scan each of ``segments`` by itself, side by side, which is nearly all of the work. The caller checks
+        later how they follow one another.
 
-        None for one that cannot be read: perhaps nobody will have to.
+        The result of a segment that cannot be read is None, because the caller may not need it.
         """
         if len(segments) < 2:
             return [None] * len(segments)
@@ -336,23 +347,29 @@ class Loader:
         for epoch, offset in found:
             known = history.epoch_for_offset(offset)
             if offset < self.durable_end and epoch != known != NO_EPOCH:
-                # The checksum of a batch does not cover its epoch, that of the mark does.
+                # The checksum of a batch does not cover its epoch; the mark's checksum covers the history.
                 reason = f"a batch has leader epoch {epoch}, and its offsets belong to epoch {known}"
                 position = segment.position_of(offset)
                 raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=position)
 
     def _check_last_batch_extent(self, segment: SegmentWriter, scan: SegmentScanner, position: int, end: int) -> None:
-        """Where offsets may have gaps nothing but the next batch tells that the last good one claims too much, for
-        no checksum covers where a batch begins: what was synced is no tail for that."""
+        """Raise :class:`CorruptLogError` if the last good batch claims offsets of the next batch below the durable
+        end.
+
+        No checksum covers the base offset of a batch. In a log that may have gaps, only the next batch shows that
+        the last one reaches too far. Then the next batch is not a torn tail.
+        """
         begins = _begins_at(segment, position) if scan.status == OFFSETS_FALL else None
         if begins is not None and _least_end(segment, position) <= begins < min(end, self.durable_end):
             reason = f"a batch reaches up to offset {end - 1}, and {begins} follows it"
             raise CorruptLogError(reason, start=begins, end=end, file=segment.path, position=position)
 
     def _first_unknown_epoch(self, found: Sequence[tuple[int, int]], history: EpochCache) -> int | None:
-        """Where a batch begins whose epoch the trusted history does not have, although it must: an epoch is written
-        down before its first batch, and after the mere end of a process all that was written is there. None where
-        none does, or nobody can say."""
+        """Return the base offset of the first batch whose epoch contradicts the trusted history, or None.
+
+        An epoch is written to the history before its first batch, and after a process kill all writes are there. So
+        such a batch is damage. After a restart of the machine or a failed sync this cannot be told; then None.
+        """
         if not self.origin.same_boot or self.state is None or self.state.poisoned:
             return None
         return next((offset for epoch, offset in found if epoch != history.epoch_for_offset(offset) != NO_EPOCH), None)
@@ -363,9 +380,11 @@ class Loader:
             raise CorruptError(reason, file=segment.path, position=position, offset=segment.offset_at(position))
 
     def _record_loss(self) -> None:
-        """What is to be cut is not the mere beginning of a write, which the end of a process may leave at the end
-        of the last segment. An ``os`` log may have acknowledged it: the mark says first that it is incomplete, or,
-        where this one dies in between, nobody would."""
+        """Record that the truncation may remove whole records, not only the beginning of an interrupted write.
+
+        After a process kill an ``os`` log may have acknowledged those records. The mark is set to incomplete before
+        the truncation, so that the loss is known even if this process dies in between.
+        """
         state = self.state
         if (
             state is not None
@@ -376,16 +395,15 @@ class Loader:
         ):
             self._harmed = True
             self._notes.append(
-                "this is damage, for the end of a process leaves but the beginning of a write: records may be lost"
+                "this is damage and records may be lost, because a killed process leaves at most an incomplete write"
             )
             mark_incomplete(self.disk, self.directory)
 
     def _may_follow(self, segment: SegmentWriter, expected: int) -> bool:
-        """Whether ``segment`` may come after a log that ends at ``expected``, which is not its base. Raises where
-        that is rot.
+        """Return whether ``segment`` may follow a log that ends at ``expected``, which is not its base offset.
 
-        Our own logs have no gaps between segments: there one means that something was lost. Compacted ones of
-        Kafka's do.
+        Raises :class:`CorruptLogError` if that is rot. Logs of pyreplog have no gaps between segments, so a gap
+        means lost records. Compacted logs of Kafka have gaps.
         """
         torn = min(expected, segment.base_offset) >= self.durable_end
         if segment.base_offset < expected:
@@ -405,13 +423,13 @@ class Loader:
     def _corruption(
         self, segments: Sequence[SegmentWriter], index: int, scan: SegmentScanner, position: int, start: int
     ) -> CorruptLogError:
-        """The error for damage at ``position`` of a segment, where the log is good up to offset ``start``."""
+        """Return the error for damage at ``position`` of a segment, behind the last good offset before ``start``."""
         segment = segments[index]
         reason = why_ended(scan)
         if not scan.status and position != scan.position:
             reason = "the leader epoch falls"
         elif not scan.status and (begins := _begins_at(segment, position)) not in {None, start}:
-            reason = f"a batch says that it begins at offset {begins}, and {start} is next"
+            reason = f"batch has base offset {begins}, expected {start}"
         reason = segment.describe_damage(position, reason)
         end = resume_offset(segment, position, start)
         last = index + 1 == len(segments)
@@ -452,14 +470,14 @@ class Loader:
         if state is None or not segments:
             return
         first = segments[0].base_offset
-        # In what was a broker's, one that wrote here since may have moved the start, and noted it.
+        # A broker that wrote to an adopted log since may have raised the start in its checkpoint.
         start = max(state.start_offset, self.origin.log_start_offset) if state.may_have_gaps else state.start_offset
         if first > start and start < self.durable_end:
             path = join(self.directory, segment_name(start, LOG_SUFFIX))
             raise CorruptLogError("the beginning of the log is missing", start=start, end=first, file=path, position=0)
 
     def _trusted_epochs(self) -> EpochCache | None:
-        """The history in the file, where the mark vouches for it."""
+        """Return the epoch history in the file if it has the checksum in the mark, else None."""
         if self.state is None:
             return None
         try:
@@ -471,10 +489,11 @@ class Loader:
         return epochs if epochs.checksum() == self.state.epochs_crc else None
 
     def _kept_epochs(self, segments: Sequence[SegmentWriter], found: EpochCache) -> EpochCache | None:
-        """The history in a foreign folder's file where the batches, whose own is ``found``, agree with it; None
-        where they do not.
+        """Return the epoch history in a foreign folder's file if it agrees with ``found``, the history of the
+        batches; else None.
 
-        It knows more than they: compaction removes the first batches of an epoch, and then its true beginning.
+        The file may know more than the batches: if compaction removed the first batches of an epoch, only the file
+        has its true start.
         """
         try:
             kept = read_epochs(self.disk, self.directory)
@@ -489,7 +508,7 @@ class Loader:
             return None
         log = LogSegments(segments)
         for index, (mine, seen) in enumerate(zip(kept.entries, cut.entries, strict=True)):
-            # No batch of the epoch before may reach beyond where this one is said to begin.
+            # The batches of the epoch before must end at or below the start of this epoch.
             if mine.start_offset > seen.start_offset or (
                 index and log.end_below(seen.start_offset) > mine.start_offset
             ):
@@ -508,10 +527,10 @@ class Loader:
         if self.state is not None:
             start = min(max(self.state.start_offset, first), end)
         elif self.origin.log_start_offset > end:
-            # Kafka would delete everything now. A checkpoint has no checksum: it is not believed
+            # Kafka would delete all records now. A checkpoint has no checksum, so it does not count
             # against the data.
             self._notes.append(
-                f"the log start checkpoint says {self.origin.log_start_offset}, behind the end {end}: not believed"
+                f"the log start checkpoint has offset {self.origin.log_start_offset}, above the end {end}, and is ignored"
             )
             start = first
         else:
@@ -532,7 +551,7 @@ class Loader:
 
 
 class _Overflow(Exception):
-    """``segment`` holds offsets too far from its base, and is to be split into ``parts``."""
+    """``segment`` holds offsets too far from its base and must be split into ``parts``."""
 
     def __init__(self, segment: SegmentWriter, parts: Sequence[SplitSegment]) -> None:
         super().__init__()
@@ -542,9 +561,7 @@ class _Overflow(Exception):
 
 def _split_note(overflow: _Overflow) -> str:
     name = segment_name(overflow.segment.base_offset, LOG_SUFFIX)
-    return (
-        f"{name} held offsets more than {INT32_MAX} above its base, and was split into {len(overflow.parts)} segments"
-    )
+    return f"{name} held offsets more than {INT32_MAX} above its base and was split into {len(overflow.parts)} segments"
 
 
 def _begins_at(segment: SegmentWriter, position: int) -> int | None:
@@ -553,8 +570,11 @@ def _begins_at(segment: SegmentWriter, position: int) -> int | None:
 
 
 def _position_of(segment: SegmentWriter, offset: int) -> int:
-    """Where in ``segment`` the batch begins that has base offset ``offset``, without the index, which an unclean
-    end may have left behind. REQUIRES that it is there, and whole like those before it."""
+    """Return the position in ``segment`` of the batch with base offset ``offset``, without use of the index, which
+    may be stale after an unclean end.
+
+    REQUIRES that the batch exists and that it and all batches before it are whole.
+    """
     position = 0
     while True:
         head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
@@ -564,8 +584,8 @@ def _position_of(segment: SegmentWriter, offset: int) -> int:
 
 
 def _least_end(segment: SegmentWriter, position: int) -> int:
-    """Where the last batch before ``position`` would end if it began where the one before it ends. REQUIRES that
-    all of them are whole."""
+    """Return the end offset that the last batch before ``position`` would have if it began at the end of the batch
+    before it. REQUIRES that all batches before ``position`` are whole."""
     at, end = 0, segment.base_offset
     while at < position:
         head = bytes(segment.file.read_at(at, SIZE_UP_TO_DELTA))

@@ -1,7 +1,7 @@
-"""One copy of a partition as somebody who only reads sees it: no lock, no write, a live writer beside it or none.
+"""A read-only view of one copy of a partition, without locks, with or without a live writer beside it.
 
-What may be seen ends at the high watermark: that of the mark while there is one, else the root's checkpoint, else
-the whole valid log. The bytes are checked before they are handed out.
+A reader sees records below the high watermark: that of the mark if there is one, else that of the root's checkpoint,
+else the end of the valid log. Bytes are checked before they are returned.
 """
 
 from __future__ import annotations
@@ -46,21 +46,23 @@ T = TypeVar("T")
 
 
 class LogFilePart(NamedTuple):
-    """The first ``size`` bytes of the log file at ``path``, of the segment that begins at ``base_offset``: for a
-    copy of it."""
+    """The first ``size`` bytes of the log file at ``path``, whose segment begins at ``base_offset``. A backup copies
+    these bytes."""
 
     path: str
     base_offset: int
     size: int
     suffix: str
-    """Behind the file's usual name, as of a replacement that was interrupted."""
+    """The suffix after the file's usual name, such as that of an interrupted replacement."""
     last: bool
-    """No segment follows: the copy ends in it."""
+    """Whether this is the last segment of the copy."""
 
 
 def _scan_end(segment: SegmentReader) -> SegmentScanner:
-    """The last batches of ``segment``, as far as they are good: from the last index entry on, or, where its own
-    batch is damaged, from one further back, and at last from the beginning."""
+    """Scan the last batches of ``segment`` from its last index entry on.
+
+    If the batch at that entry is damaged, the scan begins at an earlier entry, and at last at the beginning.
+    """
     offsets = segment.indexes.offsets
     back = 1
     while True:
@@ -72,21 +74,23 @@ def _scan_end(segment: SegmentReader) -> SegmentScanner:
 
 
 def _first_above(offsets: OffsetIndex, offset: int) -> int:
-    """The first slot whose entry lies above ``offset``."""
+    """Return the first slot of the index whose entry has an offset above ``offset``."""
     return bisect_right(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
 
 
 class _ConcurrentDeletes:
-    """Segments that the writer removed, or began anew, between a look at the folder and the look into them. As long
-    as it is another one each time the writer goes on, and so does the reader: it would be wrong to call its log
-    unreadable."""
+    """Counts failures to open a segment that the writer removed or replaced after the reader listed the folder.
+
+    As long as each failure is about another file, the writer makes progress and the reader tries again. The log
+    counts as unreadable only after the same file failed several times in a row.
+    """
 
     def __init__(self) -> None:
         self._path: object = None
         self._left = 0
 
     def explain(self, error: StorageError) -> bool:
-        """Whether ``error`` may be for that, and another look is worth while."""
+        """Return whether ``error`` may have that cause, so that the reader should try again."""
         if error.errno not in (errno.ENOENT, errno.ESTALE):
             return False
         if error.filename != self._path:
@@ -96,16 +100,16 @@ class _ConcurrentDeletes:
 
 
 class ReplicaView:
-    """The partition in ``directory``. Belongs to one thread at a time.
+    """A view of the copy of a partition in ``directory``. One thread at a time may use it.
 
-    ``high_watermark``: what this copy knows to be committed. ``end_offset``: where its valid bytes end, as far as
-    anybody looked (at least the high watermark where they reach it). ``epochs``: its leader epoch history.
+    ``high_watermark``: the offset below which this copy knows its records to be committed. ``epochs``: its leader
+    epoch history.
     """
 
     def __init__(
         self, disk: Disk, directory: str, topic_partition: TopicPartition, root: RootView | None = None
     ) -> None:
-        """``root``: a view of the folder it is in, not older than what is to be seen."""
+        """``root``: a view of the copy's root. Records that were written after it was made may be missed."""
         self.disk = disk
         self.directory = directory
         self.topic_partition = topic_partition
@@ -118,7 +122,7 @@ class ReplicaView:
         self._folder = FolderView(disk, directory)
         self._mark: MarkState | None = None
         self._closed = False
-        #: How far readers may see, as a checkpoint has it.
+        #: The high watermark in the root's checkpoint, if it is used.
         self._promised_end = INT64_MAX
         self._contiguity: ContiguityCheck | None = None
         self._producers: ProducerTable | None = None
@@ -129,25 +133,25 @@ class ReplicaView:
 
     @property
     def unreadable_size(self) -> int:
-        """Bytes behind the last whole batch where records were looked for up to the end, or up to a watermark that
-        they do not reach."""
+        """Number of bytes behind the last whole batch, if that batch ends below the high watermark or no watermark
+        is known; else 0."""
         if self._unreadable_size is None:
             self._retry(lambda: self._valid_end(self.high_watermark))
         return self._unreadable_size or 0
 
     @property
     def unreadable_start(self) -> int:
-        """The offset where the bytes of :attr:`unreadable_size` begin, if any."""
+        """The offset at which the bytes of :attr:`unreadable_size` begin, if there are any."""
         return self._unreadable_start if self.unreadable_size else self.high_watermark
 
     @property
     def durability(self) -> Durability | None:
-        """What the mark says: ``"sync"`` or ``"os"``; None without a mark."""
+        """The durability in the mark, ``"sync"`` or ``"os"``; None without a mark."""
         return None if self._mark is None else self._mark.durability
 
     @property
     def flushed_offset(self) -> int:
-        """What the mark calls synced; 0 without a mark."""
+        """The synced end in the mark; 0 without a mark."""
         return 0 if self._mark is None else self._mark.synced_end
 
     def segments(self) -> list[tuple[int, int]]:
@@ -156,14 +160,14 @@ class ReplicaView:
 
     @property
     def mark(self) -> MarkState | None:
-        """The mark at the last look; None where there is none."""
+        """The mark at the last :meth:`refresh`; None if there is none."""
         return self._mark
 
     def log_files_below(self, end_offset: int) -> list[LogFilePart]:
-        """What of the log files holds the records from the start to below ``end_offset``, in order. REQUIRES a look
-        at the folder that is not older than the writer's last truncation.
+        """Return the parts of the log files that hold the records from the start to below ``end_offset``, in order.
 
-        Raises :class:`CorruptLogError` where a part of them is missing.
+        REQUIRES a :meth:`refresh` since the writer's last truncation. Raises :class:`CorruptLogError` if a part of
+        the records is missing.
         """
         if self._lost_end > self.start_offset:
             raise CorruptLogError(
@@ -187,8 +191,8 @@ class ReplicaView:
         return parts
 
     def _size_below(self, file: LogFileView, end_offset: int) -> int:
-        """Where in ``file`` the batches below ``end_offset`` end. What lies behind may be in the middle of being
-        written."""
+        """Return the position in ``file`` at which the batches below ``end_offset`` end. The writer may be writing
+        the bytes behind it."""
         for segment in file.segments:
             position = segment.position_of(end_offset - 1) if end_offset > segment.base_offset else 0
             if position is None:
@@ -200,13 +204,15 @@ class ReplicaView:
         last = file.segments[-1]
         if self._mark is not None and not self._mark.may_have_gaps:
             start = max(last.end_offset(), self.start_offset)
-            reason = "the log ends before what its mark promises"
+            reason = "the log ends below the end recorded in its mark"
             raise CorruptLogError(reason, start=start, end=end_offset, file=file.path, position=last.size, ends=True)
         return last.file_position(_scan_end(last).position)
 
     def refresh(self) -> bool:
-        """Look again: at the mark, the segments, the epochs. Slow only where something changed. Whether files were
-        opened for it by their names after the mark was read."""
+        """Read the mark again and, if it changed, the segments and the epochs.
+
+        Return whether files were opened by their names after the mark was read.
+        """
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
         mark = read_mark(self.disk, self.directory)
@@ -217,8 +223,8 @@ class ReplicaView:
         return self.disk.openings != openings
 
     def topic_id_now(self) -> str:
-        """Of the log that is there now, which may be another than was looked at; "" where the folder does not
-        say."""
+        """Return the topic id of the log that the folder holds now, which may be another log than this view saw.
+        "" if no file names the id."""
         return self._id_beside(read_mark(self.disk, self.directory))
 
     def _id_beside(self, mark: MarkState | None) -> str:
@@ -239,7 +245,7 @@ class ReplicaView:
         self._folder.release()
 
     def _load(self, mark: MarkState | None = None) -> None:
-        """``mark``: as it was read just now, if it was."""
+        """Read the copy. ``mark``: the mark, if the caller has just read it."""
         removals = _ConcurrentDeletes()
         while True:
             try:
@@ -254,12 +260,12 @@ class ReplicaView:
         before = self._mark
         root, self._root = self._root or RootView(disk, parent_of(directory)), None
         if before is not None and mark is not None and mark.topic_id != before.topic_id:
-            # The topic was deleted and made anew: nothing is as it was.
+            # The topic was deleted and created again: nothing that was read before is valid.
             self._forget()
             before = None
         while True:
-            # The mark first: what it promises is in the files by then, and they only grow. So a
-            # newer mark asks for a newer look.
+            # The mark must be read before the folder: the files hold all that the mark promised
+            # when it was read, and they only grow. After a newer mark the folder is read again.
             self._folder.look(self._settled_end(mark), foreign=mark is None)
             segments = self._folder.segments
             if segments is not None:
@@ -273,13 +279,13 @@ class ReplicaView:
             looked_at, mark = mark, read_mark(disk, directory)
             if mark is not None and mark.sequence == looked_at.sequence:
                 break
-        #: Behind the last offset that is missing at the start: somebody else than the writer
-        #: removed segments.
+        #: One past the last offset that is missing at the start, because another program removed
+        #: segments; 0 if none are missing.
         self._lost_end = first if mark is not None and mark.start_offset < first else 0
         self.topic_id = self._id_beside(mark)
         if mark is None or before is None or mark.epochs_crc != before.epochs_crc:
             self.epochs = self._find_epochs(mark)
-            self._producers = None  # it may have been cut
+            self._producers = None  # the log may have been truncated
         self._contiguity = ContiguityCheck(self.epochs) if mark is not None and not mark.may_have_gaps else None
         if mark is not None:
             self._take_offsets(mark, before, root)
@@ -287,23 +293,25 @@ class ReplicaView:
             self._guess_offsets(root, first)
         self.start_offset = min(self.start_offset, max(self.high_watermark, 0 if self._lost_end else first))
         self.high_watermark = max(self.high_watermark, self.start_offset)
-        # Not before: a look that a removed segment ended must not pass for one.
+        # Set only now, so that a load which failed halfway does not count as complete.
         self._mark = mark
 
     def _take_offsets(self, mark: MarkState, before: MarkState | None, root: RootView) -> None:
-        """Start and watermark, as the mark has them; ``before``: the one that was read the last time."""
+        """Set the start offset and the high watermark from ``mark``. ``before``: the mark of the last load."""
         self.start_offset = mark.start_offset
         self.high_watermark = mark.high_watermark
         if before is not None or mark.high_watermark <= mark.synced_end:
             return
-        # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
+        # This holds for `sync` logs too: the leader may send a follower a high watermark above the
+        # follower's own flushed end.
         if root.lost_power:
             self.high_watermark = mark.synced_end
         elif root.lost_power is None:
             self.high_watermark = max(self._valid_end(mark.high_watermark), mark.synced_end)
 
     def _guess_offsets(self, root: RootView, first: int) -> None:
-        """The same without a mark, from the root's checkpoints and the segments, which begin at ``first``."""
+        """Set the start offset and the high watermark without a mark, from the root's checkpoints and the segments,
+        which begin at ``first``."""
         self.start_offset = max(root.offset(LOG_START_NAME, self.topic_partition) or 0, first)
         promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
         self._promised_end = INT64_MAX if promised_end is None else promised_end
@@ -311,35 +319,37 @@ class ReplicaView:
         if self._unreadable_size and self._folder.segments is not None:
             self._look_behind(
                 self._folder.segments.last
-            )  # a reader then meets the damage, and does not end before it as if nothing followed
+            )  # so that a reader meets the damage instead of ending before it
         if promised_end is not None:
-            # What was flushed is there, or is missed: it was readable once, and no kill or power
-            # loss takes it.
+            # Flushed records survive a kill and power loss. If they are gone, the reader must
+            # notice that.
             flushed = min(promised_end, root.offset(RECOVERY_POINT_NAME, self.topic_partition) or 0)
             self.high_watermark = max(self.high_watermark, flushed)
         if self.start_offset > self.high_watermark and promised_end is None:
-            self.start_offset = first  # a checkpoint behind all data is not believed
+            self.start_offset = first  # a checkpoint above the end of the data is ignored
 
     def _forget(self) -> None:
-        """What was found so far is of another log."""
+        """Drop all that was read, because it belongs to another log."""
         self._folder.forget()
         self._mark = self._producers = self._unreadable_size = None
 
     def _settled_end(self, mark: MarkState | None) -> int:
-        """Below this offset the log has what it had at the last look: what was committed then, unless the history
-        says otherwise."""
+        """Return the offset below which the log has the same records as at the last load: those that were committed
+        then, unless the epoch history contradicts it."""
         before = self._mark
         if mark is None or before is None:
             return 0
         settled = min(self.high_watermark, mark.high_watermark)
         if mark.epochs_crc == before.epochs_crc:
             return settled
-        # Without a clean election even that may go. As far as the histories agree it did not.
+        # An unclean election may truncate even committed records, but none below the offset up to
+        # which both histories agree.
         epochs = self._kept_epochs(mark)
         return 0 if epochs is None else min(settled, self.epochs.agrees_up_to(epochs))
 
     def _find_epochs(self, mark: MarkState | None) -> EpochCache:
-        """The kept history; where it is missing or not what the mark says, that of the batches."""
+        """Return the epoch history in the file. If it is missing or does not fit the mark, return that of the
+        batches."""
         kept = self._kept_epochs(mark)
         if kept is not None:
             return kept
@@ -358,8 +368,8 @@ class ReplicaView:
         return kept if kept is not None and (mark is None or kept.checksum() == mark.epochs_crc) else None
 
     def _valid_end(self, limit: int) -> int:
-        """Where whole and undamaged batches end behind the last index entry of the last segment, or ``limit`` where
-        they reach it."""
+        """Return the end offset of the good batches behind the last index entry of the last segment, at most
+        ``limit``."""
         if self._folder.segments is None:
             return 0
         segments = list(self._folder.segments)
@@ -381,8 +391,8 @@ class ReplicaView:
         return 0
 
     def see_behind(self) -> None:
-        """Raise the high watermark of a folder without a mark to the last whole batch that a checkpoint allows, if
-        damage hides batches behind the last one that a walk from the start finds."""
+        """Raise the high watermark of a folder without a mark to the last whole batch that the checkpoint allows, if
+        there are whole batches behind damage."""
         self._retry(self._see_behind)
 
     def _see_behind(self) -> None:
@@ -400,12 +410,12 @@ class ReplicaView:
     # -- reading --
 
     def valid_end(self) -> int:
-        """Where this copy's whole and undamaged batches end, beyond the high watermark too."""
+        """Return the end offset of this copy's good batches, also above the high watermark."""
         return self._retry(lambda: max(self._valid_end(INT64_MAX), self.start_offset))
 
     def log_end(self) -> int:
-        """As :meth:`valid_end`, without a change of :attr:`unreadable_size`: torn bytes above the high watermark
-        are no damage."""
+        """Return :meth:`valid_end` without changing :attr:`unreadable_size`, because torn bytes above the high
+        watermark are no damage."""
         kept = self._unreadable_size, self._unreadable_start
         try:
             return self.valid_end()
@@ -413,11 +423,10 @@ class ReplicaView:
             self._unreadable_size, self._unreadable_start = kept
 
     def last_stable_offset(self, end_offset: int) -> int:
-        """Where the oldest transaction begins that is open at ``end_offset``, the high watermark; ``end_offset``
-        where none is.
+        """Return the first offset of the oldest transaction that is open at ``end_offset``, the high watermark, or
+        ``end_offset`` if none is open.
 
-        The first time, the batches behind the newest producer snapshot are looked through, later those that came
-        since.
+        The first call reads the batches behind the newest producer snapshot; later calls read the new batches.
         """
         return self._retry(lambda: self._last_stable_offset(end_offset))
 
@@ -432,7 +441,7 @@ class ReplicaView:
         if table.end_offset < end_offset:
             for batch in producer_batches(segments, table.end_offset, end_offset, straddling=True):
                 if batch.last_offset >= end_offset:
-                    stable = batch.base_offset  # of a transaction that is open there, for all that can be told
+                    stable = batch.base_offset  # its transaction counts as open, because no marker was read
                     break
                 table.note(batch, batch.base_offset)
             table.end_offset = stable
@@ -440,8 +449,8 @@ class ReplicaView:
         return max(min([*table.open_transactions.values(), stable]), self.start_offset)
 
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview:
-        """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where
-        there is one, none where ``size_max`` is 0."""
+        """Return whole, checked batches from the one that holds ``offset`` on, below ``end_offset``: at least one if
+        there is one, none if ``size_max`` is 0."""
         if offset >= end_offset or size_max <= 0:
             return memoryview(b"")
         if offset < self._lost_end:
@@ -453,8 +462,8 @@ class ReplicaView:
         return sound_batches(data, partial(self.damage, offset, end_offset))
 
     def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged,
-        with its place."""
+        """Return the error for a damaged batch that was read for ``offset`` below ``end_offset``, with its file and
+        position."""
         return self._retry(lambda: self._damage(offset, end_offset, reason))
 
     def _damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
@@ -466,18 +475,18 @@ class ReplicaView:
         )
 
     def _missing(self, start: int, end: int, reason: str, *, ends: bool = False) -> CorruptLogError:
-        """The error for records before the first segment, or of a folder without any: the file is the one that
-        would hold them."""
+        """Return the error for records below the first segment or of a folder without segments. It names the file
+        that would hold them."""
         path = join(self.directory, SegmentNames(start).log)
         return CorruptLogError(reason, start=start, end=end, file=path, position=0, ends=ends)
 
     def _check_missing(self, offset: int, end_offset: int) -> None:
-        """Nothing is there from ``offset`` to below ``end_offset``, which may be a gap that compaction left, but
-        not at the log's end."""
+        """Raise :class:`CorruptLogError` if the empty range from ``offset`` to below ``end_offset`` lies at the end
+        of the log. Elsewhere it may be a gap that compaction left."""
         segments = self._open_segments
         last = None if segments is None else segments.last
         if last is None or (last.base_offset < end_offset and last.position_of(offset) is None):
-            reason = "the log ends before what its mark promises: its end is missing"
+            reason = "the log ends below the end recorded in its mark: its last records are missing"
             if last is None:
                 raise self._missing(offset, end_offset, reason, ends=True)
             raise CorruptLogError(reason, start=offset, end=end_offset, file=last.path, position=last.size, ends=True)
@@ -494,8 +503,8 @@ class ReplicaView:
     def find_timestamp(
         self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record from the start to below ``end_offset`` that is not older than
-        ``timestamp``."""
+        """Return (offset, timestamp) of the first record from the start to below ``end_offset`` whose timestamp is
+        at least ``timestamp`` (ms), or None."""
         return self._retry(lambda: self._find_timestamp(timestamp, end_offset, size_max))
 
     def _find_timestamp(self, timestamp: int, end_offset: int, size_max: int) -> tuple[int, int] | None:
@@ -507,8 +516,8 @@ class ReplicaView:
         )
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
-        """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start``
-        first, ``end`` last."""
+        """Return rising offsets that divide the range into pieces of about ``size_target`` bytes, at index entries:
+        ``start`` first, ``end`` last."""
         return self._retry(lambda: self._split_points(start, end, size_target))
 
     def _split_points(self, start: int, end: int, size_target: int) -> list[int]:
@@ -538,8 +547,8 @@ class ReplicaView:
         return points
 
     def _retry(self, look: Callable[[], T]) -> T:
-        """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another
-        one."""
+        """Return ``look()``. If the writer removed a segment since the folder was listed, load again and repeat
+        it."""
         try:
             return look()
         except StorageError as error:

@@ -100,7 +100,7 @@ class TransactionIndex:
         entries = self.entries
         if entries and entry.last_offset <= entries[-1].last_offset:
             raise CorruptError(
-                f"an aborted transaction ends at {entry.last_offset}, not above {entries[-1].last_offset}",
+                f"an aborted transaction ends at {entry.last_offset}, not after {entries[-1].last_offset}",
                 file=self.path,
             )
         entries.append(entry)
