@@ -530,7 +530,7 @@ class Loader:
             # Kafka would delete all records now. A checkpoint has no checksum, so it does not count
             # against the data.
             self._notes.append(
-                f"the log start checkpoint has offset {self.origin.log_start_offset}, above the end {end}, and is ignored"
+                f"the log start checkpoint ({self.origin.log_start_offset}) is above the end {end} and was ignored"
             )
             start = first
         else:
