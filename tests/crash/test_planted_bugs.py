@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from pyreplog.log import Log, clean_shutdown, identity, loader, mark, segments, settings, snapshot, truncation
-from pyreplog.log.scan import scan_segment
+from pyreplog._core import SegmentScanner
+from pyreplog.log import Log, clean_shutdown, identity, loader, mark, settings, snapshot
+from pyreplog.log.log_segments import LogSegments
 from pyreplog.ports import Disk
 from pyreplog.testing.crash import CrashFailure, crash_points
 from pyreplog.testing.disk import SimDisk
@@ -29,10 +30,10 @@ def replace_everywhere(patch: pytest.MonkeyPatch, name: str, value: Any) -> None
 
 
 def checksum_not_checked_on_recovery(patch: pytest.MonkeyPatch) -> None:
-    def scan(*arguments: Any, **options: Any) -> Any:
-        return scan_segment(*arguments, **{**options, "check_crc": False})
+    def scanner(*arguments: Any, **options: Any) -> SegmentScanner:
+        return SegmentScanner(*arguments, **{**options, "check_crc": False})
 
-    patch.setattr(loader, "scan_segment", scan)
+    patch.setattr(loader, "SegmentScanner", scanner)
 
 
 def mark_advanced_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,7 @@ def new_segments_folder_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_last_segment_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(segments.Segments, "unsynced", lambda _: [])
+    patch.setattr(LogSegments, "unsynced", lambda _: [])
 
 
 def mark_not_lowered_before_a_truncation(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def mark_not_lowered_before_a_truncation(patch: pytest.MonkeyPatch) -> None:
         log.flushed_offset = min(log.flushed_offset, offset)
         log.high_watermark = min(log.high_watermark, offset)
 
-    patch.setattr(truncation, "_lower_mark_first", lower)
+    patch.setattr(Log, "_lower_mark_first", lower)
 
 
 def mark_with_one_slot(patch: pytest.MonkeyPatch) -> None:

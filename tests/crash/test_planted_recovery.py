@@ -23,8 +23,9 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError, StorageError
 from pyreplog.log import Log, LogRoot, lifetime, loader
 from pyreplog.log.clean_shutdown import Incarnation, read_farewell, read_incarnation, write_incarnation
+from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import LOG_SUFFIX
-from pyreplog.log.scan import scan_segment
+from pyreplog.log.scan import feed_segment
 from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.ports import Disk
 from pyreplog.testing.crash import crash_points, error_points
@@ -254,8 +255,8 @@ def header_not_in_the_checksum(patch: pytest.MonkeyPatch) -> None:
     """Recovery's checksum covers the records of a batch and not its header."""
     patch.setattr(
         loader,
-        "scan_segment",
-        lambda file, *arguments, **options: scan_segment(_Forgiving(file), *arguments, **options),  # type: ignore[arg-type]
+        "feed_segment",
+        lambda scan, file, *arguments: feed_segment(scan, _Forgiving(file), *arguments),  # type: ignore[arg-type]
     )
 
 
@@ -284,7 +285,7 @@ def a_stale_index_believed(patch: pytest.MonkeyPatch) -> None:
         offsets = segment.indexes.offsets
         return max(offsets.lookup(offset)[1] if offsets.count else 0, least)
 
-    patch.setattr(SegmentWriter, "_indexes_match_log", lambda *_: True)
+    patch.setattr(IndexFiles, "matches", lambda *_: True)
     patch.setattr(SegmentWriter, "_lookup", lookup)
 
 

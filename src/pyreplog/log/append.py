@@ -34,7 +34,6 @@ from pyreplog.errors import (
     StorageError,
     UnexpectedAppendOffsetError,
 )
-from pyreplog.log import history
 from pyreplog.log.layout import INT32_MAX, INT64_MAX
 from pyreplog.log.segment_writer import INTERRUPTING, SegmentWriter
 from pyreplog.log.state import LogState
@@ -65,7 +64,7 @@ class LogAppender(LogState):
             )
         if leader_epoch < self.epochs.latest:
             raise InternalError(f"{self.topic_partition}: leader epoch {leader_epoch} after {self.epochs.latest}")
-        history.assign(self, leader_epoch, self.end_offset)
+        self._change_epochs(partial(self._leader_epochs.assign, leader_epoch, self.end_offset))
 
     def append_as_leader(
         self, batch: Buffer, leader_epoch: int, *, trusted: bool = False, times_checked: bool = False
@@ -137,7 +136,7 @@ class LogAppender(LogState):
             timestamp = sent.timestamp if self._append_time else -1
             return Appended(sent.base_offset, sent.last_offset, timestamp, sent.offset_delta + 1, 0, duplicate=True)
         if self.epochs.current is None:
-            history.write(self)
+            self._change_epochs(self._leader_epochs.write)
         if leader_epoch != self.epochs.latest:
             self.become_leader(leader_epoch)
         base = self.end_offset
@@ -182,7 +181,7 @@ class LogAppender(LogState):
         if self._failure is not None or self._closed:
             self._check_writable()
         if self.epochs.current is None:
-            history.write(self)
+            self._change_epochs(self._leader_epochs.write)
         end, active = self.end_offset, self._active
         before = active.size
         try:
@@ -219,7 +218,7 @@ class LogAppender(LogState):
             if epochs is not None:
                 for base, _, epoch, _, _ in batches:
                     if epoch != self.epochs.latest:
-                        history.assign(self, epoch, base)
+                        self._change_epochs(partial(self._leader_epochs.assign, epoch, base))
             active = self._writer_for(size, len(batches), batches[0][0], batches[-1][1], batches[0][4])
             before = active.size
             try:
@@ -232,7 +231,12 @@ class LogAppender(LogState):
                 raise
         except BaseException as error:
             if epochs is not None and self.end_offset == start:
-                history.take_back(self, epochs)
+                self._leader_epochs.restore(epochs)
+                if self._failure is None:
+                    # If the disk refuses this too, the next append tries it again, and the next
+                    # opening drops the epochs that begin behind the end.
+                    with contextlib.suppress(StorageError):
+                        self._change_epochs(self._leader_epochs.write)
             if isinstance(error, StorageError) and self.end_offset > start:
                 self._write_failed(error)
             raise

@@ -1,11 +1,11 @@
-"""One partition's log on a Disk: append, read, truncate, and what of it is durable.
+"""One partition's log on a Disk: append, read, truncate, and track which records are durable.
 
-It owns the segments, the leader epoch history and the durable mark. It makes no decision about replication: who
-leads, what the high watermark is, and when to sync is told to it. Every mutation needs the caller's lock (one
-owner); nothing here waits for the disk but small state files.
+The log owns the segments, the leader epoch history and the durable mark. It decides nothing about replication: its
+caller chooses the leader, the high watermark and the time of each sync. Every mutation needs the caller's lock (one
+owner). Only writes of small state files wait for the disk.
 
-Appends and truncations touch the page cache and wait for no sync. :meth:`Log.sync_plan` says what makes everything
-durable, the caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
+Appends and truncations write to the page cache and wait for no sync. :meth:`Log.sync_plan` lists the files that
+make everything durable, the caller syncs them (``Disk.submit_sync``), and reports that to :meth:`Log.synced`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from pyreplog.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from pyreplog.log import retention, truncation
-from pyreplog.log.append import LogAppender
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
@@ -31,25 +29,27 @@ from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, o
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.recovery_report import RecoveryContext
 from pyreplog.log.reserve import with_reserve
+from pyreplog.log.retention import removable
 from pyreplog.log.scan import sound_batches
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedRange
+from pyreplog.log.truncation import LogTruncator
 from pyreplog.log.trusted_clock import TrustedClock
 from pyreplog.ports import Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
 
 
 class SyncPlan(NamedTuple):
-    """``files`` to sync so that the log is durable below ``upto``. Valid for this ``generation`` of the log."""
+    """The ``files`` to sync so that the log is durable below ``upto``. Valid for this ``generation`` of the log."""
 
     files: list[File]
     upto: int
     generation: int
 
 
-class Log(LogAppender):
-    """One partition. Made by :meth:`create` or :meth:`open`; REQUIRES the caller's lock for everything but reads of
-    :class:`LogSlice`."""
+class Log(LogTruncator):
+    """The log of one partition, from :meth:`create` or :meth:`open`. REQUIRES the caller's lock for everything but
+    reads of a :class:`LogSlice`."""
 
     __slots__ = ()
 
@@ -61,11 +61,11 @@ class Log(LogAppender):
 
     @classmethod
     def create(cls, disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Self]:
-        """New, empty logs, each in a new folder. Its mark comes last, and is synced with it: without one a folder
-        counts as never made.
+        """Create empty logs, each in a new folder. The mark is written last and synced with the folder, because a
+        folder without a mark counts as never created.
 
-        Their syncs begin together, so that many cost little more than one. The caller syncs the folder above. Where
-        it fails, some of the folders may be there.
+        The syncs of all logs begin together, so many logs cost little more than one. The caller syncs the folder
+        above. If an error is raised, some of the folders may exist.
         """
         made = create_parts(disk, wanted, clock)
         return [
@@ -84,13 +84,13 @@ class Log(LogAppender):
         origin: RecoveryContext,
         onlooker: RecoveryListener | None = None,
     ) -> Log:
-        """The log in an existing folder, recovered where it was not stopped cleanly.
+        """Open the log in an existing folder, and recover it if it was not stopped cleanly.
 
-        ``config``: None takes the one kept with the log; ``topic_id``: None takes any. ``onlooker`` is told how far
-        a recovery is.
+        ``config`` None takes the settings that are kept with the log, and ``topic_id`` None takes any id. A
+        recovery reports its progress to ``onlooker``.
 
-        Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is;
-        :class:`ConfigError` where ``config`` contradicts the kept durability; :class:`StorageError`.
+        Raises :class:`CorruptLogError` for damage below the durable mark, and leaves the damage as it is;
+        :class:`ConfigError` if ``config`` contradicts the kept durability; :class:`StorageError`.
         """
         parts = open_parts(disk, directory, topic_partition, config, clock, topic_id, origin, onlooker)
         log = cls(disk, directory, topic_partition, parts, clock)
@@ -98,8 +98,8 @@ class Log(LogAppender):
         return log
 
     def close(self, *, clean: bool) -> None:
-        """Release everything. ``clean``: first make all of it durable, complete the indexes, and sync the mark; not
-        clean: as a kill would."""
+        """Release all files and memory. ``clean`` first makes the whole log durable, completes the indexes and syncs
+        the mark; otherwise the log is left as a kill would leave it."""
         if self._closed:
             return
         try:
@@ -108,9 +108,8 @@ class Log(LogAppender):
                 self._sync_blocking()
                 self._sync_or_poison(lambda: self.producers.close(self._segments.first.base_offset, self.end_offset))
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)
-                if self._mark.state.epochs_crc != (
-                    crc := self.epochs.checksum()
-                ):  # it could not be written down before
+                crc = self.epochs.checksum()
+                if self._mark.state.epochs_crc != crc:  # an earlier write of the history was refused
                     self._mark.write_state(self._state()._replace(epochs_crc=crc))
                 self.write_mark()
                 self._sync_or_poison(self._mark.write_redundantly)
@@ -124,42 +123,43 @@ class Log(LogAppender):
 
     @property
     def durability(self) -> str:
-        """``sync`` or ``os``: which end counts."""
+        """The log's durability: ``sync`` or ``os``."""
         return self._config.durability
 
     @property
     def ack_offset(self) -> int:
-        """The end offset that counts for the high watermark and acknowledgements: the flushed one for ``sync``, the
-        written one for ``os``."""
+        """The end offset that counts for the high watermark and for acknowledgements: the flushed one for ``sync``,
+        the written one for ``os``."""
         return self.flushed_offset if self._counts_flushed else self.end_offset
 
     @property
     def first_base_offset(self) -> int:
-        """Base offset of the oldest segment: not above the start offset, which it is where the log ended before it
-        could begin anew."""
+        """The base offset of the oldest segment, never above the start offset. If a full truncation failed half-way
+        there is no segment, and this is the start offset."""
         return self._segments.first.base_offset if len(self._segments) else self.start_offset
 
     @property
     def recovery_point(self) -> int:
-        """What the root's checkpoint may say: everything below is on stable storage, and so is who wrote it."""
+        """The offset for the root's recovery point checkpoint: the records below it, and the state of their
+        producers, are on stable storage."""
         return self.producers.recovery_point(self.flushed_offset)
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records end: the high watermark, or where the oldest transaction begins that
-        is not known to be ended."""
+        """The offset below which readers of committed records read: the high watermark, or the begin of the oldest
+        transaction without a known end."""
         unstable = self.producers.table.first_unstable(self.high_watermark)
         if unstable < 0:
             return self.high_watermark
         return min(max(unstable, self.start_offset), self.high_watermark)
 
     def segments(self) -> list[tuple[int, int]]:
-        """(base offset, size in bytes) of each segment, in order."""
+        """Return (base offset, size in bytes) of each segment, in order."""
         return [(segment.base_offset, segment.size) for segment in self._segments]
 
     @property
     def has_unsynced_segment(self) -> bool:
-        """Whether a segment was closed since the last sync: an ``os`` log is to have one then."""
+        """Whether a segment was closed since the last sync. An ``os`` log must be synced then."""
         return self._segments.closed_unsynced
 
     @property
@@ -169,12 +169,13 @@ class Log(LogAppender):
 
     @property
     def reported(self) -> bool:
-        """Whether the controller has heard that it is incomplete, and nothing was lost since (kept in the mark)."""
+        """Whether the controller knows that this replica is incomplete, and nothing was lost since (kept in the
+        mark)."""
         return self._mark.reported
 
     def update_config(self, config: LogConfig) -> None:
-        """Take over new settings and keep them with the log. Its durability cannot change
-        (:class:`ConfigError`)."""
+        """Apply new settings and keep them with the log. Raises :class:`ConfigError` if they change the
+        durability."""
         self._check_open()
         if config.durability != self._config.durability:
             raise ConfigError(durability_text(self.directory, self._config.durability, config.durability))
@@ -183,30 +184,31 @@ class Log(LogAppender):
         self._write_to(self._active)
 
     def share_memory(self, cache: IndexCache, room: TailBudget) -> None:
-        """Keep indexes of closed segments in memory as ``cache`` allows, and what is appended as ``room`` does,
-        together with other logs of the same owner. REQUIRES that nothing was appended yet."""
+        """Share the memory for indexes of closed segments (``cache``) and for appended batches (``room``) with other
+        logs of the same owner. REQUIRES that nothing was appended yet."""
         self._segments.share(cache)
         self._tail = TailCache(self._tail.size_max, room)
 
     def trust_clock(self, clock: TrustedClock) -> None:
-        """Judge the age of segments by ``clock``, which has watched the wall clock for longer than this log."""
+        """Judge the age of segments by ``clock``, which has watched the wall clock for longer than this log has."""
         self._trusted_clock = clock
 
     def set_tail_cache_size(self, size_max: int) -> None:
-        """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end; with 0 buffers are
-        free at once."""
+        """Keep up to ``size_max`` bytes of appended batches in memory for readers near the end. With 0 the buffers
+        are free at once."""
         self._tail = TailCache(size_max)
 
     # -- reading --
 
     def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> LogSlice:
-        """Whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max`` bytes,
-        at least one batch if any, none where ``size_max`` is 0.
+        """Return whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max``
+        bytes, but at least one batch unless ``size_max`` is 0.
 
-        Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises
+        The slice is empty if ``offset`` is the end. The first batch may begin below ``offset``. Raises
         :class:`OffsetOutOfRangeError` outside the log, :class:`CorruptError` for bytes that are no batches.
-        ``checked``: those of the disk are held against their checksums (which those in memory were when they were
-        appended), and end before one that does not fit; :class:`CorruptLogError` where it is the first.
+        ``checked`` verifies the checksums of batches from the disk; those in memory were verified when they were
+        appended. The slice then ends before the first damaged batch, and :class:`CorruptLogError` is raised if that
+        is the first of all.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset, log=str(self.topic_partition))
@@ -227,16 +229,16 @@ class Log(LogAppender):
         return LogSlice(self, offset, (data,), data.nbytes)
 
     def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` below ``end_offset`` and turned out to be damaged,
-        with its place."""
+        """Return the error, with file and position, for the batch that was read for ``offset`` below ``end_offset``
+        and is damaged."""
         self._check_open()
         return self._segments.damage(offset, end_offset, reason)
 
     def find_timestamp(
         self, timestamp: int, end_offset: int, size_max: int = MAX_BATCH_BYTES
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least ``timestamp``
-        (ms); None where there is none."""
+        """Return (offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least
+        ``timestamp`` (ms), or None."""
         self._check_open()
         if self._poisoned:
             end_offset = min(end_offset, self.flushed_offset)
@@ -244,17 +246,17 @@ class Log(LogAppender):
         return self._segments.find_timestamp(timestamp, self.start_offset, end, self._contiguity, size_max)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedRange]:
-        """What a reader of committed records must leave out of the half-open range: the aborted transactions that
-        reach into it, by the offset of their markers. REQUIRES ``end_offset`` not above
+        """Return the aborted transactions that reach into the half-open range, by the offset of their markers. A
+        reader of committed records leaves their records out. REQUIRES ``end_offset`` not above
         :attr:`last_stable_offset`."""
         self._check_open()
         return self.producers.aborted(list(self._segments), start_offset, end_offset)
 
-    # -- what counts --
+    # -- high watermark, start offset, mark and syncs --
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark to ``offset``, as far as the log goes; whether it rose. The mark is written by
-        :meth:`write_mark`."""
+        """Raise the high watermark to ``offset``, at most to the log's end, and return whether it rose. The caller
+        writes the mark (:meth:`write_mark`)."""
         offset = min(offset, self.end_offset)
         if offset <= self.high_watermark:
             return False
@@ -262,62 +264,115 @@ class Log(LogAppender):
         return True
 
     def set_high_watermark(self, offset: int) -> None:
-        """Set it, within the log, up or down: after a restart or a truncation."""
+        """Set the high watermark, up or down but within the log: after a restart or a truncation."""
         self.high_watermark = max(self.start_offset, min(offset, self.end_offset))
 
     def increment_start_offset(self, offset: int) -> bool:
-        """Hide what lies below ``offset`` (REQUIRES: not above the high watermark); whether anything changed. The
-        mark is written by :meth:`write_mark`."""
+        """Hide the records below ``offset``, and return whether anything changed. The caller writes the mark
+        (:meth:`write_mark`). Raises :class:`OffsetOutOfRangeError` above the high watermark."""
         self._check_writable()
         if offset > self.high_watermark:
             raise OffsetOutOfRangeError(
                 offset, self.start_offset, self.high_watermark, log=f"the committed part of {self.topic_partition}"
             )
-        return retention.raise_start(self, offset)
+        return self._raise_start(offset)
 
     def delete_records(self, offset: int) -> int:
-        """Hide every record below ``offset`` for good, -1: all below the high watermark; the start offset that the
-        log has then.
+        """Hide every record below ``offset`` for good (-1: all below the high watermark), and return the new start
+        offset.
 
-        Durable when it returns; segments that lie wholly below go with the next :meth:`apply_retention`. Raises
+        Durable when it returns. The next :meth:`apply_retention` removes the segments that lie wholly below. Raises
         :class:`OffsetOutOfRangeError` above the high watermark, :class:`StorageError`.
         """
         self.increment_start_offset(self.high_watermark if offset == -1 else offset)
-        self._write_mark_synced()  # also where the call before this one ended half-way
+        self._write_mark_synced()  # also if nothing changed, because an earlier call may have failed here
         return self.start_offset
 
     def apply_retention(self, *, confirmed: bool = False) -> int:
-        """Remove the oldest segments as ``retention.bytes``, ``retention.ms`` and the start offset allow; how many
-        went.
+        """Remove the oldest segments as ``retention.bytes``, ``retention.ms`` and the start offset allow, and return
+        how many.
 
-        Also removes the files of segments that went before and whose ``file.delete.delay.ms`` is over.
-        ``confirmed``: the wall clock is right, whatever it was before; otherwise one segment at a time goes that
-        only a jump of the clock makes old. Raises :class:`StorageError`: the log is as before, or without the
-        segments, whose files are removed later.
+        Also deletes the files of segments that were removed earlier, if their ``file.delete.delay.ms`` is over.
+        ``confirmed``: the wall clock is right, even if it has jumped. Otherwise, of the segments that only a jump of
+        the clock makes old, each call removes one. Raises :class:`StorageError`: the log is unchanged, or without
+        the segments, and their files are deleted later.
         """
-        return retention.apply_retention(self, confirmed=confirmed)
+        self._check_writable()
+        now_ns = self.clock.monotonic_ns()
+        failure = self._delete_due(now_ns)
+        if confirmed:
+            self._trusted_clock.accept_jump()
+        wall_ms, sure_ms = self._trusted_clock.now_and_trusted_ms()
+        count = removable(
+            self._segments,
+            self.config,
+            start_offset=self.start_offset,
+            bound=self.high_watermark,
+            wall_ms=wall_ms,
+            sure_ms=sure_ms,
+        )
+        if count:
+            failure = self._remove_oldest(count, now_ns) or failure
+        if failure is not None:
+            raise failure
+        return count
+
+    def _raise_start(self, offset: int) -> bool:
+        if offset <= self.start_offset:
+            return False
+        self.start_offset = offset
+        self.producers.table.raise_start(offset)
+        self._change_epochs(partial(self._leader_epochs.cut_start, offset))
+        return True
+
+    def _remove_oldest(self, count: int, now_ns: int) -> StorageError | None:
+        """Remove the ``count`` oldest segments. Return the first error of renaming or deleting their files."""
+        if count == len(self._segments):
+            self._roll(self.end_offset)
+        start = self._segments.base_of(count)
+        self._raise_start(start)
+        # The records below are gone, so nothing of them is left to sync.
+        if start > self.flushed_offset:
+            self.flushed_offset, self._unsynced_since_ns = start, -1
+        self._write_mark_synced()
+        failure: StorageError | None = None
+        for segment in self._segments.remove_first(count):
+            try:
+                self._pending_deletes.schedule(segment, now_ns + self.config.file_delete_delay_ms * 1_000_000)
+            except StorageError as error:
+                failure = failure or error
+        return self._delete_due(now_ns) or failure
+
+    def _delete_due(self, now_ns: int) -> StorageError | None:
+        """Delete the files whose delay is over. Return the error of the first that could not be deleted."""
+        try:
+            self._pending_deletes.delete_due(now_ns)
+        except StorageError as error:
+            return error
+        return None
 
     @property
     def removal_due_ns(self) -> int:
-        """When, by the monotonic clock, :meth:`apply_retention` has to be called next so that a file of a segment
-        that went stays no longer than ``file.delete.delay.ms``."""
+        """The time of the monotonic clock at which :meth:`apply_retention` must be called next, so that no file of a
+        removed segment stays longer than ``file.delete.delay.ms``."""
         return self._pending_deletes.due_ns
 
     def sync_mark(self) -> None:
-        """Bring the mark up to date and wait for the disk."""
+        """Write the mark if it is out of date, and sync it."""
         self._check_open()
         self._write_mark_synced()
 
     def set_incomplete(self, incomplete: bool) -> None:
-        """Keep whether this replica may miss acknowledged records; durable when it returns."""
+        """Keep in the mark whether this replica may miss acknowledged records. Durable when it returns."""
         self._check_open()
         if self._mark.incomplete != incomplete or self._mark.reported:
             self._mark.write_state(self._state()._replace(incomplete=incomplete, reported=False))
         self._sync_mark()
 
     def set_reported(self) -> None:
-        """Keep that the controller has heard that this replica is incomplete: what it says of it from now on says
-        it of this copy. Survives what the copy survives: of a ``sync`` log it is durable when the call returns."""
+        """Keep in the mark that the controller knows that this replica is incomplete, so that its later decisions
+        are about this copy. For a ``sync`` log it is durable when the call returns; for an ``os`` log it survives
+        as much as the copy does."""
         self._check_open()
         if self._mark.incomplete and not self._mark.reported:
             self._mark.write_state(self._state()._replace(reported=True))
@@ -325,7 +380,7 @@ class Log(LogAppender):
             self._sync_mark()
 
     def sync_plan(self) -> SyncPlan | None:
-        """What to sync so that the log is durable up to its end; None where it is already, or poisoned."""
+        """Return the files to sync so that the log is durable up to its end; None if it already is, or has failed."""
         if self.flushed_offset == self.end_offset or self._failure is not None or self._closed:
             return None
         files: list[File] = []
@@ -335,10 +390,11 @@ class Log(LogAppender):
         return SyncPlan(files, self.end_offset, self.generation)
 
     def synced(self, upto: int, generation: int, *, alone: bool = False, mark: bool = True) -> None:
-        """The files of a plan with these values are on stable storage. Void where the log was truncated since.
+        """Note that the files of the plan with these values are on stable storage. Does nothing if the log was
+        truncated since the plan was made.
 
-        ``alone``: there is no other replica, and what counts may be seen at once; so one write of the mark says
-        both. ``mark`` False: the caller writes it (:meth:`write_mark`), before it tells anybody.
+        ``alone``: there is no other replica, so the high watermark rises too, and one write of the mark keeps both.
+        ``mark`` False: the caller writes the mark (:meth:`write_mark`) before it acknowledges anything.
         """
         if generation != self.generation or self._closed or self._failure is not None:
             return
@@ -353,8 +409,8 @@ class Log(LogAppender):
                 self.write_mark()
 
     def sync_due(self, now_ns: int) -> bool:
-        """Whether ``flush.messages``, ``flush.ms`` or a segment that was closed ask for a sync by now (monotonic
-        ns)."""
+        """Return whether a sync is due at ``now_ns`` (monotonic), by ``flush.messages``, by ``flush.ms``, or because a
+        segment was closed."""
         unsynced = self.end_offset - self.flushed_offset
         if unsynced <= 0:
             return False
@@ -363,32 +419,18 @@ class Log(LogAppender):
         return unsynced >= self._config.flush_messages or now_ns >= self.flush_due_ns(now_ns)
 
     def flush_due_ns(self, now_ns: int) -> int:
-        """When ``flush.ms`` asks for a sync, by the monotonic clock: counted from when somebody first asked, at
-        ``now_ns`` or before, while something was unsynced. The end of time where it never does. REQUIRES that
-        something is."""
+        """Return the time of the monotonic clock at which ``flush.ms`` asks for a sync, 2**63 - 1 for never. The time
+        counts from the first call, at ``now_ns`` or before, that found unsynced records. REQUIRES that there are
+        unsynced records."""
         if self._unsynced_since_ns < 0:
             self._unsynced_since_ns = now_ns
         flush_ms = self._config.flush_ms
         return INT64_MAX if flush_ms == INT64_MAX else self._unsynced_since_ns + flush_ms * 1_000_000
 
-    # -- cutting --
-
-    def truncate_to(self, offset: int) -> None:
-        """Cut every batch whose last offset is at or above ``offset``. The end is then that of the last whole batch
-        left.
-
-        Below what the mark calls synced, or promised to readers, the lowered mark comes first.
-        """
-        truncation.truncate_to(self, offset)
-
-    def truncate_fully(self, start_offset: int) -> None:
-        """Drop everything and begin anew, empty, at ``start_offset``."""
-        truncation.truncate_fully(self, start_offset)
-
     # -- rest --
 
     def stats(self) -> LogStats:
-        """What the log holds and did since it was opened."""
+        """Return the log's offsets and sizes, and counts since it was opened."""
         return LogStats(
             start_offset=self.start_offset,
             end_offset=self.end_offset,
@@ -405,8 +447,8 @@ class Log(LogAppender):
         )
 
     def _write_indexes(self, *, closing: bool = False) -> None:
-        """Complete the indexes of closed segments that recovery made anew or finds short, and write what there is
-        of the active one's."""
+        """Complete the indexes of closed segments that recovery rebuilt or found short, and write the entries of the
+        active segment's indexes."""
         for segment in self._segments.unsynced():
             if not closing:
                 segment.repair_indexes()
@@ -417,7 +459,7 @@ class Log(LogAppender):
             self._active.indexes.write()
 
     def _sync_blocking(self) -> None:
-        """For closing: nobody waits for anything else any more."""
+        """Sync every segment in this thread, which is closing the log."""
         try:
             for segment in self._segments.unsynced():
                 for file in segment.files(closed=True):
@@ -425,7 +467,7 @@ class Log(LogAppender):
             for file in self._active.files(closed=True):
                 file.sync()
         except StorageError as error:
-            self.poison(error)  # the next start has to write it once more
+            self.poison(error)  # the next start must write the records again
             raise
         self.flushed_offset = self.end_offset
         self._segments.note_synced(self.end_offset)

@@ -1,19 +1,21 @@
 """The parts of one partition's log, its mark, and the meaning of a failed write or sync.
 
-:class:`~pyreplog.log.append.LogAppender` adds appending to it, and :class:`~pyreplog.log.log.Log` the
-rest. The modules ``history``, ``truncation`` and ``retention`` change it; no other code needs it.
+:class:`~pyreplog.log.append.LogAppender` adds appending,
+:class:`~pyreplog.log.truncation.LogTruncator` truncating, and :class:`~pyreplog.log.log.Log` reading,
+syncing and retention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from pyreplog._core import TailCache
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, InternalError, StorageError, StoragePermissionError
 from pyreplog.log.contiguity import ContiguityCheck
+from pyreplog.log.leader_epochs import LeaderEpochs
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Parts
 from pyreplog.log.pending_deletes import PendingDeletes
@@ -26,6 +28,8 @@ TAIL_SIZE: Final = 4 << 20
 """Bytes of appended batches that a log keeps in memory, unless told otherwise."""
 # Made beforehand: there may be no memory for it when it is needed.
 _INTERRUPTED: Final = InternalError("a change of the log was interrupted half-way")
+
+T = TypeVar("T")
 
 
 class LogState:
@@ -40,6 +44,7 @@ class LogState:
         "_contiguity",
         "_counts_flushed",
         "_failure",
+        "_leader_epochs",
         "_mark",
         "_pending_deletes",
         "_poisoned",
@@ -84,6 +89,7 @@ class LogState:
         self._segments = parts.segments
         self._active = parts.segments.last
         self._mark = parts.mark
+        self._leader_epochs = LeaderEpochs(parts.epochs, disk, directory, parts.mark)
         #: Checks what is read from the disk; None where offsets may have gaps.
         self._contiguity = None if parts.mark.may_have_gaps else ContiguityCheck(parts.epochs)
         state = parts.mark.state
@@ -224,6 +230,14 @@ class LogState:
                 self.end(error)
         elif isinstance(error, StorageError):
             self._append_refused(error)
+
+    def _change_epochs(self, change: Callable[[MarkState], T]) -> T:
+        """Call ``change``, a method of :class:`LeaderEpochs`, with the mark state that it is to write."""
+        try:
+            return change(self._state())
+        except StorageError as error:
+            self._append_refused(error)
+            raise
 
     def _check_open(self) -> None:
         if self._closed:
