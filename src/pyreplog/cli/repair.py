@@ -144,9 +144,9 @@ def _save(arguments: argparse.Namespace, disk: Disk, source: str, target: str, p
 def describe(plan: PartitionPlan) -> list[str]:
     """A plan for people."""
     lines = [f"{plan.topic}-{plan.partition} ({plan.source})"]
-    kept = plan.kept()
+    saved = plan.saved_ranges()
     size = sum(piece.size for piece in plan.pieces)
-    lines += _listed("keep", kept, f"{counted(sum(one.end - one.start for one in kept), 'offset')}, {amount(size)}")
+    lines += _listed("keep", saved, f"{counted(sum(one.end - one.start for one in saved), 'offset')}, {amount(size)}")
     for word, ranges in (
         ("mend", plan.mended),
         ("from a replica", plan.borrowed),
@@ -193,7 +193,7 @@ def fields_of(plan: PartitionPlan) -> dict[str, Any]:
         "topic": plan.topic,
         "partition": plan.partition,
         "source": plan.source,
-        "kept": spans(plan.kept()),
+        "kept": spans(plan.saved_ranges()),
         "mended": spans(plan.mended),
         "from_replicas": spans(plan.borrowed),
         "lost": spans(plan.lost),

@@ -71,7 +71,7 @@ class Loader:
         clock: Clock,
         state: MarkState | None,
         origin: RecoveryContext,
-        onlooker: RecoveryListener | None,
+        listener: RecoveryListener | None,
     ) -> None:
         """``state``: the state in the mark, or None if there is no valid mark."""
         self.disk = disk
@@ -81,7 +81,7 @@ class Loader:
         self.clock = clock
         self.state = state
         self.origin = origin
-        self.onlooker = onlooker
+        self.listener = listener
         self._notes: list[str] = []
         # The notes about split segments.
         self._split_notes: list[str] = []
@@ -200,10 +200,10 @@ class Loader:
         if epochs is None:
             self._notes.append("the leader epoch history was missing or damaged and was rebuilt from the batches")
         first = max((index for index, segment in enumerate(segments) if segment.base_offset <= scan_from), default=0)
-        if self.onlooker is not None:
+        if self.listener is not None:
             size = sum(segment.size for segment in (segments if epochs is None else segments[first:]))
             if size:
-                self.onlooker.begin(self.topic_partition, self.directory, size)
+                self.listener.begin(self.topic_partition, self.directory, size)
         found: list[tuple[int, int]] = []
         if epochs is None:
             for segment in segments[:first]:
@@ -302,7 +302,7 @@ class Loader:
             index_interval=self.config.index_interval_bytes,
             dense=self.state is not None and not self.state.may_have_gaps,
         )
-        return feed_segment(scan, segment.file, segment.size, None if self.onlooker is None else self.onlooker.add)
+        return feed_segment(scan, segment.file, segment.size, None if self.listener is None else self.listener.add)
 
     def _check_overflow(self, segments: Sequence[SegmentWriter], index: int, scan: SegmentScanner) -> None:
         """Raise :class:`_Overflow` if ``scan`` ended at an offset too far from the segment's base, not at damage.
@@ -333,12 +333,12 @@ class Loader:
             try:
                 return self._scan_one(segment, segment.base_offset)
             except StorageError as error:
-                if self.onlooker is not None and error is self.onlooker.failure:
+                if self.listener is not None and error is self.listener.failure:
                     raise
                 return None
             except BaseException as error:
-                if self.onlooker is not None and self.onlooker.failure is None and not isinstance(error, PyreplogError):
-                    self.onlooker.failure = error
+                if self.listener is not None and self.listener.failure is None and not isinstance(error, PyreplogError):
+                    self.listener.failure = error
                 raise
 
         return self.disk.map(scan, segments)
@@ -516,7 +516,7 @@ class Loader:
         return kept
 
     def _walk_epochs(self, segment: SegmentWriter) -> list[tuple[int, int]]:
-        tell = None if self.onlooker is None else self.onlooker.add
+        tell = None if self.listener is None else self.listener.add
         scan = scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False, tell=tell)
         self._scanned_size += scan.position
         return scan.epochs

@@ -82,17 +82,17 @@ class Log(LogTruncator):
         clock: Clock,
         topic_id: str | None,
         origin: RecoveryContext,
-        onlooker: RecoveryListener | None = None,
+        listener: RecoveryListener | None = None,
     ) -> Log:
         """Open the log in an existing folder, and recover it if it was not stopped cleanly.
 
         ``config`` None takes the settings that are kept with the log, and ``topic_id`` None takes any id. A
-        recovery reports its progress to ``onlooker``.
+        recovery reports its progress to ``listener``.
 
         Raises :class:`CorruptLogError` for damage below the durable mark, and leaves the damage as it is;
         :class:`ConfigError` if ``config`` contradicts the kept durability; :class:`StorageError`.
         """
-        parts = open_parts(disk, directory, topic_partition, config, clock, topic_id, origin, onlooker)
+        parts = open_parts(disk, directory, topic_partition, config, clock, topic_id, origin, listener)
         log = cls(disk, directory, topic_partition, parts, clock)
         with_reserve(disk, parent_of(directory), log._write_indexes)
         return log

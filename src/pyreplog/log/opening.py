@@ -121,7 +121,7 @@ def open_parts(
     clock: Clock,
     topic_id: str | None,
     origin: RecoveryContext,
-    onlooker: RecoveryListener | None = None,
+    listener: RecoveryListener | None = None,
 ) -> Parts:
     """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
     partition = topic_partition.partition
@@ -132,7 +132,7 @@ def open_parts(
     config = _settle_config(kept, config, state, directory)
     if config != kept:
         write_config(disk, directory, config)
-    loaded = Loader(disk, directory, topic_partition, config, clock, state, origin, onlooker).load()
+    loaded = Loader(disk, directory, topic_partition, config, clock, state, origin, listener).load()
     if loaded.report.records_may_be_lost:
         found = find_mark(disk, directory)
         state = None if found is None else found[0]

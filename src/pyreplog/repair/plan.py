@@ -95,8 +95,8 @@ class PartitionPlan:
         """The end of the plan."""
         return self.pieces[-1].next_offset if self.pieces else self.start_offset
 
-    def kept(self) -> list[Range]:
-        """The offsets that are saved, as few ranges as may be."""
+    def saved_ranges(self) -> list[Range]:
+        """Return the offset ranges that repair saves. Adjacent batches share one range."""
         ranges: list[Range] = []
         for piece in self.pieces:
             if ranges and ranges[-1].end == piece.base_offset:

@@ -164,11 +164,11 @@ class ClusterNode:
 
     # ----------------------------------------------------------------------------------------- life
 
-    def _start(self, onlooker: RecoveryListener | None = None) -> None:
-        """Open the folder and take part; ``onlooker`` is told how far a recovery is. REQUIRES that no machine
+    def _start(self, listener: RecoveryListener | None = None) -> None:
+        """Open the folder and take part; ``listener`` is told how far a recovery is. REQUIRES that no machine
         moves. Raises what the disk, the lock or damaged files say."""
         assert self._node is None, "started once at a time"
-        if onlooker is None:
+        if listener is None:
             with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
                 self._start(recovery)
             return
@@ -185,7 +185,7 @@ class ClusterNode:
                 node_id=self._node_id,
                 cluster_id=controller.cluster_id,
                 lazy=True,
-                recovery=RecoveryOptions(onlooker),
+                recovery=RecoveryOptions(listener),
             )
         except BaseException:
             close_disk(disk)
