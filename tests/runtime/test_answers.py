@@ -210,7 +210,7 @@ def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable
                 use()
         with pytest.raises(pyreplog.UnknownTopicError, match="orders-9 is not assigned to this consumer"):
             consumer.position("orders", 9)
-        with pytest.raises(pyreplog.TopicExistsError, match=r"^topic exists already: 'orders'; exist_ok=True takes it"):
+        with pytest.raises(pyreplog.TopicExistsError, match=r"^topic exists already: 'orders'; exist_ok=True accepts"):
             cluster.admin.create_topic("orders")
 
 

@@ -87,8 +87,8 @@ def test_a_node_whose_end_fails_has_ended(cluster: pyreplog.Cluster) -> None:
         raise pyreplog.StorageError(5, "told to", "x")
 
     with still(cluster._driver):
-        assert node._seat is not None
-        cluster._driver.remove(node._seat)
+        assert node._driven is not None
+        cluster._driver.remove(node._driven)
         with pytest.raises(pyreplog.StorageError):
             node._end(end)
         cluster._controller.fence(node.node_id)

@@ -24,10 +24,10 @@ PATIENT_S = 60.0
 
 def seat_of(driver: Driver, machine: Polled) -> DrivenMachine:
     """``machine`` in ``driver``, with nothing to do yet."""
-    seat = driver.add(machine, driver.network.endpoint(), lambda error: None)
+    driven = driver.add(machine, driver.network.endpoint(), lambda error: None)
     driver.network.ready.clear()
-    seat.transport.is_ready = False
-    return seat
+    driven.transport.is_ready = False
+    return driven
 
 
 def test_who_sends_is_polled_before_those_that_have_news_already() -> None:
@@ -59,12 +59,12 @@ def test_who_waits_leaves_in_time_where_there_is_always_something_to_do() -> Non
             super().poll()
             clock.advance(1_000_000)
             if self.count < 10_000:
-                driver.network.enter(seat.transport)
+                driver.network.enter(driven.transport)
             return True
 
     machine = Busy()
-    seat = seat_of(driver, machine)
-    driver.network.enter(seat.transport)
+    driven = seat_of(driver, machine)
+    driver.network.enter(driven.transport)
     assert not driver.wait(Completion(driver), 0.1)
     assert 100 <= machine.count <= 100 + TIMER_CHECK
     assert driver.network.ready  # for whoever drives next
@@ -79,7 +79,7 @@ def test_a_second_interrupt_while_the_first_is_seen_to(monkeypatch: pytest.Monke
         def poll(self, timeout_ns: int = 0) -> bool:
             raise KeyboardInterrupt
 
-    seat = driver.add(Interrupted(), driver.network.endpoint(), failed.append)
+    driven = driver.add(Interrupted(), driver.network.endpoint(), failed.append)
     flush = SyncBatcher.flush_and_wait
 
     def strike_again(syncs: SyncBatcher, timeout_ns: int) -> None:
@@ -90,7 +90,7 @@ def test_a_second_interrupt_while_the_first_is_seen_to(monkeypatch: pytest.Monke
     with pytest.raises(KeyboardInterrupt):
         driver.wait_for(Completion(driver), 1.0)
     assert SyncBatcher.flush_and_wait is flush
-    assert seat.busy
+    assert driven.busy
     driver._work()
     driver._work()
     assert failed == [None]
@@ -129,10 +129,10 @@ def sent_after_a_wait() -> tuple[Driver, Polled]:
     """A driver that somebody waited at, and a machine that was given something to do since."""
     driver = Driver(SystemClock(), "test")
     machine = Polled()
-    seat = seat_of(driver, machine)
+    driven = seat_of(driver, machine)
     with pytest.raises(TimeoutError):
         driver.wait_for(Completion(driver), 0.0)
-    driver.mark_ready(seat)
+    driver.mark_ready(driven)
     return driver, machine
 
 
@@ -199,10 +199,10 @@ def test_who_was_paused_has_a_turn_at_once() -> None:
     """What was sent to it meanwhile waits for it."""
     driver = Driver(SystemClock(), "test")
     machine = Polled()
-    seat = seat_of(driver, machine)
+    driven = seat_of(driver, machine)
     with still(driver):
-        driver.pause(seat)
-        driver.resume(seat)
+        driver.pause(driven)
+        driver.resume(driven)
     driver._work()
     assert machine.count == 1
 
@@ -231,8 +231,8 @@ def test_a_machine_that_was_left_half_way_is_polled_no_more() -> None:
     driver = Driver(SystemClock(), "test")
     failed: list[Exception | None] = []
     machine = Polled()
-    seat = driver.add(machine, driver.network.endpoint(), failed.append)
-    seat.busy = True
+    driven = driver.add(machine, driver.network.endpoint(), failed.append)
+    driven.busy = True
     driver._work()
     assert (machine.count, failed) == (0, [None])
 

@@ -64,23 +64,23 @@ class Interrupted:
 
 def interrupt(
     cluster: pyreplog.Cluster,
-    seat: Any,
+    driven: Any,
     act: Callable[[], None],
     strike: Callable[[], None] = press_ctrl_c,
     raised: type[BaseException] = KeyboardInterrupt,
 ) -> list[threading.Thread]:
-    """``act`` until a turn of the seat's machine was interrupted; the threads that saw to it afterwards."""
+    """``act`` until a turn of the driven machine was interrupted; the threads that saw to it afterwards."""
     seen: list[threading.Thread] = []
-    failed = seat.failed
+    failed = driven.failed
 
     def note(error: Exception | None) -> None:
         seen.append(threading.current_thread())
         failed(error)
 
-    machine = Interrupted(seat.machine, strike)
+    machine = Interrupted(driven.machine, strike)
     with still(cluster._driver):
-        seat.failed = note
-        seat.machine = machine
+        driven.failed = note
+        driven.machine = machine
     with pytest.raises(raised):
         for _ in range(1000):
             act()
@@ -102,7 +102,7 @@ def test_an_interrupted_node_starts_again_from_its_files(cluster: pyreplog.Clust
             sent[value] = -1
             sent[value] = producer.send("events", value).result(PATIENCE_S).offset
 
-        seen = interrupt(cluster, leader._seat, act)
+        seen = interrupt(cluster, leader._driven, act)
         assert cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S)
         assert threading.main_thread() not in seen
         producer.send("events", b"after").result(PATIENCE_S)
@@ -142,13 +142,14 @@ def test_what_a_handler_raises_is_its_callers(
     assert leader is not None
     with cluster.producer() as producer:
         producer.send("events", b"before").result(PATIENCE_S)
-        seat = {"leader": leader._seat, "producer": producer._seat, "controller": cluster._controller._seat}[who]
+        faces: dict[str, Any] = {"leader": leader, "producer": producer, "controller": cluster._controller}
+        driven = faces[who]._driven
 
         def act() -> None:
             producer.send("events", b"v").result(PATIENCE_S)
             cluster.admin.describe("events")
 
-        seen = interrupt(cluster, seat, act, alarm, Alarm)
+        seen = interrupt(cluster, driven, act, alarm, Alarm)
         assert cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S)
         assert [node.failure for node in cluster.nodes] == [None] * len(cluster.nodes)
         producer.send("events", b"after").result(PATIENCE_S)
@@ -305,8 +306,8 @@ def test_a_second_interrupt_while_the_first_is_told_of_loses_no_machine(
     try:
         with cluster.producer() as producer:
             producer.send("events", b"before").result(PATIENCE_S)
-            seat = leader._seat if who == "leader" else producer._seat
-            seen = interrupt(cluster, seat, lambda: producer.send("events", b"v").result(PATIENCE_S) and None)
+            driven = leader._driven if who == "leader" else producer._driven
+            seen = interrupt(cluster, driven, lambda: producer.send("events", b"v").result(PATIENCE_S) and None)
             assert second.struck == 1
             assert cluster._driver.wait_until(
                 lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S
@@ -416,7 +417,7 @@ def test_an_interrupted_producer_goes_on(cluster: pyreplog.Cluster, create: Call
             acks.append(producer.send("events", b"v"))
             acks[-1].result(PATIENCE_S)
 
-        interrupt(cluster, producer._seat, act)
+        interrupt(cluster, producer._driven, act)
         for ack in acks[:-1]:
             ack.result(0)
         with contextlib.suppress(OutcomeUnknownError):
@@ -492,7 +493,7 @@ def test_flushing_sends_what_an_interrupt_left_unsent(
         with cluster.producer() as producer:
             producer.send("events", b"before").result(PATIENCE_S)
             with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
-                patches.setattr(producer, "_driver", SimpleNamespace(mark_ready=lambda seat: press_ctrl_c()))
+                patches.setattr(producer, "_driver", SimpleNamespace(mark_ready=lambda driven: press_ctrl_c()))
                 producer.send("events", b"v")
             end(producer, PATIENCE_S)
             assert not producer._machine.unsettled()
@@ -521,8 +522,8 @@ def test_a_look_up_that_is_lost_between_asking_and_answering_fails(
     """Nobody waits for ever for a question that a machine which was interrupted had begun to ask."""
     create()
     with cluster.consumer("events") as consumer:
-        machine, seat = consumer._place
-        with still(cluster._driver), seat.lock:
+        machine, driven = consumer._current
+        with still(cluster._driver), driven.lock:
             answer = machine.look_up("events", 0, -1)
             monkeypatch.setattr(
                 machine._lookups,
@@ -533,7 +534,7 @@ def test_a_look_up_that_is_lost_between_asking_and_answering_fails(
                 machine._lookups.ask(cluster._driver.monotonic_ns())
             assert not answer.settled
         with still(cluster._driver):
-            seat.busy = True
+            driven.busy = True
             consumer._interrupted(None)
         assert answer.settled
         assert answer.error is not None
@@ -563,7 +564,7 @@ def test_who_waits_at_a_consumer_that_breaks_goes_on_waiting(
         thread.start()
         assert cluster._driver.wait_until(lambda: bool(consumer._machine._waiting), PATIENCE_S)
         with still(cluster._driver):
-            cluster._driver._fail(consumer._seat, error)
+            cluster._driver._fail(consumer._driven, error)
         producer.send("events", b"second").result(PATIENCE_S)
         thread.join(PATIENCE_S)
         assert got == [b"second"]
@@ -586,10 +587,10 @@ def while_replaced(client: Any, act: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def replace(cluster: pyreplog.Cluster, seat: Any) -> None:
-    """As if the machine of ``seat`` had been cut short."""
+def replace(cluster: pyreplog.Cluster, driven: Any) -> None:
+    """As if the machine of ``driven`` had been cut short."""
     with still(cluster._driver):
-        cluster._driver._fail(seat, None)
+        cluster._driver._fail(driven, None)
         cluster._driver._mend()
 
 
@@ -618,7 +619,7 @@ def test_who_sends_while_a_producer_is_replaced(
                 told.append(error)
 
         thread = while_replaced(producer, act)
-        replace(cluster, producer._seat)
+        replace(cluster, producer._driven)
         thread.join(PATIENCE_S)
         if way == "partitions":
             assert told == [1]
@@ -640,16 +641,16 @@ def test_who_waits_for_news_of_a_topic_asks_the_next_machine(
             (producer, lambda: producer.send("second", b"x").result(PATIENCE_S)),
             (consumer, lambda: consumer.assign("second", timeout=PATIENCE_S)),
         ):
-            seat = client._seat
+            driven = client._driven
             with still(cluster._driver):
-                cluster._driver.pause(seat)
+                cluster._driver.pause(driven)
             thread = threading.Thread(target=lambda ask=ask: done.append(ask()), daemon=True)
             thread.start()
-            machine: Any = seat.machine
+            machine: Any = driven.machine
             assert cluster._driver.wait_until(lambda machine=machine: "second" in machine._router.wanted, PATIENCE_S)  # type: ignore[misc]
             with still(cluster._driver):
-                cluster._driver.resume(seat)
-            replace(cluster, seat)
+                cluster._driver.resume(driven)
+            replace(cluster, driven)
             thread.join(5.0)  # half of what it would wait for news
             assert not thread.is_alive()
     assert len(done) == 2
@@ -667,7 +668,7 @@ def test_a_consumer_that_is_replaced_gives_each_record_once(
         thread = while_replaced(
             consumer, lambda: taken.extend(record.offset for record in consumer.poll(PATIENCE_S, 2))
         )
-        replace(cluster, consumer._seat)
+        replace(cluster, consumer._driven)
         thread.join(PATIENCE_S)
         while len(taken) < 5:
             taken.extend(record.offset for record in consumer.poll(PATIENCE_S))
@@ -679,7 +680,7 @@ def test_who_asks_while_the_admin_client_is_replaced(cluster: pyreplog.Cluster, 
     create()
     found: list[list[str]] = []
     thread = while_replaced(cluster.admin, lambda: found.append(cluster.admin.topics()))
-    replace(cluster, cluster.admin._place[1])
+    replace(cluster, cluster.admin._current[1])
     thread.join(PATIENCE_S)
     assert found == [["events"]]
 
@@ -741,7 +742,7 @@ def test_a_closed_client_keeps_nobody_waiting(cluster: pyreplog.Cluster, create:
     ]
     for client, act in acts:
         with still(cluster._driver):
-            cluster._driver.pause(client._seat)
+            cluster._driver.pause(client._driven)
         waited = cluster._driver._waited_count
         thread = threading.Thread(target=hear, args=(act,), daemon=True)
         thread.start()
@@ -759,11 +760,11 @@ def test_closing_just_after_an_interrupt_is_no_clean_end(tmp_path: Path) -> None
         cluster.admin.create_topic("events", config={"durability": "os"})
         with cluster.producer() as producer:
             offset = producer.send("events", b"v").result(PATIENCE_S).offset
-        seat = cluster.nodes[1]._seat
-        assert seat is not None
+        driven = cluster.nodes[1]._driven
+        assert driven is not None
         with still(cluster._driver):
-            seat.busy = True
-            cluster._driver._seats.pop(seat.transport)
+            driven.busy = True
+            cluster._driver._machines.pop(driven.transport)
     markers = [os.path.exists(path / f"node-{number}" / ".kafka_cleanshutdown") for number in (1, 2, 3)]
     assert markers == [True, False, True]
     with pyreplog.Cluster(path) as cluster, cluster.consumer("events") as consumer:
@@ -774,9 +775,9 @@ def test_a_node_restarted_by_hand_is_not_restarted_again(cluster: pyreplog.Clust
     """What befell a former life of a node is forgotten when somebody kills or restarts it."""
     node = cluster.nodes[0]
     with still(cluster._driver):
-        assert node._seat is not None
-        cluster._driver._seats.pop(node._seat.transport)
-        cluster._driver._broken.append((node._seat, None))
+        assert node._driven is not None
+        cluster._driver._machines.pop(node._driven.transport)
+        cluster._driver._broken.append((node._driven, None))
         node._kill()
         node._start()
         assert not cluster._driver._broken
@@ -786,20 +787,20 @@ def test_a_node_restarted_by_hand_is_not_restarted_again(cluster: pyreplog.Clust
 
 
 def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """Closed clients, and those that were replaced, leave no endpoint, seat or address."""
+    """Closed clients, and those that were replaced, leave no endpoint, machine or address."""
     create()
-    before = len(cluster._driver.network._endpoints), len(cluster._driver._seats), len(cluster._clients.trusted)
+    before = len(cluster._driver.network._endpoints), len(cluster._driver._machines), len(cluster._clients.trusted)
     for _ in range(5):
         with cluster.producer() as producer, cluster.consumer("events") as consumer:
             producer.send("events", b"v").result(PATIENCE_S)
             with still(cluster._driver):
-                cluster._driver._fail(producer._seat, None)
-                cluster._driver._fail(consumer._seat, None)
+                cluster._driver._fail(producer._driven, None)
+                cluster._driver._fail(consumer._driven, None)
                 cluster._driver._mend()
             producer.send("events", b"v").result(PATIENCE_S)
     assert (
         len(cluster._driver.network._endpoints),
-        len(cluster._driver._seats),
+        len(cluster._driver._machines),
         len(cluster._clients.trusted),
     ) == before
 
@@ -808,10 +809,10 @@ def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callabl
 def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster: pyreplog.Cluster, who: str) -> None:
     """The client that was cut short has not put the question, and a controller that has just begun again counts on
     nobody yet."""
-    seat = cluster._controller._seat if who == "controller" else cluster.admin._place[1]
-    assert seat is not None
+    driven = cluster._controller._driven if who == "controller" else cluster.admin._current[1]
+    assert driven is not None
     with still(cluster._driver):
-        seat.busy = True  # as a turn that a signal handler cut short leaves it
+        driven.busy = True  # as a turn that a signal handler cut short leaves it
     assert cluster.admin.create_topic("events").partitions[0].leader > 0
     assert cluster.admin.topics() == ["events"]
 

@@ -336,10 +336,10 @@ def relaying(relay: FakeRelay, stopping: Callable[[], bool]) -> ClusterAppender:
         return False
 
     admin: Any = SimpleNamespace(describe=lambda topic: SimpleNamespace(partitions=[0, 1], config={}))
-    driver: Any = SimpleNamespace(mark_ready=lambda seat: None, wait=settles)
-    seat: Any = SimpleNamespace(lock=threading.Lock())
+    driver: Any = SimpleNamespace(mark_ready=lambda driven: None, wait=settles)
+    driven: Any = SimpleNamespace(lock=threading.Lock())
     machine: Any = relay
-    return ClusterAppender(admin, driver, lambda broken: (machine, seat), stopping, SystemClock())
+    return ClusterAppender(admin, driver, lambda broken: (machine, driven), stopping, SystemClock())
 
 
 def test_what_is_on_its_way_to_a_cluster_is_bounded() -> None:
@@ -424,8 +424,8 @@ def test_an_interrupted_machine_is_no_end(tmp_path: Path, machine: str, monkeypa
         if not interrupted:
             interrupted.append(self)
             with still(self._driver):
-                seat = self._seat if machine == "relay" else self._admin._place[1]
-                self._driver._fail(seat, None)
+                driven = self._driven if machine == "relay" else self._admin._current[1]
+                self._driver._fail(driven, None)
         return found if machine == "relay" else original(self, *arguments)
 
     monkeypatch.setattr(ClusterAppender, name, struck)

@@ -74,9 +74,9 @@ def test_what_failed_is_remembered_by_the_next_machine(cluster: pyreplog.Cluster
         assert isinstance(error, pyreplog.OutcomeUnknownError)
         assert len(producer._machine.failures._recent) == 1
         producer.close()
-        place = producer._place
+        place = producer._current
         producer._interrupted(None)
-        assert producer._place is place
+        assert producer._current is place
 
 
 @pytest.mark.parametrize("refused", [b"x" * (2 << 20), "text"], ids=["too large", "text"])

@@ -201,9 +201,9 @@ def test_who_uses_a_machine_does_not_wait_for_its_turn() -> None:
     """It would have to drive that machine by itself: refused, and the machine has its turn as soon as it is
     free."""
     driver, machine = Driver(SystemClock(), "test"), Polled()
-    seat = driver.add(machine, driver.network.endpoint(), lambda error: None)
-    with seat.lock:
-        driver.mark_ready(seat)
+    driven = driver.add(machine, driver.network.endpoint(), lambda error: None)
+    with driven.lock:
+        driver.mark_ready(driven)
         with pytest.raises(ReentrantCallError, match="the cluster 'test' is used within another use"):
             driver.wait_for(Completion(driver), None)
     assert machine.count == 0
@@ -228,9 +228,9 @@ def test_who_uses_a_machine_does_not_wait_for_another_driver(way: str) -> None:
             return super().poll(timeout_ns)
 
     driver.add(Beginning(), driver.network.endpoint(), lambda error: None)
-    seat = driver.add(machine, driver.network.endpoint(), lambda error: None)
+    driven = driver.add(machine, driver.network.endpoint(), lambda error: None)
     thread = threading.Thread(target=lambda: driver.wait_for(other, PATIENCE_S), daemon=True)
-    with seat.lock:
+    with driven.lock:
         thread.start()
         assert drives.wait(PATIENCE_S)
         with pytest.raises(ReentrantCallError):

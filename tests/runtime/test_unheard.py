@@ -22,7 +22,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.WARNING, "pyreplog")
 
     def take() -> list[str]:
-        found = [entry.getMessage() for entry in caplog.records if "nobody asked why" in entry.getMessage()]
+        found = [entry.getMessage() for entry in caplog.records if "no caller read why" in entry.getMessage()]
         caplog.clear()
         return found
 
@@ -52,7 +52,7 @@ def test_a_producer_that_nobody_asks(
     told = said()
     assert len(told) == 1
     assert (
-        f"a producer of the cluster {cluster.path!r}: 3 records were not acknowledged, and nobody asked why:"
+        f"a producer of the cluster {cluster.path!r}: 3 records were not acknowledged, and no caller read why:"
         " NotEnoughReplicas" in told[0]
     )
     with cluster.producer(delivery_timeout_ms=100) as producer:
@@ -117,7 +117,7 @@ def test_a_log_that_nobody_asks(said: Callable[[], list[str]]) -> None:
     told = said()
     assert len(told) == 1
     assert told[0].startswith(
-        "the log '/data/events': 2 records were not acknowledged, and nobody asked why: StorageError: [Errno 28]"
+        "the log '/data/events': 2 records were not acknowledged, and no caller read why: StorageError: [Errno 28]"
     )
     with opened(disk) as log:
         disk.fail("write", "*.log", error=errno.ENOSPC)
@@ -135,7 +135,7 @@ def test_a_log_that_nobody_asks(said: Callable[[], list[str]]) -> None:
     with pytest.raises(pyreplog.StorageError):
         log.append(b"lost?")
     log.close()
-    assert "1 record was not acknowledged, and nobody asked why: UnsyncedError" in said()[0]
+    assert "1 record was not acknowledged, and no caller read why: UnsyncedError" in said()[0]
 
 
 def test_very_many_failures_are_counted() -> None:

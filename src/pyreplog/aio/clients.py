@@ -62,7 +62,7 @@ class _Deadline:
         if self._seconds is None or is_interruption(error):
             return error
         return TimeoutError(
-            f"not all is acknowledged after {self._seconds:g} s; what was sent goes on in the background"
+            f"not all is acknowledged after {self._seconds:g} s; sending goes on in the background"
         )
 
 

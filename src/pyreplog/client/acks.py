@@ -107,7 +107,7 @@ class Acks(Sequence[Ack]):
                     raise  # a signal handler raised it, not this wait
                 missing = sum(count for one, _, count in self._runs if not one.settled)
                 text = (
-                    f"{missing} of {len(self)} records not acknowledged after {timeout:g} s; what was sent goes on in"
+                    f"{missing} of {len(self)} records not acknowledged after {timeout:g} s; sending goes on in"
                     " the background"
                 )
                 text += outcome.so_far()

@@ -45,9 +45,9 @@ from pyreplog.wire import (
 )
 
 NODES_TIMEOUT_S = 10.0
-"""How long a controller that begins again is waited for, until it has heard from a node."""
+"""Seconds that a call waits until a restarted controller has heard from a node."""
 CONFIG_OF_TOPIC = 1
-"""Kafka's number for a setting that was made on the topic."""
+"""Kafka's config source for a setting of the topic itself."""
 
 __all__ = ["Admin", "PartitionDescription", "TopicDescription", "description_of"]
 
@@ -68,8 +68,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic: its partitions, and by Kafka's keys ``durability``, ``min.insync.replicas`` and what else differs
-    from the defaults."""
+    """One topic and its partitions. ``config``: ``durability``, ``min.insync.replicas`` and every other setting that
+    differs from its default, by Kafka's keys."""
 
     name: str
     topic_id: str
@@ -87,13 +87,13 @@ class Admin(ClientFace[Machine]):
         make: Callable[[], tuple[Machine, DrivenMachine]],
         nodes: NodeGroup,
     ) -> None:
-        """Made by the cluster. ``make`` returns the machine, and again after an interruption."""
+        """Called by the cluster only. ``make`` returns the machine; it is called again after an interruption."""
         self._driver = driver
         self._advice = advice
         self._make = make
         self._nodes = nodes
         self._node_count = len(nodes.nodes)
-        self._place = make()
+        self._current = make()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an Admin cannot be copied or pickled: it belongs to its cluster, in this process")
@@ -111,12 +111,13 @@ class Admin(ClientFace[Machine]):
         """Make a topic and return when it can be used.
 
         ``partitions``: default 1, at most 10,000. ``replication_factor``: default 3, or as many as there are nodes.
-        ``config``: Kafka's keys, or a LogConfig, of which counts what differs from the defaults;
-        ``min.insync.replicas`` is a majority of the replicas unless given. ``exist_ok``: a topic that is there is
-        taken, if it has what is given here. ``timeout``: seconds to wait until every node that is up serves all of
-        it; None: as long as it makes progress, which very many partitions take a while for. Raises
-        TopicExistsError, InvalidTopicError, ConfigError, BrokerNotAvailableError where no node is up; TimeoutError,
-        which says how far it is: the topic is made then, and the nodes go on.
+        ``config``: Kafka's keys, or a LogConfig (only settings that differ from the defaults count);
+        ``min.insync.replicas`` defaults to a majority of the replicas. ``exist_ok``: accept a topic that exists, if it
+        has the given partitions, replicas and settings. ``timeout``: seconds to wait until every live node serves all
+        its partitions; None: wait as long as that makes progress (very many partitions take a while).
+
+        Raises TopicExistsError, InvalidTopicError, ConfigError, BrokerNotAvailableError if no node is up, and
+        TimeoutError, which says how far the nodes are: the topic exists then, and they go on.
         """
         check_name(name)
         check_topic(name)
@@ -139,7 +140,7 @@ class Admin(ClientFace[Machine]):
         except TopicExistsError:
             if not exist_ok:
                 raise TopicExistsError(
-                    f"{name!r}; exist_ok=True takes it, if it has the partitions, replicas and settings asked for"
+                    f"{name!r}; exist_ok=True accepts it, if it has the given partitions, replicas and settings"
                 ) from None
             there = self.describe(name)
             _check_alike(there, partitions, replication_factor, texts)
@@ -173,11 +174,12 @@ class Admin(ClientFace[Machine]):
         return description_of(topic, configs)
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-        """Delete what lies below these offsets, by partition (-1: all that is committed), on every live node; the
-        log start offsets now.
+        """Delete the records below these offsets, by partition (-1: all committed records), on every live node. Return
+        the new log start offsets.
 
         Raises OffsetOutOfRangeError for an offset above the high watermark, UnknownTopicError,
-        BrokerNotAvailableError where nobody leads, RequestTimedOutError where a node is slow: it goes on then.
+        BrokerNotAvailableError if a partition has no leader, RequestTimedOutError if a node is slow: the deletion goes
+        on then.
         """
         if not hasattr(offsets, "items"):
             raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")
@@ -189,7 +191,7 @@ class Admin(ClientFace[Machine]):
             for number, offset in offsets.items()
         }
         if not limits:
-            self.describe(topic)  # for it may be unknown
+            self.describe(topic)  # raises UnknownTopicError
             return {}
         try:
             found: dict[int, int] = self._answer(lambda machine: machine.delete_records(topic, limits))
@@ -200,12 +202,13 @@ class Admin(ClientFace[Machine]):
     def elect_leaders(
         self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False
     ) -> dict[int, str | None]:
-        """Have the preferred leaders (the first replicas) lead again. ``unclean``: where nobody leads because
-        nobody who is up is known to have everything, let whoever reaches furthest lead all the same: **acknowledged
-        records may be lost**, and the text says from which offset on.
+        """Elect the preferred leaders (the first replicas) again. ``unclean``: if a partition has no leader because no
+        live replica is known to have all records, elect the live replica with the longest log: **acknowledged records
+        may be lost**.
 
-        Returns what an election cost, by partition (None: nothing); partitions that needed none are left out.
-        Raises PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError, UnknownTopicError.
+        Returns a text for each partition that had an election: from which offset on records may be lost, or None (no
+        loss). Partitions that needed no election are left out. Raises PreferredLeaderNotAvailableError,
+        EligibleLeadersNotAvailableError, UnknownTopicError.
         """
         check_name(topic)
         check_flag("unclean", unclean)
@@ -228,7 +231,7 @@ class Admin(ClientFace[Machine]):
         return elected
 
     def _unknown(self, topic: str, numbers: Iterable[int]) -> UnknownTopicError:
-        """What to say where the topic, or one of these partitions of it, is unknown."""
+        """Return the error for a call that names an unknown topic, or unknown partitions of a topic."""
         try:
             count = len(self.describe(topic).partitions)
         except UnknownTopicError as error:
@@ -239,9 +242,11 @@ class Admin(ClientFace[Machine]):
         )
 
     def _await_nodes(self, patience: float | None) -> float | None:
-        """What is left of ``patience`` once the controller counts on somebody: one that was cut short and begins
-        again has to hear from the nodes before it can decide anything. Who waits in vain asks all the same, and is
-        told why not."""
+        """Wait until the controller has heard from a node, and return the rest of ``patience``.
+
+        A controller that an interruption restarted can decide nothing before. If the wait is in vain, the caller sends
+        its request all the same: the answer says what is wrong.
+        """
         begun_ns = self._driver.monotonic_ns()
         self._driver.wait_until(
             self._nodes.are_known, NODES_TIMEOUT_S if patience is None else min(patience, NODES_TIMEOUT_S)
@@ -251,35 +256,34 @@ class Admin(ClientFace[Machine]):
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
         self._driver.check_free()
         while True:
-            place = self._place
-            machine, seat = place
-            with seat.lock.enter():
-                if place is not self._place:
+            current = self._current
+            machine, driven = current
+            with driven.lock.enter():
+                if current is not self._current:
                     continue
                 answer = ask(machine)
-            self._driver.mark_ready(seat)
+            self._driver.mark_ready(driven)
             self._driver.wait_for(answer, None)
             if answer.error is None:
                 return answer.value
-            with seat.lock.enter():  # who gives up what was asked has another in its place by then
+            with driven.lock.enter():  # _interrupted fails the answers and replaces the machine under it
                 if (
-                    place is self._place
+                    current is self._current
                     or not answer.may_be_put_again
                     or not isinstance(answer.error, BrokerNotAvailableError)
                 ):
                     raise answer.error
 
     def _interrupted(self, error: Exception | None) -> None:
-        """The machine was cut short by a signal handler (or failed): a new one goes on. Called by whoever
-        drives."""
+        """Replace the machine, because a signal handler interrupted it or it failed. Called by the driving thread."""
         failure: PyreplogError = BrokerNotAvailableError("the question was interrupted")
         if error is not None:
             failure = InternalError(f"the admin client failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
-        machine, seat = self._place
-        with seat.lock:  # who asks has asked, or finds the next one
+        machine, driven = self._current
+        with driven.lock:  # a calling thread sent its request before this, or finds the new machine
             machine.abandon(failure)
-            self._place = self._make()
+            self._current = self._make()
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
@@ -288,8 +292,7 @@ class Admin(ClientFace[Machine]):
 def _check_alike(
     topic: TopicDescription, partitions: int | None, replication_factor: int | None, config: Mapping[str, str]
 ) -> None:
-    """Raises TopicExistsError where a topic differs from what is asked for. What is not asked for may be as it
-    is."""
+    """Raise TopicExistsError if the topic differs from the given values. None and missing keys match everything."""
     there, factor = len(topic.partitions), len(topic.partitions[0].replicas)
     defaults = LogConfig().to_mapping(whole=True)
     differences = [
@@ -304,8 +307,8 @@ def _check_alike(
 
 
 def description_of(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:
-    """What these answers of a controller say of one topic."""
-    assert topic.name is not None, "a topic that was asked for by name has one"
+    """Return the description of one topic from two answers of a controller."""
+    assert topic.name is not None, "the request named the topic"
     return TopicDescription(
         topic.name,
         topic.topic_id,

@@ -1,4 +1,4 @@
-"""Advice: what to tell a caller to whom the cluster gave no answer, or who named what it does not have."""
+"""Advice: error texts for a caller that got no answer from the cluster, or that named an unknown topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Advice"]
 
 
 class Advice:
-    """Errors of a cluster's clients that say what to do next. Any thread."""
+    """Makes errors for a cluster's clients that say what to do next. Any thread."""
 
     def __init__(
         self,
@@ -23,16 +23,19 @@ class Advice:
         awaited: Callable[[TopicPartition], Leaderless | None],
         refused: Callable[[str], Mapping[int, PyreplogError]],
     ) -> None:
-        """``nodes``: of the cluster, all of them by the time somebody asks. ``topics``: the names it has.
-        ``awaited``: who may lead a partition that nobody leads; None where somebody does. ``refused``: which nodes'
-        disks do not let them make a copy of a topic, and why."""
+        """``nodes``: the cluster's nodes; the list must be complete before the first error is made.
+
+        ``topics`` returns the names of the cluster's topics. ``awaited`` returns the nodes that may lead a leaderless
+        partition, and None if it has a leader. ``refused`` returns the nodes whose disks refuse to make a copy of a
+        topic, with the errors.
+        """
         self._nodes = nodes
         self._topics = topics
         self._awaited = awaited
         self._refused = refused
 
     def late(self, what: str, seconds: float | None, of: TopicPartition | None = None) -> RequestTimedOutError:
-        """``what``, of that partition, was waited for, for so long."""
+        """Return the error for a wait of ``seconds`` for ``what``, of the partition ``of`` (None: of none)."""
         down = [node.node_id for node in self._nodes if not node.ready]
         awaited = None if of is None else self._awaited(of)
         if of is not None and awaited is not None and len(down) < len(self._nodes):
@@ -43,13 +46,14 @@ class Advice:
             numbers = ", ".join(map(str, down))
             which = f"node {numbers} is" if len(down) == 1 else f"nodes {numbers} are"
             why = (
-                f"{which} down, and without a leader nobody answers. cluster.nodes[{down[0] - 1}].restart() starts node"
+                f"{which} down, and only a leader can answer. cluster.nodes[{down[0] - 1}].restart() starts node"
                 f" {down[0]}"
             )
         elif of is not None and (refused := self._refused(of.topic)):
             why = "; ".join(f"node {number}: {error}" for number, error in refused.items())
         elif failures := [(node.node_id, node.failure) for node in self._nodes if node.failure is not None]:
-            # The controller did not fence them: perhaps its disk is theirs.
+            # Their disks failed, but the controller has not fenced them: perhaps it writes to the
+            # same disk.
             why = (
                 f"{'; '.join(f'node {number}: {error}' for number, error in failures)}. restart() has a node try its"
                 " disk again"
@@ -59,13 +63,13 @@ class Advice:
         return RequestTimedOutError(f"{what} not known{'' if seconds is None else f' after {seconds:g} s'}: {why}")
 
     def unknown_topic(self, name: str) -> UnknownTopicError:
-        """There is no topic ``name``."""
+        """Return the error for a topic ``name`` that does not exist."""
         known = tuple(sorted(self._topics()))
         return UnknownTopicError(f"{name!r}; admin.create_topic makes one{suggestion(name, known) if known else ''}")
 
 
 def _leaderless(of: TopicPartition, awaited: Leaderless, down: Sequence[int]) -> str:
-    """Why nobody leads, and what to do."""
+    """Return why a partition has no leader, and what to do."""
     lose = (
         f"cluster.admin.elect_leaders({of.topic!r}, [{of.partition}], unclean=True) has another lead, and says what"
         " that loses"

@@ -1,6 +1,6 @@
-"""Background: one parked thread that does what nobody waits for: timers, checkpoints, batches of ``append_nowait``.
+"""Background: one parked thread for work that no caller waits for: timers, checkpoints, batches of ``append_nowait``.
 
-It is a daemon thread that owns nothing: whoever made it stops it, at the latest when the interpreter exits.
+It is a daemon thread that owns nothing. The object that made it stops it, at the latest when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pyreplog.system import is_interruption, is_no_thread
 __all__ = ["LINGER_S", "Background", "release"]
 
 LINGER_S: Final = 0.001
-"""How long ``arm`` lets a caller go on before the thread takes part: a caller that waits by itself then pays no
-thread switch."""
+"""Seconds between ``arm`` and the call of ``work``. A caller that waits by itself within this time does the work, and
+saves a thread switch."""
 
 
 class Background:
@@ -31,8 +31,7 @@ class Background:
     def __init__(self, name: str, work: Callable[[], float | None]) -> None:
         self._name = name
         self._work = work
-        # Two binary semaphores: a raw lock costs 40 ns where an Event costs 600. Held = nothing to
-        # do.
+        # Two binary semaphores: a raw lock costs 40 ns, an Event 600. Held = nothing to do.
         self._signal = threading.Lock()
         self._signal.acquire()
         self._urgent = threading.Lock()
@@ -44,14 +43,18 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def start(self, after_s: float = 0.0) -> None:
-        """Start the thread unless it runs; :class:`NoThreadError` where none is to be had. Unless armed, it calls
-        ``work`` first after ``after_s``. REQUIRES that calls do not overlap (the owner's lock)."""
+        """Start the thread unless it runs. Raise :class:`NoThreadError` if the system has no thread left.
+
+        The thread first calls ``work`` after ``after_s``, or earlier if it is armed. REQUIRES that calls of this method
+        do not overlap (the owner's lock).
+        """
         if self._thread is None and not self._stopping:
             thread = self._thread = threading.Thread(target=self._run, args=(after_s,), name=self._name, daemon=True)
             try:
                 thread.start()
-            except BaseException as error:  # no thread is to be had, or Ctrl-C
-                if thread.ident is None:  # the next call tries again; should this one begin after all, it ends at once
+            except BaseException as error:  # no thread is available, or Ctrl-C
+                # The next call tries again. If this thread does start later, it ends at once.
+                if thread.ident is None:
                     self._thread = None
                     if is_no_thread(error):
                         raise NoThreadError(f"for {self._name}") from error
@@ -59,18 +62,21 @@ class Background:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is there."""
+        """Whether the thread was started, and not stopped."""
         return self._thread is not None and not self._stopping
 
     def arm(self) -> None:
-        """Have ``work`` called within about a millisecond. Cheap when that is already so."""
+        """Have ``work`` called within about a millisecond. Cheap if it is armed already."""
         if not self.is_armed:
             self.is_armed = True
             release(self._signal)
 
     def linger(self, pause_s: float) -> None:
-        """Called by ``work``: have it called again after ``pause_s``, as if armed. Whoever arms it meanwhile wakes
-        no thread, which would cost that caller more than all that it does."""
+        """Have ``work`` called again after ``pause_s``, as if armed. Only ``work`` may call this.
+
+        A caller that arms it during the pause wakes no thread: the wake-up would cost that caller more than the rest of
+        its call.
+        """
         self._lingers_s = pause_s
         self.is_armed = True
 
@@ -88,7 +94,7 @@ class Background:
         if thread is not None and thread is not threading.current_thread():
             try:
                 thread.join()
-            except RuntimeError:  # another thread is about to start it: it ends before it calls anything
+            except RuntimeError:  # another thread is about to start it: it will end before it calls work
                 pass
 
     def _run(self, pause: float | None) -> None:
@@ -100,13 +106,13 @@ class Background:
                 if self._thread is not thread:
                     return
                 pause = self._turn(pause)
-            except Exception:  # no memory, even: this thread is the only one
+            except Exception:  # even MemoryError: no other thread does this work
                 pause = 1.0
-                self.is_armed = False  # by what failed: it would fail again at once
+                self.is_armed = False  # or the failed work would run, and fail, again at once
                 self._signal.acquire(blocking=False)
                 try:
                     LOGGER.exception("%s: unexpected failure in the background thread", self._name)
-                except Exception:  # nor for telling
+                except Exception:  # no memory for logging either
                     pass
 
     def _turn(self, pause: float | None) -> float | None:
@@ -120,9 +126,9 @@ class Background:
 
 
 def release(lock: threading.Lock) -> None:
-    """Free ``lock`` used as a binary semaphore; free already is fine."""
+    """Release ``lock``, which serves as a binary semaphore. A free lock stays free."""
     try:
         lock.release()
-    except RuntimeError as error:  # set already
+    except RuntimeError as error:  # it was free
         if is_interruption(error):
             raise

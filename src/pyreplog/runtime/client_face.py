@@ -1,5 +1,5 @@
-"""Face: what the blocking faces of the client machines share. A machine that a signal handler cut short is replaced
-by another."""
+"""ClientFace: the base of the blocking faces of the client machines. It replaces a machine that a signal handler
+interrupted."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ T = TypeVar("T")
 
 
 class ClientFace(Generic[M]):
-    """The face of a machine that the driver moves, and that may be another at the next look. Any thread."""
+    """The face of a machine that the driver polls, and that another machine may replace at any time. Any thread."""
 
     _noun: ClassVar[str]
     _driver: Driver
-    _place: tuple[M, DrivenMachine]
-    """The machine and its seat: replaced in one, under the lock of the former seat."""
+    _current: tuple[M, DrivenMachine]
+    """The client machine and its DrivenMachine. Both are replaced at once, under the lock of the old one."""
     _closed = False
 
     @property
     def _machine(self) -> M:
-        return self._place[0]
+        return self._current[0]
 
     @property
-    def _seat(self) -> DrivenMachine:
-        return self._place[1]
+    def _driven(self) -> DrivenMachine:
+        return self._current[1]
 
     def _use(self, act: Callable[[M], T]) -> T:
-        """What ``act`` says, told the machine that is there now, which nobody else touches meanwhile."""
+        """Return ``act(machine)`` for the current machine. It is called under the machine's lock."""
         while True:
-            place = self._place
-            machine, seat = place
-            with seat.lock.enter():
-                if place is self._place:
+            current = self._current
+            machine, driven = current
+            with driven.lock.enter():
+                if current is self._current:
                     return act(machine)
 
     def _await(self, ask: Callable[[M], None], is_known: Callable[[M], bool], timeout: float | None) -> bool:
-        """Whether the answer to ``ask`` comes in time. ``is_known`` looks for it while no machine moves, so none is
-        replaced in between."""
+        """Call ``ask``, and return whether the answer comes within ``timeout`` seconds.
+
+        ``is_known`` looks for the answer while no machine runs, so that none is replaced in between.
+        """
         asked: M | None = None
 
         def known() -> bool:
             nonlocal asked
             self._check_open()
-            machine, seat = self._place
-            if machine is not asked:  # another in its place has not heard the question
-                with seat.lock:
+            machine, driven = self._current
+            if machine is not asked:  # a new machine has not been asked yet
+                with driven.lock:
                     ask(machine)
-                self._driver.mark_ready(seat)
+                self._driver.mark_ready(driven)
                 asked = machine
             return is_known(machine)
 

@@ -121,11 +121,11 @@ class Clients:
 
     def _end_producer(self, producer: Producer) -> None:
         def end() -> None:
-            machine, seat = producer._place  # no thread replaces them now
-            with seat.lock:  # another thread may be sending
-                self._driver.remove(seat)
-                self.trusted.pop(seat.transport.address or "", None)
-                if seat.busy:  # its last turn was interrupted
+            machine, driven = producer._current  # no thread replaces them now
+            with driven.lock:  # another thread may be sending
+                self._driver.remove(driven)
+                self.trusted.pop(driven.transport.address or "", None)
+                if driven.busy:  # its last turn was interrupted
                     producer._interrupted(None)
                 else:
                     machine.close()
@@ -157,9 +157,9 @@ class Clients:
 
     def _end_consumer(self, consumer: Consumer) -> None:
         def end() -> None:
-            machine, seat = consumer._place  # no thread replaces them now
-            with seat.lock:  # another thread may be about to wait
-                self._driver.remove(seat)
+            machine, driven = consumer._current  # no thread replaces them now
+            with driven.lock:  # another thread may be about to wait
+                self._driver.remove(driven)
                 machine.close()
 
         self._driver.run_exclusively(end)

@@ -1,4 +1,4 @@
-"""ClusterNode: one node of a cluster in this process, as a user sees it: it can be killed, and started again."""
+"""ClusterNode: the public handle of one node of a cluster in this process. It can kill and restart the node."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ _node_log = logging.getLogger("pyreplog.node")
 
 
 class ClusterNode:
-    """One node. ``kill`` is as a process dies: nothing is flushed, nobody is answered; ``stop`` ends it in order,
-    when others lead in its place; ``restart`` starts it from its folder."""
+    """One node of a cluster in this process.
+
+    ``kill`` ends it as if its process died: it flushes nothing and answers no request. ``stop`` moves its leaderships
+    away, then closes it. ``restart`` starts it from its folder.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class ClusterNode:
         config: NodeConfig,
         trusted: Container[Address],
     ) -> None:
-        """Made by the cluster. ``trusted``: addresses of clients whose batches need no validation."""
+        """Called by the cluster only. ``trusted``: addresses of clients whose batches need no validation."""
         self._node_id = node_id
         self._folders = folders
         self._controller = controller
@@ -56,7 +59,7 @@ class ClusterNode:
         self._config = config
         self._trusted = trusted
         self._node: Node | None = None
-        self._seat: DrivenMachine | None = None
+        self._driven: DrivenMachine | None = None
         self._disk: Disk | None = None
         self._failure: Exception | None = None
         self._paused = False
@@ -68,37 +71,37 @@ class ClusterNode:
 
     @property
     def node_id(self) -> int:
-        """Its number, from 1."""
+        """The node's number, from 1."""
         return self._node_id
 
     @property
     def path(self) -> str:
-        """Its folder, a Kafka log root."""
+        """The node's folder, a Kafka log root."""
         return self._path
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the node runs."""
         return self._node is not None
 
     @property
     def failure(self) -> Exception | None:
-        """Why it does not run, or does not serve, where nobody killed it: what its disk said."""
+        """The disk error because of which the node does not run or does not serve; None if there was none."""
         node = self._node
         return self._failure if node is None else (node.offline or node.failure)
 
     @property
     def ready(self) -> bool:
-        """Whether the controller lets it serve, as far as it has heard: one that is cut off has heard nothing else
-        yet."""
+        """Whether the node is registered and not fenced, as far as it knows. A node that is cut off does not know yet
+        that it was fenced."""
         node = self._node
         return node is not None and not node.fenced and node.broker_epoch >= 0
 
     @property
     def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready"]:
-        """How it is: ``"down"`` (killed, stopped, or it could not start), ``"offline"`` (its disk failed),
-        ``"paused"``, ``"fenced"`` (the controller has not heard from it in time, and lets it serve no more),
-        ``"starting"`` or ``"ready"``."""
+        """The node's state: ``"down"`` (killed, stopped, or it could not start), ``"offline"`` (its disk failed),
+        ``"paused"``, ``"fenced"`` (its heartbeats were late, so the controller does not let it serve), ``"starting"``
+        or ``"ready"``."""
         node = self._node
         if node is None:
             return "down"
@@ -112,13 +115,13 @@ class ClusterNode:
 
     @property
     def losses(self) -> list[tuple[TopicPartition, int, int]]:
-        """What unclean elections that somebody asked for cost this node's copies since it started, of what readers
-        may have seen: the partition, the first offset that is gone, and the one behind the last."""
+        """Records that readers may have seen and that this node's copies lost by unclean elections since it started:
+        the partition, the first lost offset, and the offset behind the last."""
         node = self._node
         return [] if node is None else [(name, loss.start, loss.end) for name, loss in list(node.losses)]
 
     def leads(self, topic: str, partition: int | None = None) -> bool:
-        """Whether it leads that partition of ``topic`` (None: any)."""
+        """Return whether the node leads ``partition`` of ``topic`` (None: any partition of it)."""
         check_name(topic)
         partition = None if partition is None else whole("partition", partition)
         return self._driver.run_exclusively(lambda: self._leads(topic, partition))
@@ -136,8 +139,10 @@ class ClusterNode:
         )
 
     def _serves(self, topic: str) -> tuple[int, int]:
-        """Of how many partitions of ``topic``, of those that it has heard of, it has its copy, if any, and knows a
-        leader; and how many those are. REQUIRES that no machine moves."""
+        """Return (number of partitions of ``topic`` that the node serves, number that its metadata holds).
+
+        It serves a partition if it knows a leader and, if it is a replica, has its copy. REQUIRES that no machine runs.
+        """
         node = self._node
         image = None if node is None else node.image
         found = None if image is None else image.topic(topic)
@@ -150,8 +155,8 @@ class ClusterNode:
         ), len(found.partitions)
 
     def _refused(self, topic: str) -> PyreplogError | None:
-        """Why it has no copy of some partition of ``topic``, where its disk does not let it make one. REQUIRES that
-        no machine moves."""
+        """Return the error with which the node's disk refused to make a copy of some partition of ``topic``; None if it
+        refused none. REQUIRES that no machine runs."""
         node = self._node
         image = None if node is None else node.image
         topic_id = "" if image is None else image.topic_ids.get(topic, "")
@@ -165,9 +170,9 @@ class ClusterNode:
     # ----------------------------------------------------------------------------------------- life
 
     def _start(self, listener: RecoveryListener | None = None) -> None:
-        """Open the folder and take part; ``listener`` is told how far a recovery is. REQUIRES that no machine
-        moves. Raises what the disk, the lock or damaged files say."""
-        assert self._node is None, "started once at a time"
+        """Open the folder and start the node. ``listener`` gets the progress of a recovery. REQUIRES that no machine
+        runs. Raises the errors of the disk, the lock and damaged files."""
+        assert self._node is None, "a running node is not started again"
         if listener is None:
             with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
                 self._start(recovery)
@@ -206,12 +211,12 @@ class ClusterNode:
             )
             self._disk = disk
             self._failure = None
-            self._seat = self._driver.add(node, transport, self._interrupted, shared=False)
+            self._driven = self._driver.add(node, transport, self._interrupted, shared=False)
             self._node = node
         except BaseException:
-            if self._seat is not None:
-                self._driver.remove(self._seat)
-                self._seat = None
+            if self._driven is not None:
+                self._driver.remove(self._driven)
+                self._driven = None
             transport.close()
             root.close(clean=False)
             self._disk = None
@@ -219,8 +224,8 @@ class ClusterNode:
             raise
 
     def kill(self) -> None:
-        """End it as a process dies. The controller hears of it at once, as of a broken connection. Dead already is
-        fine."""
+        """End the node as if its process died. The controller fences it at once, as it does when a connection breaks.
+        A node that is down stays down."""
         self._driver.run_exclusively(self._kill_and_fence)
 
     def _kill_and_fence(self) -> None:
@@ -230,65 +235,67 @@ class ClusterNode:
             self._controller.fence(self._node_id)
 
     def stop(self, timeout: float | None = 10.0) -> None:
-        """A controlled shutdown: the controller moves its leaderships away (``timeout`` seconds at most), then it
-        ends as with ``close`` of the cluster. Producers notice nothing but a pause. One that is down is fine.
-        Raises what the disk says, ended all the same; it ends too where Ctrl-C cuts the waiting short."""
+        """Shut the node down in order: the controller moves its leaderships away (``timeout`` seconds at most), then
+        the node closes as with ``close`` of the cluster. Producers notice only a pause. A node that is down stays down.
+
+        Raises the errors of its disk; the node ends all the same. It also ends if Ctrl-C interrupts the wait.
+        """
         patience = check_seconds("timeout", timeout)
         begun: list[tuple[Node, DrivenMachine]] = []
         try:
             self._driver.run_exclusively(lambda: self._begin_stop(begun))
             if not begun:
                 return
-            node, seat = begun[0]
-            self._driver.mark_ready(seat)
+            node, driven = begun[0]
+            self._driver.mark_ready(driven)
             if not self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience):
-                _log.warning("node %d ends although it could not give everything away", self._node_id)
+                _log.warning("node %d ends although it still leads partitions", self._node_id)
         finally:
             if begun:
                 self._driver.run_exclusively(lambda: self._end_stopped(begun[0][0]))
 
     def _begin_stop(self, begun: list[tuple[Node, DrivenMachine]]) -> None:
-        """Begin, and add what there is to end to ``begun``."""
+        """Begin the shutdown of the node, if it runs, and add the node to ``begun``."""
         self._driver.check()
-        if self._node is not None and self._seat is not None:
-            begun.append((self._node, self._seat))
+        if self._node is not None and self._driven is not None:
+            begun.append((self._node, self._driven))
             self._node.begin_shutdown()
 
     def _end_stopped(self, node: Node) -> None:
-        """What a controlled shutdown ends with: begun, it would stay as it is for ever."""
+        """Close the node at the end of a shutdown. Without this it would stay in shutdown for ever."""
         if self._node is not node:
             return
-        if self._seat is not None:
-            self._driver.remove(self._seat)
+        if self._driven is not None:
+            self._driver.remove(self._driven)
         try:
             self._close()
         finally:
             self._controller.fence(self._node_id)
 
     def pause(self) -> None:
-        """Give it no turn until :meth:`resume`, as a process that was stopped: it answers nothing, and the
-        controller soon takes it for dead. Dead or paused already is fine."""
+        """Stop the node until :meth:`resume`, like a process that was stopped: it answers no request, and the
+        controller soon fences it. A node that is down or paused already stays so."""
 
         def pause() -> None:
-            if self._seat is not None and not self._paused:
+            if self._driven is not None and not self._paused:
                 self._paused = True
-                self._driver.pause(self._seat)
+                self._driver.pause(self._driven)
 
         self._driver.run_exclusively(pause)
 
     def resume(self) -> None:
-        """Undo :meth:`pause`: it goes on where it was. Not paused is fine."""
+        """Undo :meth:`pause`: the node goes on with its next step. If it is not paused, nothing happens."""
 
         def resume() -> None:
-            if self._seat is not None and self._paused:
-                self._driver.resume(self._seat)
+            if self._driven is not None and self._paused:
+                self._driver.resume(self._driven)
             self._paused = False
 
         self._driver.run_exclusively(resume)
 
     def restart(self, timeout: float | None = 30.0) -> None:
-        """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching
-        up). RequestTimedOutError after ``timeout`` seconds: it goes on starting."""
+        """Kill the node if it runs, start it from its folder, and return when it serves again (it may still be catching
+        up). Raise RequestTimedOutError after ``timeout`` seconds; the node goes on starting."""
         patience = check_seconds("timeout", timeout)
 
         def begin() -> None:
@@ -311,18 +318,18 @@ class ClusterNode:
             log.producers.kept = producer_ids
 
     def _settled(self) -> bool:
-        """Whether it serves, or never will."""
+        """Return whether the node serves, or has failed."""
         return self.ready or self.failure is not None
 
     def _kill(self) -> None:
         self._paused = False
-        if self._seat is not None:
-            self._driver.remove(self._seat)
+        if self._driven is not None:
+            self._driver.remove(self._driven)
         self._end(None if self._node is None else self._node.kill)
 
     def _end(self, end: Callable[[], None] | None) -> None:
-        """``end`` the node, and only then forget it: where a signal handler cuts this short, whoever comes next
-        does all of it again."""
+        """Call ``end`` (None: nothing), then forget the node. If a signal handler interrupts this, the next call
+        repeats all of it."""
         try:
             if end is not None:
                 end()
@@ -336,13 +343,16 @@ class ClusterNode:
         if self._disk is not None:
             close_disk(self._disk)
             self._disk = None
-        self._seat = None
+        self._driven = None
         self._node = None
         self._paused = False
 
     def _interrupted(self, error: Exception | None) -> None:
-        """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing,
-        its files are. Called by whoever drives."""
+        """Kill the node, whose turn a signal handler interrupted (``error`` None) or a bug or its disk ended.
+
+        Its state in memory is unusable then, its files are not. After an interruption the node starts again from them.
+        Called by the driving thread.
+        """
         self._kill()
         self._failure = error
         self._controller.fence(self._node_id)
@@ -354,9 +364,12 @@ class ClusterNode:
                 self._failure = failure
 
     def _close(self) -> None:
-        """End it in order; one that was cut short half-way, as a kill does. REQUIRES that nobody drives. Raises
-        what the disk says, closed all the same. Again is harmless, and finishes what was cut short."""
-        if self._seat is not None and self._seat.busy:
+        """Close the node; kill it if its last turn was interrupted. REQUIRES that no thread drives.
+
+        Raises the errors of the disk; the node is closed all the same. A second call is harmless, and completes an
+        interrupted one.
+        """
+        if self._driven is not None and self._driven.busy:
             self._kill()
         self._end(None if self._node is None else self._node.close)
 
@@ -381,7 +394,7 @@ class Nodes(tuple[T, ...]):
 
 
 def close_disk(disk: Disk) -> None:
-    """Release what ``disk`` holds, where it is one that holds anything: tests bring their own."""
+    """Close ``disk`` if it has a ``close`` method: disks of tests may have none."""
     close = getattr(disk, "close", None)
     if close is not None:
         close()

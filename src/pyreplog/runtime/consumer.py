@@ -1,5 +1,5 @@
-"""Consumer: the blocking face of :class:`pyreplog.client.Consumer`. Thread-safe, though positions make most sense
-in one thread."""
+"""Consumer: the blocking face of :class:`pyreplog.client.Consumer`. Thread-safe, but threads that share one also share
+its positions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 __all__ = ["ANSWER_TIMEOUT_S", "Consumer", "Subject", "place_of"]
 
 ANSWER_TIMEOUT_S: Final = 10.0
-"""How long a question to the cluster is waited for, unless the caller says otherwise."""
+"""Seconds that a call waits for an answer of the cluster by default."""
 _LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
 
 
@@ -35,8 +35,8 @@ class Consumer(ClientFace[Machine]):
     ``close``.
 
     Records come in order within each partition, and only once they are below the high watermark. Iterating over the
-    consumer never ends (it waits for more); ``until_end()`` stops at the end as it is now. Whoever leaves such a
-    loop has read what it gave and nothing else: the next loop, ``poll`` or ``position`` goes on behind it.
+    consumer never ends (it waits for more); ``until_end()`` stops at the current end. A loop may be left at any record:
+    the next loop, ``poll`` or ``position`` goes on behind the last record that the loop returned.
     """
 
     _noun = "consumer"
@@ -50,8 +50,8 @@ class Consumer(ClientFace[Machine]):
         subject: Subject,
         timeout: float | None,
     ) -> None:
-        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way,
-        told whom to tell of that."""
+        """Called by the cluster only. ``make`` returns the machine and its DrivenMachine. It is called again after a
+        signal handler interrupted the machine half-way; its argument is called with that failure."""
         self._driver = driver
         self._advice = advice
         self._make = make
@@ -60,9 +60,9 @@ class Consumer(ClientFace[Machine]):
         self._ended = False
         self._failure: Exception | None = None
         self._left: deque[Record] = deque()
-        """Taken for who iterates, and not given out yet: the next that anybody gets. Filled under the machine's
-        lock."""
-        self._place = driver.run_exclusively(lambda: make(self._interrupted))
+        """Records that were taken for an iteration and not returned yet. Every read returns them first. Filled under
+        the machine's lock."""
+        self._current = driver.run_exclusively(lambda: make(self._interrupted))
         try:
             self.assign(subject, timeout=timeout)
         except BaseException:
@@ -79,21 +79,21 @@ class Consumer(ClientFace[Machine]):
 
     def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
         """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these.
-        Positions kept before stay.
+        Partitions that were assigned before keep their positions.
 
-        Raises UnknownTopicError for a topic or a partition that is not there, RequestTimedOutError where nobody
-        tells of one within ``timeout`` seconds (None: for ever); neither changes anything.
+        Raises UnknownTopicError if a topic or partition does not exist, RequestTimedOutError if the cluster does not
+        answer within ``timeout`` seconds (None: wait for ever). The assignment is then unchanged.
         """
         self._take_up(self._partitions_of(subject, timeout))
 
     def _partitions_of(self, subject: Subject, timeout: float | None) -> list[TopicPartition]:
-        """What :meth:`assign` would read: it waits for the news of that, and changes nothing."""
+        """Return the partitions that :meth:`assign` would read. It waits for the metadata and changes nothing."""
         self._check()
         patience = check_seconds("timeout", timeout)
         return partitions_of(subject, lambda topic: range(self._partition_count(topic, patience)))
 
     def _take_up(self, partitions: Sequence[TopicPartition]) -> None:
-        """The rest of :meth:`assign`, which waits for nothing."""
+        """Assign ``partitions``: the part of :meth:`assign` that does not wait."""
         self._check()
 
         def begin(machine: Machine) -> None:
@@ -101,10 +101,10 @@ class Consumer(ClientFace[Machine]):
             self._drop_but(partitions)
 
         self._use(begin)
-        self._driver.mark_ready(self._seat)
+        self._driver.mark_ready(self._driven)
 
     def _drop_but(self, partitions: Sequence[TopicPartition]) -> None:
-        """Under the machine's lock: what was taken of others is not wanted any more."""
+        """Drop the taken records of all partitions but these. REQUIRES the machine's lock."""
         if self._left:
             self._left = deque(record for record in self._left.copy() if (record.topic, record.partition) in partitions)
 
@@ -127,8 +127,10 @@ class Consumer(ClientFace[Machine]):
         what: str,
         of: TopicPartition | None = None,
     ) -> int:
-        """The ``answer`` of the machine once it is there, after :func:`ask`: then ``what`` is known, of the
-        partition ``of`` or of none."""
+        """Call ``ask``, and return ``answer(machine)`` once it is not None.
+
+        ``what`` and the partition ``of`` (None: no single partition) name the answer in the RequestTimedOutError.
+        """
         found = -1
 
         def is_known(machine: Machine) -> bool:
@@ -143,21 +145,19 @@ class Consumer(ClientFace[Machine]):
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """What is read."""
+        """The partitions that this consumer reads."""
         return self._machine.assignment
 
     # -------------------------------------------------------------------------------------- reading
 
     def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
-        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when
-        none came.
+        """Return the available records. Wait up to ``timeout`` seconds for the first (None: for ever); the list is
+        empty if none came.
 
-        At most ``count_max`` (from 1; default 500). Moves the positions behind what it returns.
+        Returns at most ``count_max`` records (from 1; default 500) and moves the positions behind them.
         """
         patience = check_seconds("timeout", timeout)
-        count_max = (
-            None if count_max is None else whole("count_max", count_max, 1)
-        )  # of none there is always one more to wait for
+        count_max = None if count_max is None else whole("count_max", count_max, 1)
         left = patience
         begun_ns = self._driver.monotonic_ns()
         while True:
@@ -177,11 +177,14 @@ class Consumer(ClientFace[Machine]):
             if not settled or left == 0:
                 self._check()
                 return self._use(lambda machine: machine.take(count_max))
-            # What came may be another thread's by now: then there is a next first record.
+            # Another thread may have taken the records that came: then wait for the next one.
 
     def _take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Completion | None]:
-        """The records that are there (below ``ends``), and where there are none what is settled as soon as there
-        are; then :meth:`_forget` it."""
+        """Return the available records (below ``ends``) and None; if there are none, [] and a completion.
+
+        The completion is settled as soon as a record arrives. If the caller stops waiting before, it must
+        :meth:`_forget` it.
+        """
         self._check()
         records: list[Record] = []
         if self._left:
@@ -189,7 +192,7 @@ class Consumer(ClientFace[Machine]):
             while self._left and len(records) < limit:
                 try:
                     records.append(self._left.popleft())
-                except IndexError as error:  # another thread has them
+                except IndexError as error:  # another thread took them
                     if is_interruption(error):
                         raise
             if records:
@@ -197,48 +200,50 @@ class Consumer(ClientFace[Machine]):
         return records, self._arrived(records, count_max, ends)
 
     def _arrived(self, records: list[Record] | None, count_max: int | None, ends: Ends | None) -> Completion | None:
-        """Add what has arrived to ``records`` (None: to what is left); where nothing has, what is settled as soon
-        as something does."""
+        """Add the arrived records to ``records`` (None: to ``_left``) and return None. If there are none, return a
+        completion that is settled as soon as one arrives."""
         while True:
-            place = self._place
-            machine, seat = place
-            with seat.lock.enter():
-                if place is self._place:  # what another has left is read again by that one
+            current = self._current
+            machine, driven = current
+            with driven.lock.enter():
+                if current is self._current:  # else read from the new machine: it reads again what the old one had
                     taken = machine.take(count_max, ends)
                     (self._left if records is None else records).extend(taken)
                     pending = None if taken else machine.wait_for_records(ends)
                     break
-        self._driver.mark_ready(seat)
+        self._driver.mark_ready(driven)
         return pending
 
     def _forget(self, pending: Completion) -> None:
-        """Nobody waits any more for what :meth:`_take` gave."""
+        """Stop waiting for a completion that :meth:`_take` returned."""
         self._use(lambda machine: machine.forget(pending))
 
     def _check_assigned(self) -> None:
-        """Raise :class:`ConfigError` where nothing is read: who waits for ever would do just that."""
+        """Raise :class:`ConfigError` if nothing is assigned: a wait without a timeout would then never end."""
         if not self.assignment and not self._closed:
             raise ConfigError("nothing is assigned to this consumer, so no record can come; assign() says what to read")
 
     def __iter__(self) -> Iterator[Record]:
-        """Records for ever, waiting for more at the end."""
+        """Yield records for ever; at the end, wait for more."""
         while True:
             yield from self._one_by_one(None)
 
     def until_end(self) -> Iterator[Record]:
-        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is
-        asked."""
+        """Yield records up to the current ends of the partitions. Later records stay for the next read."""
         ends = {entry: self.end_offset(*entry) for entry in self.assignment}
         while self._has_more(ends):
             yield from self._one_by_one(ends)
 
     def _has_more(self, ends: Ends) -> bool:
-        """Whether there are records below ``ends`` that were not given yet, as far as it is known."""
+        """Return whether records below ``ends`` are left to read, as far as the consumer knows."""
         return bool(self._left) or self._use(lambda machine: machine.has_more(ends))
 
     def _one_by_one(self, ends: Ends | None) -> Iterator[Record]:
-        """What is there below ``ends``, waiting for it. A record is read when it is given: what is left then is the
-        next that anybody gets."""
+        """Yield the available records below ``ends``; if there are none, wait for one.
+
+        A record counts as read when it is yielded: if the caller leaves the loop, the next read of any kind returns the
+        records that are left.
+        """
         if not self._left:
             self._check()
             if ends is None:
@@ -250,7 +255,7 @@ class Consumer(ClientFace[Machine]):
         while True:
             try:
                 record = self._left.popleft()
-            except IndexError as error:  # all are given, or another thread has them
+            except IndexError as error:  # all are yielded, or another thread took them
                 if is_interruption(error):
                     raise
                 return
@@ -289,12 +294,12 @@ class Consumer(ClientFace[Machine]):
         timestamp: int | datetime | None = None,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> int:
-        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); return
         the offset.
 
-        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Only a ``timestamp`` has to be
-        asked for: RequestTimedOutError after ``timeout`` seconds without an answer. UnknownTopicError for a
-        partition that it does not read.
+        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Only a ``timestamp`` needs an answer of
+        the cluster: raises RequestTimedOutError if none comes within ``timeout`` seconds. Raises UnknownTopicError if
+        this consumer does not read the partition.
         """
         self._check()
         check_seconds("timeout", timeout)
@@ -312,12 +317,13 @@ class Consumer(ClientFace[Machine]):
             self._drop_but([entry for entry in machine.assignment if entry != (name, number)])
 
         self._use(move)
-        self._driver.mark_ready(self._seat)
+        self._driver.mark_ready(self._driven)
         return where
 
     def _at_time(self, topic: str, partition: int, timestamp: int | datetime, timeout: float | None) -> int:
-        """Where :meth:`seek` with a ``timestamp`` goes on: it waits for the answer, and changes nothing."""
-        # What is below 0 means something else to Kafka, and no record is older than 1970.
+        """Return the offset at which :meth:`seek` with a ``timestamp`` goes on. It waits for the answer and changes
+        nothing."""
+        # Kafka gives negative timestamps a special meaning, and no record is older than 1970.
         offset = self._look_up(topic, partition, max(timestamp_ms(timestamp, "timestamp"), 0), timeout)
         return offset if offset >= 0 else self.end_offset(topic, partition, timeout=timeout)
 
@@ -338,15 +344,15 @@ class Consumer(ClientFace[Machine]):
     def position(
         self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
     ) -> int:
-        """The offset of the next record that is given out. Waits until it is known; RequestTimedOutError after
+        """Return the offset of the next record to read. Wait until it is known; raise RequestTimedOutError after
         ``timeout`` seconds.
 
-        Raises UnknownTopicError for a partition that this consumer does not read.
+        Raises UnknownTopicError if this consumer does not read the partition.
         """
         self._check()
         patience = check_seconds("timeout", timeout)
         name, number = place_of("position", topic, partition)
-        self._driver.mark_ready(self._seat)
+        self._driver.mark_ready(self._driven)
         known = self._known_position(name, number)
         if known >= 0:
             return known
@@ -360,7 +366,7 @@ class Consumer(ClientFace[Machine]):
         )
 
     def _known_position(self, topic: str, partition: int) -> int:
-        """As :meth:`position`, which waits where this says -1."""
+        """Return the position, or -1 if it is not known yet. It does not wait."""
         self._check()
         known = self._machine.position(topic, partition)
         for record in self._left.copy():
@@ -375,8 +381,8 @@ class Consumer(ClientFace[Machine]):
     def start_offset(
         self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
     ) -> int:
-        """The first offset that is there, of any partition. RequestTimedOutError after ``timeout`` seconds without
-        an answer."""
+        """Return the first offset of any partition, assigned or not. Raise RequestTimedOutError if no answer comes
+        within ``timeout`` seconds."""
         return self._look_up(*place_of("start_offset", topic, partition), EARLIEST_TIMESTAMP, timeout)
 
     @overload
@@ -386,8 +392,8 @@ class Consumer(ClientFace[Machine]):
     def end_offset(
         self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
     ) -> int:
-        """The high watermark: the offset behind the last record that may be read. RequestTimedOutError after
-        ``timeout`` seconds without an answer."""
+        """Return the high watermark: the offset behind the last record that consumers may read. Raise
+        RequestTimedOutError if no answer comes within ``timeout`` seconds."""
         return self._look_up(*place_of("end_offset", topic, partition), LATEST_TIMESTAMP, timeout)
 
     def _look_up(self, topic: str, partition: int, timestamp: int, timeout: float | None) -> int:
@@ -395,12 +401,13 @@ class Consumer(ClientFace[Machine]):
         patience = check_seconds("timeout", timeout)
         self._driver.check_free()
         while True:
-            place = self._place
+            current = self._current
             answer = self._use(lambda machine: machine.look_up(topic, partition, timestamp))
-            self._driver.mark_ready(self._seat)
+            self._driver.mark_ready(self._driven)
             if not self._driver.wait(answer, patience):
                 break
-            if answer.error is None or place is self._place:  # else whoever was asked was replaced before it knew
+            # Ask again if the machine was replaced before it had the answer.
+            if answer.error is None or current is self._current:
                 break
         if not answer.settled:
             self._use(lambda machine: machine.forget_look_up(answer))
@@ -409,17 +416,22 @@ class Consumer(ClientFace[Machine]):
         if isinstance(answer.error, UnknownTopicError) and not self._machine.has_heard_of(topic):
             raise self._advice.unknown_topic(topic)
         if answer.error is not None:
-            self._check()  # who closed it, or what broke it, is why
+            self._check()  # raises the reason, if the consumer was closed or failed
             raise answer.error
         return answer.offset
 
     # -------------------------------------------------------------------------------------- the end
 
     def _interrupted(self, error: Exception | None) -> None:
-        """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions.
-        Whoever waits for records looks again, and hears of a failure; look-ups fail. Called by whoever drives."""
-        old, seat = self._place
-        with seat.lock:  # who takes records has moved the positions, or finds the next one
+        """Replace the machine, because a signal handler interrupted it or it failed; the new one goes on at the same
+        positions.
+
+        Threads that wait for records look again, and raise the failure if there is one; look-ups fail. Called by the
+        driving thread.
+        """
+        old, driven = self._current
+        # A thread that takes records has moved the positions before this, or finds the new machine.
+        with driven.lock:
             if error is not None:
                 self._failure = error
             positions = {entry: old.position(*entry) for entry in old.assignment}
@@ -430,11 +442,12 @@ class Consumer(ClientFace[Machine]):
                 for (topic, partition), offset in positions.items():
                     if offset >= 0:
                         machine.seek(topic, partition, offset)
-                self._place = following
+                self._current = following
             old.close()
 
     def close(self) -> None:
-        """End; whoever waits hears of it. Twice is harmless, and finishes what was interrupted."""
+        """Close the consumer; waiting threads get ClosedError. A second call is harmless, and completes an
+        interrupted one."""
         if not self._ended:
             if not self._driver.is_parents:
                 self._driver.check_free()
@@ -445,7 +458,7 @@ class Consumer(ClientFace[Machine]):
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called, or the cluster's."""
+        """Whether :meth:`close` was called, on this consumer or on its cluster."""
         return self._closed
 
     def _check(self) -> None:
@@ -453,7 +466,7 @@ class Consumer(ClientFace[Machine]):
         failure, self._failure = self._failure, None
         if failure is not None:
             raise InternalError(
-                f"the consumer failed, and goes on where it was: {type(failure).__name__}: {failure}"
+                f"the consumer failed, and goes on at its positions: {type(failure).__name__}: {failure}"
             ) from failure
 
     def __enter__(self) -> Consumer:

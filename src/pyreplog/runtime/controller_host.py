@@ -45,7 +45,7 @@ class ControllerHost:
         self._driver = driver
         self._random = Random(SystemRandom().getrandbits(64))
         self._server: ControllerServer | None = None
-        self._seat: DrivenMachine | None = None
+        self._driven: DrivenMachine | None = None
         self._restarted_ns: int | None = None
         """The time of the last restart; None: there was none."""
         #: False while the controller cannot start again, because its disk has no room or no descriptor is free.
@@ -86,14 +86,14 @@ class ControllerHost:
             self._disk, self._path, self._config, self._random, now_ns=now_ns, after=after
         )
         transport = self._driver.network.endpoint()
-        seat: DrivenMachine | None = None
+        driven: DrivenMachine | None = None
         try:
             server = ControllerServer(controller, transport, self._clock)
-            seat = self._driver.add(server, transport, self._interrupted, shared=False)
-            self._server, self._seat = server, seat
+            driven = self._driver.add(server, transport, self._interrupted, shared=False)
+            self._server, self._driven = server, driven
         except BaseException:
-            if seat is not None:
-                self._driver.remove(seat)
+            if driven is not None:
+                self._driver.remove(driven)
             transport.close()
             raise
 
@@ -102,8 +102,8 @@ class ControllerHost:
         while no room or no descriptor is free. REQUIRES that no machine runs.
         """
         assert self._server is not None
-        assert self._seat is not None
-        self._driver.remove(self._seat)
+        assert self._driven is not None
+        self._driver.remove(self._driven)
         self._server.close()
         if self._restart():
             return
@@ -113,10 +113,10 @@ class ControllerHost:
             done = self._restart()
             if done:
                 _log.warning("the controller goes on")
-                self._driver.remove(seat)
+                self._driver.remove(driven)
             return done
 
-        seat = self._driver.add(PeriodicRetry(self._clock, restart), transport, self._interrupted, shared=False)
+        driven = self._driver.add(PeriodicRetry(self._clock, restart), transport, self._interrupted, shared=False)
 
     def _restart(self) -> bool:
         """Return whether the controller runs again."""
@@ -137,19 +137,19 @@ class ControllerHost:
 
     def fence(self, node_id: int) -> None:
         """Tell the controller that a node died. REQUIRES that no other machine runs."""
-        server, seat = self._server, self._seat
+        server, driven = self._server, self._driven
         assert server is not None
-        assert seat is not None
-        if not self.is_running or seat.busy:
+        assert driven is not None
+        if not self.is_running or driven.busy:
             return  # a controller that starts considers no node alive
         # This is a turn of the controller: if a signal handler interrupts it, the driver finds the
         # machine busy and restarts it from its file.
-        seat.busy = True
+        driven.busy = True
         try:
             server.fence(node_id, f"node-{node_id}")
         except PyreplogError as error:
             _log.error("the controller cannot take note of the end of node %d: %s", node_id, error)
-        seat.busy = False
+        driven.busy = False
 
     def is_fenced(self, node_id: int) -> bool:
         """Return whether the controller has fenced the node. Any thread, because the brokers of the
@@ -168,10 +168,10 @@ class ControllerHost:
         It does not while its turn is interrupted, nor after a restart until the first node has
         registered. REQUIRES that no machine runs.
         """
-        assert self._seat is not None
+        assert self._driven is not None
         if not self.is_running:
             return True  # waiting would not help
-        if self._seat.busy:
+        if self._driven.busy:
             return False
         session_ns = self._config.session_timeout_ms * 1_000_000
         if self._restarted_ns is None or self._clock.monotonic_ns() - self._restarted_ns >= session_ns:

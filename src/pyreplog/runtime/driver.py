@@ -1,18 +1,18 @@
-"""Driver: who runs the loop, and who waits. One per cluster in this process.
+"""Driver: the loop that polls the machines of a cluster, run by the threads that wait. One per cluster in this process.
 
-The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the
-drive and polls whichever machine has news, until its own answer is there; every other waiter is released the moment
-its answer comes; then the drive goes to the next one that still waits. When nobody waits, one parked background
-thread drives for timers, heartbeats and whatever was sent without waiting; it stands back for some milliseconds
-where callers wait, and so drive, again and again. So a replicated append in one process costs no thread switch, and
-nothing depends on somebody calling ``poll``.
+The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the drive
+lock and polls every machine that has new messages, until its own answer arrives. Every other waiter is released as soon
+as its answer arrives. Then the drive lock goes to the next caller that still waits. If no caller waits, one parked
+background thread drives: for timers, heartbeats and requests that were sent without waiting. It pauses for some
+milliseconds while callers wait again and again, because those callers drive. So a replicated append in one process
+costs no thread switch, and the application never has to call ``poll``.
 
-What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else
-drives). A machine never waits, so neither lock is held long, except by a driver that sleeps because there is
-nothing to do: it holds no machine's lock then.
+There are two kinds of locks: the drive lock (for polling), and one lock per client machine (so that a thread can queue
+records while another thread drives). A machine never waits, so no lock is held long. The exception is a driving thread
+that sleeps because there is nothing to do: it keeps the drive lock, but holds no machine's lock.
 
-A signal handler, a ``__del__`` or a weak reference's callback may run in the middle of all this, and use the same
-cluster: what its own thread would have to leave first it can not wait for, and hears so
+A signal handler, a ``__del__`` or a weak reference's callback may run in the middle of all this and call into the same
+cluster. If that call had to wait for its own thread it would deadlock, so it raises ReentrantCallError
 (:meth:`Driver.check_free`).
 """
 
@@ -36,18 +36,18 @@ from pyreplog.system import LocalNetwork, LocalTransport, OwnedLock, SyncBatcher
 __all__ = ["Driver", "Pollable", "DrivenMachine"]
 
 TIMER_CHECK: Final = 64
-"""Polls between two looks at the clock while there is always something to do."""
+"""The loop reads the clock after this many polls if there is always a machine to poll."""
 HELD_CHECK: Final = 8
 """After this many polls, held syncs start although there is other work."""
 CONDITION_CHECK_S: Final = 0.0005
 IDLE_S: Final = 1.0
-"""The background thread looks after this long although somebody else drives."""
+"""If another thread drives, the background thread checks again after this long."""
 PATIENCE_S: Final = 0.003
-"""For so long, and up to as long again, the background thread leaves the drive to callers after one of them waited:
-who fills many batches between two waits is back by then. Each of its looks takes the interpreter from who drives,
-just when that one comes back from the disk."""
+"""After a caller waited, the background thread leaves the drive to callers for one to two times this long. A caller
+that fills many batches between two waits is then back in time. Each check of the background thread would take the
+interpreter from the driving thread just when that thread returns from the disk."""
 WAIT_MAX_S: Final = 3e9
-"""As good as for ever, and still a number of nanoseconds that fits 64 bits."""
+"""A timeout of this many seconds or more counts as none: its nanoseconds still fit 64 bits."""
 
 _log = logging.getLogger("pyreplog")
 
@@ -55,22 +55,25 @@ T = TypeVar("T")
 
 
 class Pollable(Protocol):
-    """What can be driven."""
+    """The interface of a machine that the driver can poll."""
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When to poll although nothing arrived."""
+        """The time of the next poll if no message arrives before; None: no timer is set."""
         ...
 
     def poll(self, timeout_ns: int = 0) -> bool:
-        """Do what there is to do, without waiting."""
+        """Handle all arrived messages and due timers, without waiting."""
         ...
 
 
 class DrivenMachine:
-    """One machine with its endpoint. ``failed`` is told of an exception that should not be, and of a poll that a
-    signal handler cut short (error None): the machine's state is then worth nothing. ``busy``: it is being polled,
-    or was when that happened."""
+    """One machine that the driver polls, with its endpoint.
+
+    The driver calls ``failed(error)`` if a poll raises an unexpected exception, and ``failed(None)`` if a signal
+    handler interrupted a poll. The machine's state is unusable then. ``busy``: the machine is being polled, or its last
+    poll was interrupted.
+    """
 
     __slots__ = ("busy", "failed", "is_shared", "lock", "machine", "transport", "wake_ns")
 
@@ -101,12 +104,12 @@ class Driver:
     def __init__(self, clock: Clock, name: str, network_class: type[LocalNetwork] = LocalNetwork) -> None:
         self.network = network_class(self.notify)
         self._now_ns = clock.monotonic_ns
-        self._seats: dict[LocalTransport, DrivenMachine] = {}
+        self._machines: dict[LocalTransport, DrivenMachine] = {}
         self._name = f"the cluster {name!r}"
         self._drive = OwnedLock(self._name)
         self._is_driven = False
-        """Whether somebody has the drive: set just after it is taken, and undone just before it is given back."""
-        self._wake = threading.Lock()  # a semaphore: free while there is something to wake up for
+        """Whether a thread drives: set just after it takes the drive lock, cleared just before it releases it."""
+        self._wake = threading.Lock()  # a semaphore: free while there is a reason to wake up
         self._wake.acquire()
         self._parked = False
         self._waiting: deque[threading.Lock] = deque()
@@ -118,12 +121,12 @@ class Driver:
         self._waited_count = 0
         self._waited_before = 0
         self.syncs = SyncBatcher()
-        """The syncs of the machines' disks. They start when there is no other work: by that time the followers have
-        the leader's new records, and need their syncs too."""
+        """The syncs of the machines' disks. They start when there is no other work: the followers then have the
+        leader's new records and need syncs too, so all of them run together."""
         self._refusal: PyreplogError | None = None
         self._broken: deque[tuple[DrivenMachine, Exception | None]] = deque()
         self._is_cut_short = False
-        """The loop was left half-way, and nobody has looked at everything since."""
+        """An exception left the loop half-way, and :meth:`_look_at_all` has not run since."""
 
     # ------------------------------------------------------------------------------------- machines
 
@@ -140,27 +143,29 @@ class Driver:
         ``shared``: other threads may use it under its lock. REQUIRES :meth:`run_exclusively`, or
         that no thread drives yet.
         """
-        seat = self._seats[transport] = DrivenMachine(machine, transport, failed, self._name, shared=shared)
+        driven = self._machines[transport] = DrivenMachine(machine, transport, failed, self._name, shared=shared)
         self.network.enter(transport)
-        return seat
+        return driven
 
-    def remove(self, seat: DrivenMachine) -> None:
-        """Drive it no more, and forget what befell it. REQUIRES :meth:`run_exclusively`."""
-        self._seats.pop(seat.transport, None)
-        self._broken = deque([entry for entry in self._broken if entry[0] is not seat])
+    def remove(self, driven: DrivenMachine) -> None:
+        """Stop driving the machine, and drop its failures that are not yet handled. REQUIRES
+        :meth:`run_exclusively`."""
+        self._machines.pop(driven.transport, None)
+        self._broken = deque([entry for entry in self._broken if entry[0] is not driven])
 
-    def pause(self, seat: DrivenMachine) -> None:
-        """Give it no turn until :meth:`resume`; what is sent to it waits. REQUIRES :meth:`run_exclusively`."""
-        self._seats.pop(seat.transport, None)
+    def pause(self, driven: DrivenMachine) -> None:
+        """Do not poll the machine until :meth:`resume`; messages sent to it wait. REQUIRES
+        :meth:`run_exclusively`."""
+        self._machines.pop(driven.transport, None)
 
-    def resume(self, seat: DrivenMachine) -> None:
-        """Undo :meth:`pause`: it is due at once. REQUIRES :meth:`run_exclusively`."""
-        self._seats[seat.transport] = seat
-        self.network.enter(seat.transport)
+    def resume(self, driven: DrivenMachine) -> None:
+        """Undo :meth:`pause`: the machine is polled soon. REQUIRES :meth:`run_exclusively`."""
+        self._machines[driven.transport] = driven
+        self.network.enter(driven.transport)
 
     @property
     def is_parents(self) -> bool:
-        """Whether this is the child of a fork, and this with all that it drives its parent's."""
+        """Whether this process is a forked child, so that the driver and its machines belong to the parent."""
         return isinstance(self._refusal, ForkedError)
 
     def run_exclusively(self, act: Callable[[], T]) -> T:
@@ -195,10 +200,13 @@ class Driver:
                 self._hand_over()
 
     def check_free(self, advice: str = "") -> None:
-        """Raise ReentrantCallError, with ``advice``, where this thread is in the middle of something for which who
-        waits may have to wait: it would wait for itself. Asked before anything is begun that ends with waiting."""
-        seats = [*self._seats.copy().values(), *[seat for seat, _ in self._broken.copy()]]
-        if self._is_within() or any(seat.lock.is_mine() for seat in seats):
+        """Raise ReentrantCallError, with ``advice``, if this thread drives or holds a machine's lock.
+
+        A wait inside such a call would wait for its own thread. Every operation that ends with a wait calls this before
+        it changes anything.
+        """
+        machines = [*self._machines.copy().values(), *[driven for driven, _ in self._broken.copy()]]
+        if self._is_within() or any(driven.lock.is_mine() for driven in machines):
             raise self._drive.refuse(advice)
 
     def _is_within(self) -> bool:
@@ -208,7 +216,7 @@ class Driver:
     # -------------------------------------------------------------------------------------- waiting
 
     def monotonic_ns(self) -> int:
-        """The clock of everything it drives."""
+        """Return the time of the clock that all machines of this driver use."""
         return self._now_ns()
 
     def countdown(self, seconds: float) -> Callable[[], float]:
@@ -216,12 +224,12 @@ class Driver:
         began_ns = self.monotonic_ns()
         return lambda: max(seconds - (self.monotonic_ns() - began_ns) / 1e9, 0.0)
 
-    def wait_for(self, pending: Completion, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
-        """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout``
+    def wait_for(self, pending: Completion, timeout: Any) -> None:  # any number of seconds, numpy's types too
+        """Return when ``pending`` is settled; drive if no other thread does. Raise TimeoutError after ``timeout``
         seconds."""
         if not self.wait(pending, timeout):
             raise TimeoutError(
-                f"no answer after {timeout:g} s; what was asked or sent goes on in the background{pending.so_far()}"
+                f"no answer after {timeout:g} s; the request goes on in the background{pending.so_far()}"
             )
 
     def wait(self, pending: Completion, timeout: Any) -> bool:
@@ -243,19 +251,20 @@ class Driver:
         return pending.settled
 
     def _deadline_ns(self, timeout: Any) -> int:
-        """``timeout`` seconds from now; INT64_MAX where that is never."""
+        """Return the time ``timeout`` seconds from now; INT64_MAX if there is no timeout."""
         if timeout is None or timeout >= WAIT_MAX_S:
             return INT64_MAX
         return self._now_ns() + int(timeout * 1e9)
 
     def _drive_until(self, pending: Completion, deadline_ns: int) -> bool:
-        """Drive, unless somebody does: then False at once."""
-        self._waited_count += 1  # lost by a race of two threads: no harm
+        """Drive until ``pending`` is settled and return True; return False at once if another thread drives."""
+        self._waited_count += 1  # two threads may race and lose one count: no harm
         held: list[bool] = []
         try:
             if self._drive.try_enter(held):
                 self._is_driven = True
-                if self._refusal is None:  # else since the caller looked: nobody would end this drive
+                # If the driver was stopped since the caller checked, no thread would end this loop.
+                if self._refusal is None:
                     self._run(pending, deadline_ns)
                 if self.syncs.pools:
                     self.syncs.flush_and_wait(0)
@@ -263,7 +272,7 @@ class Driver:
             return False
         except BaseException:
             if held:
-                self._is_cut_short = True  # until all of it is done: a second signal may come in between
+                self._is_cut_short = True  # stays set if a second signal interrupts the next call
                 self._look_at_all()
             raise
         finally:
@@ -273,8 +282,10 @@ class Driver:
                 self._hand_over()
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
-        """Whether ``condition()``, asked while no machine moves, holds within ``timeout`` seconds; for what happens
-        rarely."""
+        """Return whether ``condition()`` holds within ``timeout`` seconds; it is called while no machine runs.
+
+        It asks again every half millisecond: use it only for conditions that are rarely waited for.
+        """
         deadline_ns = self._deadline_ns(timeout)
         while True:
             if self.run_exclusively(condition):
@@ -285,7 +296,7 @@ class Driver:
 
     def _wait_turn(self, pending: Completion, deadline_ns: int) -> None:
         """Sleep until ``pending`` is settled, the drive is handed over, or the time is up."""
-        self.check_free()  # who drives may wait for a machine that this thread is using
+        self.check_free()  # the driving thread may wait for a machine whose lock this thread holds
         turn = threading.Lock()
         turn.acquire()
         wake = partial(release, turn)
@@ -293,21 +304,20 @@ class Driver:
             return
         self._waiting.append(turn)
         try:
-            # Who refuses everybody frees those it finds here: one that comes later sees the
-            # refusal.
+            # stop() frees all threads that are in the list; a later one sees the refusal.
             if (self._is_driven or self._exclusive_wanted) and self._refusal is None:
                 turn.acquire(timeout=-1 if deadline_ns == INT64_MAX else max(deadline_ns - self._now_ns(), 0) / 1e9)
         finally:
             pending.remove_waiter(wake)
             try:
                 self._waiting.remove(turn)
-            except ValueError:  # handed the drive
+            except ValueError:  # another thread freed this one, to let it drive
                 pass
             if pending.settled:
-                self._hand_over()  # the drive may have been handed to one that needs it no more
+                self._hand_over()  # this thread may have been freed to drive, and no longer needs to
 
     def _hand_over(self) -> None:
-        """Whoever is done with the drive sees to it that somebody takes it who needs it."""
+        """Hand the drive to the thread that has waited longest, or to the background thread if work is left."""
         if self._is_driven or self._exclusive_wanted:
             return
         if self._waiting:
@@ -316,15 +326,15 @@ class Driver:
             self._background.arm()
 
     def _free_one(self) -> None:
-        """Who waits longest for the drive goes on."""
+        """Free the thread that has waited longest for the drive."""
         try:
             turn = self._waiting.popleft()
-        except IndexError:  # it gave up just now
+        except IndexError:  # that thread gave up just now
             return
         release(turn)
 
     def future_of(self, pending: Completion) -> Any:
-        """A future of the running event loop that ends when ``pending`` is settled; the background thread
+        """Return a future of the running event loop that ends when ``pending`` is settled. The background thread
         drives."""
         if self._refusal is not None:
             raise copy_for_raise(self._refusal)
@@ -332,27 +342,28 @@ class Driver:
         if not pending.add_waiter(end):
             future.set_result(None)
         elif not self._is_driven:
-            self._waited_before = (
-                self._waited_count
-            )  # who waited before does not drive now, so there is nobody to leave that to
+            # The callers that waited before do not drive now, so the background thread must not
+            # leave the drive to them.
+            self._waited_before = self._waited_count
             self._background.wake()
         return future
 
     # --------------------------------------------------------------------------------------- waking
 
-    def mark_ready(self, seat: DrivenMachine) -> None:
+    def mark_ready(self, driven: DrivenMachine) -> None:
         """Have the machine polled soon, because the caller gave it something to do. Any thread.
 
         Some thread drives after about a millisecond, or after a few if callers waited just now.
         """
-        transport = seat.transport
+        transport = driven.transport
         if not transport.is_ready:
             if self._refusal is not None:
                 raise copy_for_raise(self._refusal)
             ready = self.network.ready
-            # Where nobody drives, before those it will send to: who led to something already then
-            # takes the new requests with the waiting ones. Asked before it is noted: a signal
-            # handler that comes in between would leave it out for ever.
+            # If no thread drives, the machine goes in front of the machines that it will send to:
+            # a leader that is ready already then takes the new requests with the waiting ones.
+            # Choose before is_ready is set: a signal handler between the flag and the append would
+            # leave the machine out of the queue for ever.
             add = ready.append if self._is_driven else ready.appendleft
             transport.is_ready = True
             add(transport)
@@ -362,7 +373,7 @@ class Driver:
             self._background.arm()
 
     def notify(self) -> None:
-        """Any thread: something that was waited for is there (a sync ended)."""
+        """Wake the driving or the background thread, because a sync ended. Any thread."""
         if self._parked:
             self._wake_driver()
         elif not self._is_driven:
@@ -371,10 +382,10 @@ class Driver:
     # ------------------------------------------------------------------------------------- the loop
 
     def _run(self, pending: Completion | None, deadline_ns: int) -> None:
-        """Drive until ``pending`` is settled (None: until there is nothing to do now, or somebody waits for the
+        """Drive until ``pending`` is settled (None: until there is nothing to do now, or a thread waits for the
         drive)."""
         ready = self.network.ready
-        seats = self._seats
+        machines = self._machines
         syncing_pools = self.syncs.pools
         count = 0
         if self._is_cut_short:
@@ -388,14 +399,14 @@ class Driver:
             if ready and count % TIMER_CHECK:
                 transport = ready.popleft()
                 transport.is_ready = False
-                seat = seats.get(transport)
-                if seat is not None:
-                    self._poll(seat)
+                driven = machines.get(transport)
+                if driven is not None:
+                    self._poll(driven)
                 continue
             now = self._now_ns()
             is_due = now >= self._due_ns
             if now >= deadline_ns and (count >= TIMER_CHECK or not (ready or is_due)):
-                return  # also where there is always something to do: the background thread sees to it
+                return  # even if there is always work left: the background thread does it
             if is_due:
                 self._poll_due(now)
             elif ready:
@@ -407,63 +418,64 @@ class Driver:
                 self._sleep(partial(self._wake.acquire, timeout=pause_s))
 
     def _wake_driver(self) -> None:
-        """There is work: wake the thread that drives, which sleeps or did just now."""
+        """Wake the driving thread, because there is work. It sleeps, or did just now."""
         release(self._wake)
         self.syncs.wake()
 
     def _sleep(self, wait: Callable[[], object]) -> None:
-        """Call ``wait``, which :meth:`_wake_driver` ends, unless there is work."""
+        """Call ``wait`` unless there is work; :meth:`_wake_driver` ends the wait."""
         self._parked = True
         try:
-            # Look again after the note: other threads wake only a driver that they see asleep.
+            # Check again after _parked is set: other threads wake only a driver that they see
+            # asleep.
             if not self.network.ready and not self._exclusive_wanted:
                 wait()
         finally:
             self._parked = False
 
-    def _poll(self, seat: DrivenMachine) -> None:
-        if seat.busy:
-            self._fail(seat, None)
+    def _poll(self, driven: DrivenMachine) -> None:
+        if driven.busy:
+            self._fail(driven, None)
             return
-        if seat.is_shared and seat.lock.is_mine():
+        if driven.is_shared and driven.lock.is_mine():
             raise self._drive.refuse()
-        seat.busy = True
-        machine = seat.machine
+        driven.busy = True
+        machine = driven.machine
         try:
-            if seat.is_shared:
-                with seat.lock:
+            if driven.is_shared:
+                with driven.lock:
                     machine.poll()
                     wake_ns = machine.next_wake_ns
             else:
                 machine.poll()
                 wake_ns = machine.next_wake_ns
-        except Exception as error:  # a bug, or a disk: one machine ends, the others go on
+        except Exception as error:  # a bug or a disk error: this machine ends, the others go on
             if is_interruption(error):
-                raise  # the caller's, as Ctrl-C is: the machine is still busy, and starts again
-            self._fail(seat, error)
+                raise  # a signal handler raised it, as Ctrl-C does: the machine stays busy and is made again
+            self._fail(driven, error)
             return
-        seat.busy = False
-        seat.wake_ns = INT64_MAX if wake_ns is None else wake_ns
-        if seat.wake_ns < self._due_ns:
-            self._due_ns = seat.wake_ns
+        driven.busy = False
+        driven.wake_ns = INT64_MAX if wake_ns is None else wake_ns
+        if driven.wake_ns < self._due_ns:
+            self._due_ns = driven.wake_ns
 
     def _poll_due(self, now: int) -> None:
-        for seat in list(self._seats.values()):
-            if seat.wake_ns <= now:
-                self._poll(seat)
-        self._due_ns = min((seat.wake_ns for seat in self._seats.values()), default=INT64_MAX)
+        for driven in list(self._machines.values()):
+            if driven.wake_ns <= now:
+                self._poll(driven)
+        self._due_ns = min((driven.wake_ns for driven in self._machines.values()), default=INT64_MAX)
 
-    def _fail(self, seat: DrivenMachine, error: Exception | None) -> None:
-        """Take it out. What becomes of it is seen to by the background thread, which no signal handler
-        interrupts."""
-        transport = seat.transport
-        if transport not in self._seats:
+    def _fail(self, driven: DrivenMachine, error: Exception | None) -> None:
+        """Stop polling the machine. The background thread, which no signal handler interrupts, calls its
+        ``failed``."""
+        transport = driven.transport
+        if transport not in self._machines:
             return
         address = transport.address
-        # Noted before it is taken out, and told last: a logger's handlers may be interrupted
-        # themselves.
-        self._broken.append((seat, error))
-        self._seats.pop(transport, None)
+        # Record the failure before the machine is removed, and log last: a signal handler may also
+        # interrupt the logging handlers.
+        self._broken.append((driven, error))
+        self._machines.pop(transport, None)
         if self._background.is_running:
             self._background.wake()
         else:
@@ -475,34 +487,34 @@ class Driver:
 
     def _mend(self) -> None:
         while self._broken:
-            seat, error = self._broken[0]
+            driven, error = self._broken[0]
             try:
-                seat.failed(error)
+                driven.failed(error)
             except Exception:
-                self.remove(seat)
+                self.remove(driven)
                 raise
-            self.remove(seat)  # noted until then, and gone whatever was noted twice
+            self.remove(driven)  # and all entries of this machine in _broken
 
     def _look_at_all(self) -> None:
-        """The loop was cut short somewhere: what it was about to do is not known, so everything is looked at."""
+        """Queue every machine for a poll, because an interrupted loop may have lost some of its queue."""
         self.syncs.flush_and_wait(0)
-        for transport, seat in list(self._seats.items()):
-            if seat.busy:
-                self._fail(seat, None)
+        for transport, driven in list(self._machines.items()):
+            if driven.busy:
+                self._fail(driven, None)
             else:
                 transport.is_ready = True
                 self.network.ready.append(transport)
         self._is_cut_short = False
 
     def _work(self) -> float | None:
-        """The background thread's turn: the seconds until its next one."""
+        """Take one turn of the background thread. Return the seconds until its next turn."""
         if self._broken:
             self.run_exclusively(self._mend)
-        self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
+        self._background_until_ns = INT64_MAX  # a thread that drives now arms this one when it leaves
         if self._waited_count != self._waited_before:
             self._waited_before = self._waited_count
-            # Somebody waits again and again, and drives meanwhile. Taking the drive in between
-            # would cost a thread switch for each wait.
+            # A caller waits again and again, and drives while it waits. Taking the drive in
+            # between would cost a thread switch for each wait.
             self._background.linger(PATIENCE_S)
             return None
         if self._exclusive_wanted or not self._drive.acquire(blocking=False):
@@ -522,7 +534,7 @@ class Driver:
     # -------------------------------------------------------------------------------------- the end
 
     def check(self) -> None:
-        """Raise ClosedError or ForkedError where nothing is driven any more."""
+        """Raise ClosedError or ForkedError if the driver was stopped or forked."""
         if self._refusal is not None:
             raise copy_for_raise(self._refusal)
 
@@ -531,20 +543,20 @@ class Driver:
         self._background.start()
 
     def stop(self) -> None:
-        """Nobody drives any more; whoever waits gets ClosedError. Afterwards the caller owns the machines."""
+        """Stop driving; waiting threads get ClosedError. Afterwards the caller owns the machines."""
         self._refusal = ClosedError("the cluster is closed")
         self._background.stop()
-        self.run_exclusively(self._seats.clear)
+        self.run_exclusively(self._machines.clear)
         while self._waiting:
             self._free_one()
 
     def forked(self, error: PyreplogError) -> None:
-        """In the child of a fork: nothing may be waited for here."""
+        """Refuse every wait with ``error``, because this process is a forked child."""
         self._refusal = error
-        for seat in self._seats.values():
-            seat.lock = OwnedLock(self._name)
-            seat.transport.is_ready = False  # so that whoever gives it something to do hears of it
-        self._seats.clear()
+        for driven in self._machines.values():
+            driven.lock = OwnedLock(self._name)
+            driven.transport.is_ready = False  # so that mark_ready raises the refusal
+        self._machines.clear()
         self._drive = OwnedLock(self._name)
         self._is_driven = False
         self._exclusive = OwnedLock(self._name)

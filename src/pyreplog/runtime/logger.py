@@ -1,6 +1,6 @@
-"""The logger ``pyreplog`` of the standard library, which is loaded when there is something to say.
+"""The standard library's logger ``pyreplog``. ``logging`` is loaded at the first message.
 
-To load ``logging`` takes longer than to open a log. Silent unless the application configures logging.
+Loading ``logging`` takes longer than opening a log. Messages go nowhere unless the application configures logging.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ _OF_CALLER: Final = 2
 
 
 class Logger:
-    """The part of ``logging.Logger`` that is used. Any thread. Where ``logging`` cannot be loaded (no descriptor,
-    no memory, a disk that fails) it says nothing, so that what has to be done about the trouble is done."""
+    """The part of ``logging.Logger`` that the runtime uses. Any thread. If ``logging`` cannot be loaded (no descriptor,
+    no memory, a failing disk), messages are dropped, so that the caller can still handle that trouble."""
 
     __slots__ = ()
 
     def info(self, message: str, *values: object) -> None:
-        """As in ``logging``."""
+        """Log at level INFO."""
         if (logger := _logger()) is not None:
             logger.info(message, *values, stacklevel=_OF_CALLER)
 
     def warning(self, message: str, *values: object) -> None:
-        """As in ``logging``."""
+        """Log at level WARNING."""
         if (logger := _logger()) is not None:
             logger.warning(message, *values, stacklevel=_OF_CALLER)
 
     def error(self, message: str, *values: object) -> None:
-        """As in ``logging``."""
+        """Log at level ERROR."""
         if (logger := _logger()) is not None:
             logger.error(message, *values, stacklevel=_OF_CALLER)
 
     def exception(self, message: str, *values: object) -> None:
-        """As in ``logging``: with the exception that is being handled."""
+        """Log at level ERROR, with the exception that is being handled."""
         if (logger := _logger()) is not None:
             logger.exception(message, *values, stacklevel=_OF_CALLER)
 
 
 def tell_unheard(failures: Failures, where: str) -> None:
-    """At the end of ``where``: warn of records that failed, where nobody asked their Acks, as asyncio does of
-    exceptions that were never retrieved."""
+    """Warn of failed records whose Acks no caller read, as asyncio warns of exceptions that were never retrieved.
+    ``where`` names the log or producer that closes."""
     count, first = failures.unheard()
     if count:
         records = f"{count} record{' was' if count == 1 else 's were'}"
         LOGGER.warning(
-            "%s: %s not acknowledged, and nobody asked why: %s: %s", where, records, type(first).__name__, first
+            "%s: %s not acknowledged, and no caller read why: %s: %s", where, records, type(first).__name__, first
         )
 
 
 def _logger() -> logging.Logger | None:
-    # Asked for once: each time takes a lock of `logging`, which a signal handler that raises there
-    # leaves held for ever.
+    # Call getLogger only once: each call takes a lock of `logging`, and a signal handler that
+    # raises there leaves it locked for ever.
     global _found
     if _found is not None:
         return _found

@@ -1,4 +1,4 @@
-"""What a coroutine waits for, and another thread brings about."""
+"""A future that a coroutine awaits and that another thread settles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ __all__ = ["loop_future"]
 
 
 def loop_future() -> tuple[Any, Callable[[], None]]:
-    """A future of the running event loop, and what ends it: from any thread, any number of times, and for nothing
-    where the loop is closed by then."""
-    import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
+    """Return a future of the running event loop, and a function that settles it.
+
+    Any thread may call the function, any number of times. If the loop is closed, the call does nothing.
+    """
+    import asyncio  # noqa: PLC0415  (loading it takes longer than opening a log; callers that await have it)
 
     loop = asyncio.get_running_loop()
     future = loop.create_future()
@@ -23,7 +25,7 @@ def loop_future() -> tuple[Any, Callable[[], None]]:
     def end() -> None:
         try:
             loop.call_soon_threadsafe(finish)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, so no coroutine waits
             pass
 
     return future, end

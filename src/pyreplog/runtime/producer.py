@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 
 def _listed(given: Iterable[_Item] | None, name: str) -> Sequence[_Item] | None:
-    """What goes with the values, to be read more than once: themselves, or what they give."""
+    """Return ``given`` as a list or tuple, so that it can be read more than once; None stays None."""
     if given is None or isinstance(given, (list, tuple)):
         return given
     if isinstance(given, (str, bytes, bytearray, memoryview)) or not isinstance(given, Iterable):
@@ -37,8 +37,8 @@ def _listed(given: Iterable[_Item] | None, name: str) -> Sequence[_Item] | None:
 class Producer(ClientFace[Machine]):
     """Sends records to a cluster's topics. Made by ``cluster.producer()``; use it in ``with``, or call ``close``.
 
-    ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records sent
-    meanwhile share batches.
+    ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records that are sent
+    before an earlier batch is written share batches.
     """
 
     _noun = "producer"
@@ -51,18 +51,18 @@ class Producer(ClientFace[Machine]):
         on_close: Callable[[Producer], None],
         cluster: str,
     ) -> None:
-        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way,
-        told whom to tell of that."""
+        """Called by the cluster only. ``make`` returns the machine and its DrivenMachine. It is called again after a
+        signal handler interrupted the machine half-way; its argument is called with that failure."""
         self._driver = driver
         self._advice = advice
         self._make = make
         self._on_close = on_close
         self._cluster = cluster
         self._known: dict[str, None] = {}
-        """The topics that the machine knows which is there now: emptied before another takes its place."""
+        """The topics that the current machine knows. Emptied before another machine replaces it."""
         self._closed = False
         self._ended = False
-        self._place = driver.run_exclusively(lambda: make(self._interrupted))
+        self._current = driver.run_exclusively(lambda: make(self._interrupted))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -81,29 +81,30 @@ class Producer(ClientFace[Machine]):
     ) -> Ack:
         """Send one record soon and return its :class:`Ack` at once.
 
-        It goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else together with others to
-        a partition of the producer's choice. ``timestamp`` in ms since 1970, or an aware datetime (default: now).
-        Waits only for the first news of a topic, and while very much is on its way. Raises TypeError for a ``str``,
-        ConfigError for a naive datetime and a time before 1970 (-1 means none), UnknownTopicError,
-        MessageTooLargeError, RequestTimedOutError where there is no news of the topic within ``max_block_ms``; what
-        happens to the record later is the Ack's to tell.
+        The record goes to ``partition`` if given, else to the partition of its ``key`` (Kafka's murmur2), else together
+        with others to a partition that the producer chooses. ``timestamp`` in ms since 1970, or an aware datetime
+        (default: now). The call waits only for the metadata of a new topic, and while the buffer is full.
+
+        Raises TypeError for a ``str``, ConfigError for a naive datetime and a time before 1970 (-1 means none),
+        UnknownTopicError, MessageTooLargeError, RequestTimedOutError if the topic's metadata does not come within
+        ``max_block_ms``. Later errors are raised by the Ack.
         """
         while True:
-            place = (
-                self._place
-            )  # before what is known: who finds the next machine here finds nothing there that is not its own
+            # Read _current before _known. _known is emptied before the machine is replaced, so it
+            # never holds topics that only an older machine than this one knows.
+            current = self._current
             if topic not in self._known:
                 self._learn(topic)
                 continue
-            machine, seat = place
+            machine, driven = current
             try:
-                with seat.lock.enter():
+                with driven.lock.enter():
                     ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
                 break
             except ClosedError:
-                if self._closed or place is self._place:
+                if self._closed or current is self._current:
                     raise
-        self._driver.mark_ready(seat)
+        self._driver.mark_ready(driven)
         if machine.buffered_size > machine.config.buffer_size_max:
             self._wait_for_room()
         return ack
@@ -117,22 +118,22 @@ class Producer(ClientFace[Machine]):
         headers: Headers,
         timestamp: int | datetime | None,
     ) -> Ack | None:
-        """As :meth:`send`, where nothing has to be waited for, not even the machine. None: nothing was taken; take
-        the long way."""
-        machine, seat = self._place
+        """Send like :meth:`send`, but never wait, not even for the machine's lock. None: nothing was sent; the caller
+        must use :meth:`send`."""
+        machine, driven = self._current
         if topic not in self._known or machine.buffered_size > machine.config.buffer_size_max:
             return None
         held: list[bool] = []
         try:
-            if not seat.lock.try_enter(held):
+            if not driven.lock.try_enter(held):
                 return None
             ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
-        except ClosedError:  # replaced just now, or closed: the long way tells
+        except ClosedError:  # replaced just now, or closed: send() finds out which
             return None
         finally:
             if held:
-                seat.lock.release()
-        self._driver.mark_ready(seat)
+                driven.lock.release()
+        self._driver.mark_ready(driven)
         return ack
 
     def send_many(
@@ -146,7 +147,7 @@ class Producer(ClientFace[Machine]):
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``,
-        ``acks.result()``, ``acks[0]``. Where one of them is refused here (MessageTooLargeError, TypeError,
+        ``acks.result()``, ``acks[0]``. If this call raises for one of them (MessageTooLargeError, TypeError,
         ConfigError), none is sent."""
         if not isinstance(values, (list, tuple)):
             values = listed(values, "send_many", "send")
@@ -156,46 +157,46 @@ class Producer(ClientFace[Machine]):
             _listed(timestamps, "timestamps"),
         )
         while True:
-            place = self._place  # as in send
+            current = self._current  # as in send
             if topic not in self._known:
                 self._learn(topic)
                 continue
-            machine, seat = place
+            machine, driven = current
             try:
-                with seat.lock.enter():
+                with driven.lock.enter():
                     acks = machine.send_many(
                         topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps
                     )
                 break
             except ClosedError:
-                if self._closed or place is self._place:
+                if self._closed or current is self._current:
                     raise
-        self._driver.mark_ready(seat)
+        self._driver.mark_ready(driven)
         if machine.buffered_size > machine.config.buffer_size_max:
             self._wait_for_room()
         return acks
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has. Raises UnknownTopicError, and RequestTimedOutError as :meth:`send`
-        does."""
+        """Return the number of the topic's partitions. Raises UnknownTopicError, and RequestTimedOutError as
+        :meth:`send` does."""
         while True:
-            machine, _ = self._place  # as in send
+            machine, _ = self._current  # as in send
             if topic in self._known:
                 return machine.partition_count(topic)
             self._learn(topic)
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called, or the cluster's."""
+        """Whether :meth:`close` was called, on this producer or on its cluster."""
         return self._closed
 
     def _knows(self, topic: str) -> bool:
-        """Whether there is news of the topic, for which nobody has to wait then."""
+        """Return whether the topic's metadata is known, so that a call need not wait for it."""
         return topic in self._known
 
     def _learn(self, topic: str, since_ns: int | None = None) -> None:
-        """Return once there is news of the topic, waiting for it as who sent to it at ``since_ns`` (None: now)
-        would."""
+        """Wait until the topic's metadata is known, at most as long as a :meth:`send` that began at ``since_ns`` (None:
+        now) would."""
         self._check_open()
         check_name(topic)
 
@@ -223,35 +224,35 @@ class Producer(ClientFace[Machine]):
             try:
                 self._driver.wait_for(waiting[0], None)
             except ReentrantCallError:
-                return  # the record was taken, and who could make room is this thread itself
+                return  # the record was taken, and only this thread could make room
 
     def _unsettled(self) -> list[BatchResult]:
-        machine, seat = self._place
-        with seat.lock.enter():
+        machine, driven = self._current
+        with driven.lock.enter():
             waiting = machine.unsettled()
         if waiting:
-            self._driver.mark_ready(seat)  # who sent it may have been interrupted before that
+            self._driver.mark_ready(driven)  # the sender may have been interrupted before it did this
         return waiting
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after
-        ``timeout`` seconds."""
+        """Return when every record sent so far is acknowledged or refused (its Ack says which). Raise TimeoutError
+        after ``timeout`` seconds."""
         patience = check_seconds("timeout", timeout)
         until = None if patience is None else time.monotonic() + patience
         for outcome in self._unsettled():
             if not self._driver.wait(outcome, None if until is None else max(until - time.monotonic(), 0.0)):
                 raise TimeoutError(
-                    f"not all is acknowledged after {patience:g} s; what was sent goes on in the background"
+                    f"not all is acknowledged after {patience:g} s; sending goes on in the background"
                 )
 
     def close(self, timeout: float | None = None) -> None:
-        """:meth:`flush`, then end. Twice is harmless, and finishes what was interrupted.
+        """Flush as :meth:`flush` does, then close the producer. A second call is harmless, and completes an interrupted
+        one.
 
-        Of records that were not acknowledged, and whose Acks nobody asked, a warning is logged: how many, and why
-        the first was not.
+        If records failed and no caller read their Acks, a warning is logged: how many, and the error of the first.
         """
         check_seconds("timeout", timeout)
-        if self._driver.is_parents:  # which sends what it holds
+        if self._driver.is_parents:  # the parent process sends the buffered records
             self._closed = self._ended = True
         if self._ended:
             return
@@ -267,13 +268,13 @@ class Producer(ClientFace[Machine]):
             tell_unheard(self._machine.failures, f"a producer of the cluster {self._cluster!r}")
 
     def _interrupted(self, error: Exception | None) -> None:
-        """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new
-        one goes on. Called by whoever drives."""
+        """Replace the machine, because a signal handler interrupted it or it failed. The outcome of its unacknowledged
+        records is unknown. Called by the driving thread."""
         failure: PyreplogError = OutcomeUnknownError("sending records", "interrupted" if error is None else str(error))
-        machine, seat = self._place
-        with seat.lock:  # who sends has sent, or finds the next one
+        machine, driven = self._current
+        with driven.lock:  # a sending thread has sent before this, or finds the new machine
             machine.abandon(failure)
-            seat.transport.close()
+            driven.transport.close()
             if self._closed:
                 return
             following = self._make(self._interrupted)
@@ -281,7 +282,7 @@ class Producer(ClientFace[Machine]):
             for topic in list(self._known):
                 following[0].want(topic)
             self._known.clear()
-            self._place = following
+            self._current = following
 
     def __enter__(self) -> Producer:
         self._check_open()

@@ -1,5 +1,5 @@
-"""ClusterAppender: how a cluster takes what other processes staged for it, through its leaders like any client's
-batches."""
+"""ClusterAppender: appends batches that other processes staged for a cluster. It sends them to the leaders, as any
+client does."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pyreplog.values import TopicPartition
 __all__ = ["ClusterAppender"]
 
 WINDOW_SIZE: Final = 16 << 20
-"""Bytes on their way before the next batch is read."""
+"""The most unacknowledged bytes; then :meth:`append` waits."""
 LOOK_S: Final = 0.2
-"""How often who waits looks whether it is to end."""
+"""A wait checks this often whether the cluster is being closed."""
 
 
 class ClusterAppender:
-    """Appends one spooled batch. One thread; :meth:`close` it."""
+    """Appends one spooled batch. One thread may use it, and must :meth:`close` it."""
 
     def __init__(
         self,
@@ -35,17 +35,19 @@ class ClusterAppender:
         stopping: Callable[[], bool],
         clock: Clock,
     ) -> None:
-        """``make`` gives the machine and its seat, told what to call if the machine breaks. ``stopping``: whether
-        to give up. ``clock``: what the times of records are compared with."""
+        """``make`` returns the machine and its DrivenMachine; its argument is called if the machine breaks.
+
+        ``stopping`` returns whether to give up. ``clock`` is the time that the records' timestamps are checked against.
+        """
         self._admin = admin
         self._driver = driver
         self._stopping = stopping
         self._clock = clock
         self._config: dict[str, tuple[int, LogConfig]] = {}
-        self._relay, self._seat = make(self._broken)
+        self._relay, self._driven = make(self._broken)
 
     def _broken(self, error: Exception | None) -> None:
-        with self._seat.lock:
+        with self._driven.lock:
             self._relay.close(OutcomeUnknownError("append of a staged batch", f"the relay was interrupted ({error})"))
 
     def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
@@ -63,9 +65,9 @@ class ClusterAppender:
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """See :class:`pyreplog.spool.Appender`."""
-        with self._seat.lock:
+        with self._driven.lock:
             self._relay.send(key, bytes(data))
-        self._driver.mark_ready(self._seat)
+        self._driver.mark_ready(self._driven)
         if self._relay.size > WINDOW_SIZE:
             self._wait(WINDOW_SIZE // 2)
 
@@ -74,9 +76,9 @@ class ClusterAppender:
         self._wait(0)
 
     def _wait(self, size: int) -> None:
-        with self._seat.lock:
+        with self._driven.lock:
             pending = self._relay.below(size)
-        self._driver.mark_ready(self._seat)
+        self._driver.mark_ready(self._driven)
         while not pending.settled:
             if self._stopping():
                 raise ClosedError("the cluster is being closed; the batch is appended when it is opened again")
@@ -88,7 +90,7 @@ class ClusterAppender:
         """See :class:`pyreplog.spool.Appender`."""
 
         def end() -> None:
-            self._driver.remove(self._seat)
+            self._driver.remove(self._driven)
             self._relay.close()
 
         try:

@@ -1,7 +1,7 @@
-"""The owner's side of a spool: whoever holds a log appends what other processes staged for it.
+"""The owner's side of a spool: the process that has a log open appends the batches that other processes staged for it.
 
-Three kinds of owner: a process with ``open_log`` (:class:`WriterAppender`), one with a ``Cluster``
-(:mod:`pyreplog.runtime.relay`), and, where nobody has the folder open, the driver that wants its batch in
+There are three kinds of owner: a process with ``open_log`` (:class:`WriterAppender`), one with a ``Cluster``
+(:mod:`pyreplog.runtime.relay`), and, if no process has the folder open, the Spark driver that commits its batch
 (:func:`apply_offline`).
 """
 
@@ -37,21 +37,21 @@ __all__ = [
 ]
 
 IDLE_S: Final = 0.2
-"""How often an owner looks for batches while none come."""
+"""An owner checks for batches this often while none come."""
 BUSY_S: Final = 0.005
 BUSY_FOR_S: Final = 10.0
-"""After a batch it looks this often for this long: a stream's next one comes soon."""
+"""For this long after a batch it checks every ``BUSY_S``, because a stream's next batch comes soon."""
 RETRY_S: Final = 1.0
-"""Pause of a query after a batch of it that the log did not take."""
+"""If the log refuses a batch of a query, the query's batches are tried again after this long."""
 RETRY_MAX_S: Final = 60.0
-"""The longest pause of one with a damaged batch; each is twice as long as the one before."""
+"""The longest pause after a damaged batch; each pause is twice as long as the one before."""
 SWEEP_INTERVAL_S: Final = 3600.0
 EARLY_SYNC_SIZE: Final = 8 << 20
-"""After so many bytes more it pays to begin another sync."""
+"""A sync of a partition begins early once this many bytes were appended since its last one."""
 
 
 class WriterAppender:
-    """Appends to the one partition that this process writes by ``open_log``, beside its own appends."""
+    """Appends to the one partition that this process has open with ``open_log``, beside its own appends."""
 
     def __init__(self, writer: LogWriter) -> None:
         self._writer = writer
@@ -80,11 +80,11 @@ class WriterAppender:
 
 
 class RootAppender:
-    """Appends to any partition of a root that nobody else has: leads each in a new epoch. A topic that is not there
-    is made, with one partition. One thread; :meth:`close` it.
+    """Appends to any partition of a root that no other process has open. It leads each partition in a new epoch, and
+    makes a missing topic with one partition. One thread may use it, and must :meth:`close` it.
 
-    What it appends is synced while it goes on, whatever the durability: who closes a log in order has to wait for
-    that anyway.
+    It syncs the batches while it appends more, whatever the durability: a clean close of a log has to wait for these
+    syncs anyway.
     """
 
     def __init__(self, root: LogRoot) -> None:
@@ -92,7 +92,7 @@ class RootAppender:
         self._led: dict[TopicPartition, tuple[Log, Resumer]] = {}
         self._syncs = BackgroundSyncs(root.disk)
         self._under_way: dict[int, tuple[Log, SyncPlan]] = {}
-        #: Bytes appended to each since its last sync was begun.
+        #: Bytes appended to each partition since its last sync was begun.
         self._sizes: dict[TopicPartition, int] = {}
 
     def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
@@ -101,8 +101,8 @@ class RootAppender:
             raise self._root.damaged[key]
         log = self._root.logs.get(key)
         if log is None:
-            # Whoever staged it found no such topic, and may not be the one who opens the folder:
-            # then its driver waits for this one.
+            # The staging process found no such topic either. If another process opens the folder
+            # to append, the staging driver waits for that one.
             if key.partition or any(key.topic == other.topic for other in (*self._root.logs, *self._root.damaged)):
                 raise UnknownTopicError(f"{key} is not in {self._root.path}")
             log = self._root.create_log(key.topic, key.partition, self._root.new_topic_id(), LogConfig())
@@ -125,8 +125,8 @@ class RootAppender:
         if key in self._root.damaged or key not in self._root.logs:
             self.check_of(key)
         log = self._root.logs[key]
-        # A new leader is a new epoch, unless its predecessor left in order: a stream that opens the
-        # log for each batch would fill the history with epochs that tell nothing.
+        # A new leader starts a new epoch, unless the log was closed cleanly: a stream that opens
+        # the log for each batch would fill the history with useless epochs.
         epoch = log.epochs.latest if log.recovery.clean and log.epochs.latest >= 0 else log.epochs.latest + 1
         log.set_tail_cache_size(0)
         if log.incomplete:
@@ -146,11 +146,11 @@ class RootAppender:
             log.write_mark()
 
     def close(self) -> None:
-        """See :class:`Appender`. Returns when no sync is under way any more."""
+        """See :class:`Appender`. Wait for all syncs under way; a failed one is only logged."""
         try:
             self._settle()
         except StorageError as error:
-            LOGGER.error("a sync of what was appended to %s failed: %s", self._root.path, error)
+            LOGGER.error("a sync of the batches appended to %s failed: %s", self._root.path, error)
 
     def _begin(self, log: Log) -> None:
         plan = log.sync_plan()
@@ -161,12 +161,12 @@ class RootAppender:
         except StorageError as error:
             if error.errno not in RESOURCES_EXHAUSTED_ERRNOS or not self._under_way:
                 raise
-            self._settle()  # each keeps a descriptor
+            self._settle()  # frees descriptors: each sync under way holds one
             token = self._syncs.begin(plan.files)
         self._under_way[token] = (log, plan)
 
     def _settle(self) -> None:
-        """Wait for all syncs under way. Raises the first failure, after telling of all."""
+        """Wait for all syncs under way. Raise the first failure after all logs have their results."""
         failure: OSError | None = None
         for ended in self._syncs.rest():
             try:
@@ -177,8 +177,11 @@ class RootAppender:
             raise failure
 
     def _note(self, ended: Sequence[SyncDone]) -> None:
-        """Tell the logs of syncs, of those that failed first: a second one would succeed and make nothing durable.
-        Raises the first failure, after telling all."""
+        """Give the logs the results of their syncs. Raise the first failure after all logs have theirs.
+
+        Failed syncs come first: they poison their log before a later sync, which may succeed and yet make nothing
+        durable, can count.
+        """
         failure: OSError | None = None
         told: list[tuple[Log, SyncPlan]] = []
         for done in ended:
@@ -198,8 +201,8 @@ class RootAppender:
 
 
 def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
-    """Append every batch that waits, oldest first; how many. Raises the first failure, after trying those of other
-    queries, and logs the others."""
+    """Append every waiting batch, oldest first; return how many. Raise the first failure after the batches of other
+    queries were tried; log the other failures."""
     done, failures = _apply_each(spool, make_appender, spool.waiting())
     for waiting, error in failures[1:]:
         LOGGER.error("%s", _stays(spool, waiting, error))
@@ -211,8 +214,11 @@ def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
 def _apply_each(
     spool: Spool, make_appender: Callable[[], Appender], every: Iterable[Waiting]
 ) -> tuple[int, list[tuple[Waiting, PyreplogError]]]:
-    """How many of the batches are in the log now, and what failed. No later one of a query that failed: a batch
-    that is in the log says that all of its query before it are done with."""
+    """Return the number of batches that are in the log now, and the failures.
+
+    After a failure no later batch of the same query is tried: a batch in the log means that all earlier batches of its
+    query are done.
+    """
     done = 0
     failures: dict[str, tuple[Waiting, PyreplogError]] = {}
     for waiting in every:
@@ -231,7 +237,7 @@ def _stays(spool: Spool, waiting: Waiting, error: PyreplogError) -> str:
 
 
 def settle_root(root: LogRoot) -> None:
-    """Let readers see all that is durable: power loss may have left marks that say less."""
+    """Let readers see all durable records. After a power loss a log's mark may hold an older high watermark."""
     for log in root.logs.values():
         if log.high_watermark < log.ack_offset:
             log.advance_high_watermark(log.ack_offset)
@@ -239,8 +245,8 @@ def settle_root(root: LogRoot) -> None:
 
 
 def apply_offline(disk: Disk, folder: str, clock: Clock) -> None:
-    """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where
-    somebody has it open."""
+    """Open the log root ``folder``, append the batches of its spool, and close it. Raise :class:`LockedError` if
+    another process has it open."""
     with _unowned(disk, folder, clock) as root:
         apply_waiting(Spool(disk, folder), lambda: RootAppender(root))
 
@@ -269,7 +275,7 @@ def _unowned(disk: Disk, folder: str, clock: Clock) -> Iterator[LogRoot]:
 
 
 class SpoolApplier:
-    """Looks for batches from a thread of its own and appends them. :meth:`stop` it before what it appends to is
+    """Looks for batches from a thread of its own and appends them. :meth:`stop` it before its log or cluster is
     closed."""
 
     def __init__(
@@ -290,18 +296,19 @@ class SpoolApplier:
         self._busy_until_s = 0.0
         self._sweep_s = 0.0
         self._said: set[str] = set()
-        #: Query -> when its batches are tried again, and after how long a pause.
+        #: Query -> (the time when its batches are tried again, the length of that pause).
         self._later: dict[str, tuple[float, float]] = {}
         #: Whether :meth:`stop` was called.
         self.stopping = False
         self._background = Background(f"pyreplog spool of {spool.folder}", self._work)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._background.start()
 
     def stop(self) -> None:
-        """Look no more. A batch being appended is finished first, unless its appender looks at :attr:`stopping`."""
+        """End the thread. A batch that is being appended is finished first, unless its appender checks
+        :attr:`stopping`."""
         self.stopping = True
         self._background.stop()
 
@@ -316,7 +323,8 @@ class SpoolApplier:
                 self._later.clear()
             due = [one for one in waiting if now >= self._later.get(one.batch_id.query, (0.0, 0.0))[0]]
             if due or (self._has_retained and not waiting):
-                # What is begun may wait for a day or two: for room on the disk, for replicas.
+                # A begun batch may wait for days: for room on the disk, or for replicas. The log
+                # must not expire its producer in that time.
                 begun = frozenset(producer_of(one.batch_id)[0] for one in waiting if one.begun)
                 if begun or self._has_retained:
                     self._has_retained = bool(begun)
@@ -325,7 +333,7 @@ class SpoolApplier:
         except PyreplogError as error:
             if self.stopping and isinstance(error, ClosedError):
                 return None
-            self._tell(f"the spool of {self._spool.folder} cannot be looked at: {error}")
+            self._tell(f"cannot read the spool of {self._spool.folder}: {error}")
             return RETRY_S
         if self.stopping and any(isinstance(error, ClosedError) for _, error in failures):
             return None
@@ -334,7 +342,7 @@ class SpoolApplier:
         return BUSY_S if time.monotonic() < self._busy_until_s else IDLE_S
 
     def _apply(self, due: Sequence[Waiting]) -> list[tuple[Waiting, PyreplogError]]:
-        """Append ``due``; what failed, which is put off."""
+        """Append ``due``. Postpone the queries that failed, and return the failures."""
         self._busy_until_s = time.monotonic() + BUSY_FOR_S
         _, failures = _apply_each(self._spool, self._make_appender, due)
         pauses = {
@@ -342,8 +350,8 @@ class SpoolApplier:
         }
         for waiting, error in failures:
             query = waiting.batch_id.query
-            # Room and replicas may come back at any moment; what is damaged waits for somebody who
-            # does something.
+            # Room and replicas may come back at any moment, so these are tried again soon. A
+            # damaged batch stays damaged until the operator repairs it.
             pause = min(2 * pauses[query], RETRY_MAX_S) if isinstance(error, SpoolDamagedError) else 0.0
             self._later[query] = (time.monotonic() + max(pause, RETRY_S), max(pause, RETRY_S))
             if not (self.stopping and isinstance(error, ClosedError)):
@@ -351,7 +359,7 @@ class SpoolApplier:
         return failures
 
     def _tell(self, text: str) -> None:
-        """Log it, once until all is well again."""
+        """Log ``text``, but only once until no query is postponed any more."""
         if text not in self._said:
             self._said.add(text)
             LOGGER.error("%s", text)

@@ -1,7 +1,7 @@
-"""SpoolWatcher: sees when another process first stages something for the log that this one writes.
+"""SpoolWatcher: notices when another process first stages a batch for the log that this process writes.
 
-Most folders never have a spool, and what reads one is not even loaded for them: a listing of the folder, now and
-then by the thread that the log has anyway, says when it is wanted.
+Most folders never have a spool, so the code that reads one is loaded only when needed. Until then the log's background
+thread lists the folder now and then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ RETRY_S: Final = 1.0
 
 
 class SpoolWatcher:
-    """Of one folder and the one who writes its log. :meth:`stop` it before that is closed."""
+    """Watches one folder for a spool, and appends its batches with ``writer``. :meth:`stop` it before the writer is
+    closed."""
 
     def __init__(self, disk: Disk, folder: str, clock: Clock, writer: LogWriter) -> None:
         self._disk = disk
@@ -34,33 +35,35 @@ class SpoolWatcher:
         self._said = False
         self._stopped = False
         self.owner: SpoolApplier | None = None
-        """Appends what is staged, from when the first of it was seen."""
+        """Appends the staged batches; None until the first spool file was seen."""
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start watching."""
         self._writer.watch(self._look)
 
     def stop(self) -> None:
-        """Look no more, whoever may be looking just now. A batch being appended is finished first."""
+        """Stop watching, even if the background thread is looking just now. A batch that is being appended is finished
+        first."""
         self._stopped = True
         if self.owner is not None:
             self.owner.stop()
 
     def _look(self) -> float | None:
-        """The seconds until the next look; None: none is wanted any more."""
+        """List the folder, and start the :class:`SpoolApplier` if there is a spool. Return the seconds until the next
+        look; None: no more."""
         try:
             if not any(name.startswith(SPOOL_PREFIX) for name in self._disk.list(self._folder)):
                 return INTERVAL_S
             self._begin()
-        except PyreplogError as error:  # no descriptor, no thread: it may be otherwise soon
+        except PyreplogError as error:  # no descriptor, no thread: try again soon
             if not self._said:
                 self._said = True
-                LOGGER.error("the spool of %s cannot be looked at: %s", self._folder, error)
+                LOGGER.error("cannot read the spool of %s: %s", self._folder, error)
             return RETRY_S
         return None
 
     def _begin(self) -> None:
-        from pyreplog.runtime.spool_applier import SpoolApplier, WriterAppender  # noqa: PLC0415  (a tenth of what an import loads)
+        from pyreplog.runtime.spool_applier import SpoolApplier, WriterAppender  # noqa: PLC0415  (see the module's docstring)
         from pyreplog.spool import Spool  # noqa: PLC0415
 
         if self.owner is None:
