@@ -61,9 +61,7 @@ class _Deadline:
         """Return the error to raise for a step's ``error``; it names the limit of the whole call."""
         if self._seconds is None or is_interruption(error):
             return error
-        return TimeoutError(
-            f"not all is acknowledged after {self._seconds:g} s; sending goes on in the background"
-        )
+        return TimeoutError(f"not all is acknowledged after {self._seconds:g} s; sending goes on in the background")
 
 
 class Producer:
