@@ -1,5 +1,5 @@
 # distutils: sources = src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""Record and RecordBatch: views over bytes. The format itself is in the kernels; policy is in Python."""
+"""Record and RecordBatch: views over bytes. The kernels know the format; policy is in Python."""
 
 from datetime import datetime
 
@@ -67,14 +67,17 @@ cdef object NO_TIME = TimestampType.NONE
 
 
 cdef inline object _timestamp_type(const batch_header *header):
-    """A batch that was made of messages of magic 0, which have no timestamps, says so: no log has such a batch."""
+    """Return the type of the timestamps of a batch.
+
+    It is NONE only for a batch that was made in memory from messages of magic 0; no log has such a batch.
+    """
     if header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
         return LOG_APPEND_TIME
     return NO_TIME if batch_is_timeless(header) else CREATE_TIME
 
 
 def crc32c(data, uint32_t value=0):
-    """CRC-32C (Castagnoli) of ``data``, continuing from ``value``. Releases the GIL above 5 KiB."""
+    """Return the CRC-32C (Castagnoli) of ``data``, continuing from ``value``. Releases the GIL above 5 KiB."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     if view.len < NOGIL_SIZE:
@@ -87,8 +90,10 @@ def crc32c(data, uint32_t value=0):
 
 
 def stamp(batch, int64_t base_offset, int32_t leader_epoch):
-    """Write ``base_offset`` and ``leader_epoch`` into the header of the (writable) batch. Neither is covered by the
-    CRC."""
+    """Write ``base_offset`` and ``leader_epoch`` into the header of the (writable) batch.
+
+    The CRC covers neither of them.
+    """
     cdef Py_buffer view
     if base_offset < 0:
         raise ValueError(f"base_offset {base_offset} is negative")
@@ -107,11 +112,13 @@ def stamp(batch, int64_t base_offset, int32_t leader_epoch):
 @cython.no_gc
 @cython.freelist(64)
 cdef class _Source:
-    """What the records of one batch share: the bytes they point into, the header's fields, the topic. Lends its
-    bytes out, read-only."""
+    """The state that all records of one batch share: the bytes they point into, the header fields, the topic.
 
-    cdef RecordBatch batch       # owner of [p, end) where the records are its stored ones
-    cdef Py_buffer buffer        # else this is; obj is NULL where there is none
+    It exports these bytes as a read-only buffer.
+    """
+
+    cdef RecordBatch batch       # owns [p, end) if the records are the stored ones
+    cdef Py_buffer buffer        # owns [p, end) otherwise; obj is NULL if unused
     cdef const uint8_t *p
     cdef const uint8_t *end
     cdef batch_header header
@@ -119,13 +126,13 @@ cdef class _Source:
     cdef int32_t partition
 
     def __dealloc__(self):
-        PyBuffer_Release(&self.buffer)  # nothing happens where none was got
+        PyBuffer_Release(&self.buffer)  # does nothing if obj is NULL
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, <void *>self.p, self.end - self.p, 1, flags)
 
 
-# So that no Record is ever without a source, not even one made by Record.__new__.
+# The source of a Record that Record.__new__ made, so that every Record has one.
 cdef _Source NO_SOURCE = _Source.__new__(_Source)
 NO_SOURCE.topic = ""
 
@@ -136,8 +143,8 @@ NO_SOURCE.topic = ""
 cdef class Record:
     """Record(value=None, *, key=None, headers=(), topic='', partition=0, offset=0, timestamp=-1, \
     timestamp_type=TimestampType.CREATE_TIME, leader_epoch=-1)\n--\n
-    One record: a lazy view over its batch. Immutable: a copy is the record itself. A pickled record takes a batch of
-    its own along.
+    One record: a lazy view over its batch. Immutable: a copy is the record itself. A pickled record contains a
+    batch with only this record.
     """
 
     cdef _Source source        # keeps alive what `fields` points into
@@ -146,7 +153,8 @@ cdef class Record:
     def __cinit__(self):
         self.source = NO_SOURCE
 
-    # it would name `key` before the star; the first lines above are what inspect.signature reads
+    # Cython's signature would put `key` before the star. inspect.signature reads the first lines of
+    # the docstring above.
     @cython.embedsignature(False)
     def __init__(
         self,
@@ -161,12 +169,12 @@ cdef class Record:
         timestamp_type=CREATE_TIME,
         int32_t leader_epoch=-1,
     ):
-        # Those of a log are made by __new__ alone, and come by here never.
+        # The records of a log are made by __new__ and never run __init__.
         cdef Record made
         if self.source is not NO_SOURCE:
             raise TypeError("a Record never changes: make another one")
-        made = _read_alone(topic, partition,
-                _new_batch(value, key, headers, offset, timestamp, TimestampType(timestamp_type), leader_epoch))
+        data = _new_batch(value, key, headers, offset, timestamp, TimestampType(timestamp_type), leader_epoch)
+        made = _read_alone(topic, partition, data)
         self.source = made.source
         self.fields = made.fields
 
@@ -188,7 +196,7 @@ cdef class Record:
 
     @property
     def timestamp(self):
-        """In ms since 1970; -1: none."""
+        """Milliseconds since 1970, or -1 if there is none."""
         return batch_record_timestamp(&self.source.header, self.fields.timestamp_delta)
 
     @property
@@ -197,31 +205,31 @@ cdef class Record:
 
     @property
     def key(self):
-        """A copy of the key, or None where it is null."""
+        """A copy of the key, or None if it is null."""
         if self.fields.key == NULL:
             return None
         return PyBytes_FromStringAndSize(<const char *>self.fields.key, self.fields.key_size)
 
     @property
     def value(self):
-        """A copy of the value, or None where it is null."""
+        """A copy of the value, or None if it is null."""
         if self.fields.value == NULL:
             return None
         return PyBytes_FromStringAndSize(<const char *>self.fields.value, self.fields.value_size)
 
     @property
     def key_view(self):
-        """The key where it lies, or None where it is null. Keeps the batch's bytes alive."""
+        """A view of the key, or None if it is null. Keeps the batch's bytes alive."""
         return _view(self.source, self.fields.key, self.fields.key_size)
 
     @property
     def value_view(self):
-        """The value where it lies, or None where it is null. Keeps the batch's bytes alive."""
+        """A view of the value, or None if it is null. Keeps the batch's bytes alive."""
         return _view(self.source, self.fields.value, self.fields.value_size)
 
     @property
     def headers(self):
-        """(key, value or None) pairs in order. In a key, U+FFFD replaces what is not UTF-8."""
+        """The (key, value or None) pairs in order. U+FFFD replaces bytes of a key that are not UTF-8."""
         cdef cursor c
         cdef record_header header
         cdef list pairs
@@ -239,7 +247,7 @@ cdef class Record:
         return tuple(pairs)
 
     def _asdict(self):
-        """All of it by name, as a named tuple gives it: ``Record(**record._asdict())`` is its equal."""
+        """Return all fields by name, as a named tuple does: ``Record(**record._asdict())`` is equal to the record."""
         return {
             "value": self.value,
             "key": self.key,
@@ -283,7 +291,7 @@ cdef class Record:
 
     def __repr__(self):
         count = self.fields.header_count
-        headers = "()" if count == 0 else f"<{count} pair{'' if count == 1 else 's'}>"  # may be many
+        headers = "()" if count == 0 else f"<{count} pair{'' if count == 1 else 's'}>"
         return (
             f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
             f"timestamp={self.timestamp}, "
@@ -292,8 +300,8 @@ cdef class Record:
 
 
 cdef object _view(_Source source, const uint8_t *p, int32_t size):
-    # Not a method: a Record without a table of methods has 80 bytes, which compilers clear with
-    # five stores, and not in a loop.
+    # Not a method: without a vtable a Record has 80 bytes, which compilers clear with five stores
+    # instead of a loop.
     if p == NULL:
         return None
     start = p - source.p
@@ -308,13 +316,12 @@ cdef str _excerpt(data):
     return "None" if data is None else excerpt(data)
 
 
-# -- a record apart from its log: one that a user makes, or that was pickled. It has a batch of its
-# own, with nothing else in it --
+# -- records outside a log: made by a user, or unpickled. Each has a batch with only this record --
 
 
 cdef bytes _new_batch(value, key, headers, int64_t offset, timestamp, timestamp_type, int32_t leader_epoch):
-    """A batch of one record, checked and encoded as what is appended."""
-    from .builder import BatchBuilder  # only here, where nobody is in a hurry
+    """Return a batch of one record, checked and encoded as for an append."""
+    from .builder import BatchBuilder  # imported late, because few programs make records
 
     cdef batch_header header
     cdef bytes data
@@ -338,13 +345,12 @@ cdef bytes _new_batch(value, key, headers, int64_t offset, timestamp, timestamp_
         check(batch_read(<const uint8_t *>PyBytes_AS_STRING(data),
               <const uint8_t *>PyBytes_AS_STRING(data) + len(data), &header), 0)
         header.attributes = <int16_t>(header.attributes | ATTRIBUTE_TIMELESS)
-        batch_header_write(<uint8_t *>PyBytes_AS_STRING(data), &header)  # nobody else has seen it yet
+        batch_header_write(<uint8_t *>PyBytes_AS_STRING(data), &header)  # `data` is not shared yet
     return data
 
 
 cdef bytes _own_batch(Record record):
-    """A batch with nothing but this record, all that can be asked of it and no other bytes of where it came
-    from."""
+    """Return a batch with only this record and all its fields, and with no other bytes of its source."""
     cdef const batch_record *fields = &record.fields
     cdef batch_header header = record.source.header
     cdef int64_t size = BATCH_HEADER_SIZE + record_size(
@@ -381,7 +387,7 @@ cdef bytes _own_batch(Record record):
 
 
 cdef Record _read_alone(str topic, int32_t partition, bytes data):
-    """The record of a batch that holds one."""
+    """Return the record of a batch that holds one record."""
     cdef RecordBatch batch = RecordBatch(data)
     cdef list records
     if batch.header.size != len(data) or batch.header.record_count != 1:
@@ -395,7 +401,10 @@ cdef Record _read_alone(str topic, int32_t partition, bytes data):
 
 
 def _unpickled(str topic not None, int32_t partition, bytes data not None):
-    """What :meth:`Record.__reduce__` said. The bytes may be anybody's: they are read as a file's are."""
+    """Return the record of a pickle that :meth:`Record.__reduce__` made.
+
+    The bytes are not trusted: they are checked as those of a file.
+    """
     return _read_alone(topic, partition, data)
 
 
@@ -404,10 +413,11 @@ def _unpickled(str topic not None, int32_t partition, bytes data not None):
 @cython.freelist(64)
 cdef class RecordBatch:
     """RecordBatch(data, position=0)\n--\n
-    One whole batch at ``position`` of ``data``; keeps ``data`` alive. Immutable. Lends its bytes out, read-only.
+    One complete batch at ``position`` of ``data``, which is kept alive. Immutable. Exports its bytes as a
+    read-only buffer.
     """
 
-    cdef Py_buffer buffer       # holds what `p` points into; obj is NULL until it does
+    cdef Py_buffer buffer       # holds the bytes that `p` points into; obj is NULL before that
     cdef const uint8_t *p
     cdef batch_header header
 
@@ -422,7 +432,7 @@ cdef class RecordBatch:
         check(batch_read(self.p, self.p + (size - position), &self.header), position)
 
     def __dealloc__(self):
-        PyBuffer_Release(&self.buffer)  # nothing happens where none was got
+        PyBuffer_Release(&self.buffer)  # does nothing if obj is NULL
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, <void *>self.p, self.header.size, 1, flags)
@@ -441,7 +451,7 @@ cdef class RecordBatch:
 
     @property
     def size(self):
-        """All bytes of the batch, header included."""
+        """The size of the batch in bytes, header included."""
         return self.header.size
 
     @property
@@ -458,7 +468,7 @@ cdef class RecordBatch:
 
     @property
     def codec(self):
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are unknown."""
+        """The codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are unknown."""
         return self.header.attributes & ATTRIBUTE_CODEC
 
     @property
@@ -499,7 +509,7 @@ cdef class RecordBatch:
 
     @property
     def last_sequence(self):
-        """Sequence of the last record: INT32_MAX is followed by 0. -1 where there is none."""
+        """The sequence of the last record, or -1 if there is none. 0 follows INT32_MAX."""
         cdef int64_t last = <int64_t>self.header.base_sequence + self.header.last_offset_delta
         if self.header.base_sequence < 0:
             return -1
@@ -511,17 +521,17 @@ cdef class RecordBatch:
 
     @property
     def data(self):
-        """The whole batch."""
+        """A view of the whole batch."""
         return PyMemoryView_FromObject(self)
 
     @property
     def payload(self):
-        """The records as stored (compressed where ``codec`` is not 0)."""
+        """A view of the records as stored (compressed if ``codec`` is not 0)."""
         return PyMemoryView_FromObject(self)[BATCH_HEADER_SIZE:]
 
     def place(self):
-        """``base_offset``, ``last_offset``, ``leader_epoch``, ``size``, ``max_timestamp``, ``producer_id``,
-        ``is_control``: all at once."""
+        """Return ``base_offset``, ``last_offset``, ``leader_epoch``, ``size``, ``max_timestamp``,
+        ``producer_id`` and ``is_control`` in one call."""
         return (
             self.header.base_offset,
             batch_last_offset(&self.header),
@@ -533,8 +543,8 @@ cdef class RecordBatch:
         )
 
     def origin(self):
-        """``producer_id``, ``producer_epoch``, ``last_sequence``, last minus base offset, ``max_timestamp``,
-        ``is_control``, ``is_transactional``: all at once."""
+        """Return ``producer_id``, ``producer_epoch``, ``last_sequence``, last minus base offset,
+        ``max_timestamp``, ``is_control`` and ``is_transactional`` in one call."""
         return (
             self.header.producer_id,
             self.header.producer_epoch,
@@ -546,7 +556,7 @@ cdef class RecordBatch:
         )
 
     def check_crc(self):
-        """Raise CorruptError when the stored CRC is not that of the bytes. Releases the GIL above 5 KiB."""
+        """Raise CorruptError if the stored CRC is not the CRC of the bytes. Releases the GIL above 5 KiB."""
         cdef int status
         if self.header.size < NOGIL_SIZE:
             status = batch_check_crc(self.p, <size_t>self.header.size)
@@ -557,18 +567,17 @@ cdef class RecordBatch:
 
     def check_records(self, payload=None):
         """Raise CorruptError unless there are ``record_count`` well-formed records with rising offset deltas, and
-        nothing behind."""
+        no byte after them."""
         cdef int64_t max_timestamp = -1
         self._walk(payload, &max_timestamp)
 
     def is_dense(self, payload=None):
-        """Whether the offset deltas are 0, 1, 2, ... and the last one is ``record_count`` - 1."""
+        """Return whether the offset deltas are 0, 1, 2, ... and the last one is ``record_count`` - 1."""
         cdef int64_t max_timestamp = -1
         return self._walk(payload, &max_timestamp) == 1
 
     def examine(self, payload=None):
-        """As ``check_records``; whether they are dense, as ``is_dense`` says, and the greatest timestamp of a
-        record: all at once."""
+        """Check as ``check_records`` does, and return (``is_dense``, the greatest timestamp of a record)."""
         cdef int64_t max_timestamp = -1
         dense = self._walk(payload, &max_timestamp) == 1
         return dense, max_timestamp
@@ -583,8 +592,10 @@ cdef class RecordBatch:
         int64_t end_offset=0x7FFFFFFFFFFFFFFF,
         int32_t record_count=-1,
     ):
-        """The records with ``start_offset`` <= offset < ``end_offset``, in order. ``record_count``: those in
-        ``payload``, a part of them."""
+        """Return the records with ``start_offset`` <= offset < ``end_offset``, in order.
+
+        ``record_count`` is the number of records in ``payload`` if that is only a part of them.
+        """
         cdef _Source source = self._source(payload)
         cdef cursor c
         cdef Record record = None
@@ -616,11 +627,12 @@ cdef class RecordBatch:
         return records
 
     def whole_records(self, payload, int32_t left, int32_t previous, *, bint last):
-        """(bytes, count, offset delta of the last) of the records that lie whole in ``payload``, a part of the
-        uncompressed records.
+        """Return (bytes, count, offset delta of the last) of the records that are complete in ``payload``, a part
+        of the uncompressed records.
 
-        ``left``: records of the batch from there on; ``previous``: offset delta of the one before, -1 for none;
-        ``last``: nothing follows. Raises CorruptError where they are wrong. Releases the GIL.
+        ``left`` is the number of records of the batch from there on, ``previous`` the offset delta of the record
+        before (-1: none); ``last`` says that no part follows. Raises CorruptError if a record is malformed.
+        Releases the GIL.
         """
         cdef _Source source = self._source(payload)
         cdef batch_part part
@@ -635,8 +647,11 @@ cdef class RecordBatch:
         return part.size, part.count, part.previous
 
     def find_timestamp(self, int64_t timestamp, int64_t start_offset=0, payload=None, int32_t record_count=-1):
-        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least
-        ``timestamp``. ``record_count``: of the records in ``payload``, a part of them."""
+        """Return (offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least
+        ``timestamp``, or None.
+
+        ``record_count`` is the number of records in ``payload`` if that is only a part of them.
+        """
         cdef _Source source = self._source(payload)
         if record_count >= 0:
             source.header.record_count = record_count
@@ -657,7 +672,7 @@ cdef class RecordBatch:
         )
 
     cdef _Source _source(self, payload):
-        """The records' bytes: ``payload``, or the stored ones where it is None."""
+        """Return the source of the records: ``payload``, or the stored bytes if it is None."""
         cdef _Source source = _Source.__new__(_Source)
         source.header = self.header
         source.topic = ""
@@ -677,7 +692,7 @@ cdef class RecordBatch:
         return source
 
     cdef int _walk(self, payload, int64_t *max_timestamp) except -1:
-        """1 when the records are dense, 0 when they have gaps; raises CorruptError when they are wrong."""
+        """Return 1 if the records are dense, 0 if they have gaps. Raises CorruptError if one is malformed."""
         cdef _Source source = self._source(payload)
         cdef int64_t position = 0
         cdef int status

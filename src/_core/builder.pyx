@@ -1,6 +1,6 @@
 # distutils: sources = src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""BatchBuilder: records from Python objects into one batch, in memory that is reused. And Ack, which it makes one
-of for each record."""
+"""BatchBuilder encodes Python objects as the records of one batch, in memory that is reused. It makes an Ack for
+each record."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -48,19 +48,21 @@ cdef extern from "wall.h" nogil:
 
 
 cdef enum:
-    MEMORY_SIZE_FIRST = 16 * 1024  # what a builder begins with
-    POOL_COUNT_MAX = 16            # memories that a builder remembers, lent out or free
+    MEMORY_SIZE_FIRST = 16 * 1024  # bytes of a builder's first memory block
+    POOL_COUNT_MAX = 16            # memory blocks that a builder keeps, lent out or free
 
 
 @cython.final
 cdef class _Memory:
-    """A block of memory that lends itself out, [start, end) at a time. It neither moves nor changes hands while a
-    view of it is alive."""
+    """A block of memory that exports its bytes [start, end) as a buffer.
+
+    It neither moves nor is reused while a view of it is alive.
+    """
 
     cdef uint8_t *p
     cdef Py_ssize_t capacity
-    cdef Py_ssize_t views      # alive
-    cdef Py_ssize_t start      # what the next view shows
+    cdef Py_ssize_t views      # number of live views
+    cdef Py_ssize_t start      # the next view shows [start, end)
     cdef Py_ssize_t end
 
     def __dealloc__(self):
@@ -74,7 +76,7 @@ cdef class _Memory:
         self.views -= 1
 
     cdef object lend(self, Py_ssize_t start, Py_ssize_t end):
-        """A writable view of [start, end)."""
+        """Return a writable view of [start, end)."""
         self.start = start
         self.end = end
         return PyMemoryView_FromObject(self)
@@ -90,7 +92,7 @@ cdef _Memory _new_memory(Py_ssize_t capacity):
 
 
 cdef struct Field:
-    const uint8_t *p     # a key or value, borrowed; NULL and -1 where it is null
+    const uint8_t *p     # a key or value, borrowed; NULL with size -1 if it is null
     Py_ssize_t size
 
 
@@ -99,14 +101,14 @@ cdef struct Field:
 cdef class _Held:
     """The buffer of a key or value that is neither bytes nor None, held while it is copied."""
 
-    cdef Py_buffer buffer   # obj is NULL until it is got
+    cdef Py_buffer buffer   # obj is NULL before the buffer is borrowed
 
     def __dealloc__(self):
         PyBuffer_Release(&self.buffer)
 
 
 cdef inline _Held _hold(object data, str what):
-    """The holder of ``data``'s bytes; None where it is bytes or None and needs none."""
+    """Return the holder of the bytes of ``data``. ``bytes`` and None need no holder: return None."""
     if data is None or PyBytes_Check(data):
         return None
     return _hold_buffer(data, what)
@@ -119,7 +121,7 @@ cdef _Held _hold_buffer(object data, str what):
 
 
 cdef inline Field _field(object data, _Held held) noexcept:
-    """The bytes of ``data``, which ``held`` holds where it is not None."""
+    """Return the bytes of ``data``, which ``held`` holds unless it is None."""
     if held is not None:
         return Field(<const uint8_t *>held.buffer.buf, held.buffer.len)
     if data is None:
@@ -128,7 +130,7 @@ cdef inline Field _field(object data, _Held held) noexcept:
 
 
 cdef tuple _normal_headers(headers):
-    """``headers`` as a tuple of (str, bytes or None) tuples; itself where it is one."""
+    """Return ``headers`` as a tuple of (str, bytes or None) tuples. If it is one, return it unchanged."""
     cdef list pairs
     cdef tuple given = headers if type(headers) is tuple else _pairs_of(headers)
     for pair in given:
@@ -156,8 +158,7 @@ cdef tuple _normal_headers(headers):
 
 
 cdef object _header_value(object value):
-    """A header's value as bytes, copied from what lends them, together or not; None where it is a null of
-    Arrow's."""
+    """Return a copy of a header's value as bytes; its buffer need not be contiguous. None for an Arrow null."""
     cdef Py_buffer view
     if type(value) is memoryview and not value.contiguous:
         check_lent(value, "header value", PyMemoryView_GET_BUFFER(value).format, 1)
@@ -172,8 +173,10 @@ cdef object _header_value(object value):
 
 
 cdef tuple _pairs_of(object headers):
-    """Headers that are no tuple as one; None is none. An iterator is refused: a batch that is full has them read
-    again for the next, and finds none."""
+    """Return headers of another type as a tuple. None means no headers.
+
+    An iterator is a TypeError: if the batch is full, the headers are read again for the next batch.
+    """
     cdef object pairs
     if headers is None:
         return ()
@@ -189,7 +192,7 @@ cdef tuple _pairs_of(object headers):
 
 
 cdef object _each(object items, str wanted):
-    """An iterator over ``items``; TypeError says what is ``wanted`` where there is none."""
+    """Return an iterator over ``items``, or raise TypeError, which says what is ``wanted``."""
     if isinstance(items, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{wanted}, not one {type(items).__name__}")
     try:
@@ -199,7 +202,7 @@ cdef object _each(object items, str wanted):
 
 
 cdef int64_t _headers_size(tuple headers) except -1:
-    """Bytes of normal headers as encoded, without their count."""
+    """Return the encoded size of normal headers in bytes, without their count."""
     cdef int64_t size = 0
     cdef Py_ssize_t key_size
     for pair in headers:
@@ -217,7 +220,7 @@ cdef int64_t _headers_size(tuple headers) except -1:
 
 
 cdef uint8_t *_write_headers(uint8_t *p, const uint8_t *end, tuple headers) except NULL:
-    """Write normal headers; the byte behind. REQUIRES room for their size."""
+    """Write normal headers and return the end of them. REQUIRES room for their size."""
     cdef const char *key
     cdef Py_ssize_t key_size
     for pair in headers:
@@ -244,8 +247,11 @@ cdef object _whole(object given):
 
 
 cdef inline int64_t _timestamp(object given, int64_t latest) except? -2:
-    """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose
-    its fraction in silence; a bool is a slip. A time above ``latest`` is an InvalidTimestampError."""
+    """Return ``given``, an int or datetime, in ms.
+
+    A float is a TypeError because it usually means seconds, and its fraction would be lost; a bool is one
+    because it is a mistake. A time after ``latest`` is an InvalidTimestampError.
+    """
     cdef int64_t timestamp
     try:
         timestamp = PyLong_AsLongLong(given if PyLong_CheckExact(given) else _whole(given))
@@ -261,7 +267,7 @@ cdef inline int64_t _timestamp(object given, int64_t latest) except? -2:
 
 
 cdef object _as_list(sequence, Py_ssize_t count, str what):
-    """``sequence`` as a list of ``count`` items (itself where it is one); None stays None."""
+    """Return ``sequence`` as a list of ``count`` items. A list is returned unchanged, and so is None."""
     if sequence is None:
         return None
     items = sequence if type(sequence) is list else list(_each(sequence, f"{what} are a list, with one for each value"))
@@ -274,8 +280,8 @@ cdef int64_t LATEST = _TIMESTAMP_MAX
 
 
 def find_too_large(values, keys, headers, timestamps, Py_ssize_t size_max):
-    """The index of the first record that no batch of ``size_max`` bytes holds; how many there are where each
-    fits."""
+    """Return the index of the first record that does not fit a batch of ``size_max`` bytes, or the number of
+    records if each fits."""
     cdef list value_list = values if type(values) is list else list(values)
     cdef Py_ssize_t count = PyList_GET_SIZE(value_list)
     cdef list key_list = _as_list(keys, count, "keys")
@@ -311,10 +317,10 @@ def find_too_large(values, keys, headers, timestamps, Py_ssize_t size_max):
 
 
 @cython.final
-@cython.no_gc  # nothing that an outcome knows leads back to an Ack
+@cython.no_gc  # no reference of an outcome leads back to an Ack
 @cython.freelist(1024)
 cdef class Ack:
-    """A handle on one record's acknowledgement. Thread-safe: it never changes, and its outcome guards itself."""
+    """The acknowledgement of one record, to wait for. Thread-safe: it is immutable, and its outcome has a lock."""
 
     cdef object _outcome
     cdef Py_ssize_t _index
@@ -324,28 +330,29 @@ cdef class Ack:
         self._index = index
 
     def result(self, timeout=None):
-        """Wait for it. Raises what went wrong, TimeoutError after ``timeout`` seconds."""
+        """Wait and return the record's metadata. Raises the error of the record, or TimeoutError after ``timeout``
+        seconds."""
         self._outcome.wait(timeout)
         return self._metadata()
 
     def done(self):
-        """Whether it is known how it ended."""
+        """Return whether the record is acknowledged or refused. Never waits."""
         return self._outcome.settled
 
     def exception(self, timeout=None):
-        """Wait for it; what went wrong, or None."""
+        """Wait and return the error of the record, or None."""
         self._outcome.wait(timeout)
         return self._error()
 
     @property
     def offset(self):
-        """The record's offset once known, else None. Never waits."""
+        """The record's offset if it is known, else None. Never waits."""
         if not self._outcome.settled or self._outcome.error is not None:
             return None
         return self._outcome.metadata(self._index).offset
 
     def __await__(self):
-        """The same as :meth:`result` without a timeout, for coroutines."""
+        """Wait as :meth:`result` does without a timeout, for coroutines."""
         if not self._outcome.settled:
             yield from self._outcome.future().__await__()
         return self._metadata()
@@ -357,7 +364,7 @@ cdef class Ack:
         return f"<pyreplog.Ack offset={self.offset}>" if error is None else f"<pyreplog.Ack failed: {error!r}>"
 
     cdef object _error(self):
-        """What went wrong, for somebody who hears of it by this: it need not be told at the end."""
+        """Return the error for the caller, and note that it was reported: ``close`` need not report it again."""
         error = self._outcome.error
         if error is not None:
             self._outcome.asked = True
@@ -372,27 +379,26 @@ cdef class Ack:
 
 @cython.final
 cdef class BatchBuilder:
-    """Gathers records into one batch, in memory that is reused. Belongs to one thread at a time."""
+    """Encodes records into one batch, in memory that is reused. Belongs to one thread at a time."""
 
-    cdef _Memory memory              # [0, used) is the batch so far: room for the header, then records
-    cdef list pool                   # memories of this builder, `memory` among them
-    cdef Py_ssize_t size_max         # of a batch with one record
-    cdef Py_ssize_t size_target      # of one with several
+    cdef _Memory memory              # [0, used) is the batch: room for the header, then records
+    cdef list pool                   # memory blocks of this builder, including `memory`
+    cdef Py_ssize_t size_max         # bytes of a batch with one record
+    cdef Py_ssize_t size_target      # bytes of a batch with several records
     cdef Py_ssize_t used
     cdef int32_t record_count
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
     cdef bint finished
-    cdef bint busy                   # inside `extend` or `finish`, which run Python code half-way
-    cdef object outcome              # whose records `gather` takes; None: nobody's
-    cdef list timestamps             # theirs
+    cdef bint busy                   # inside `extend` or `finish`, which may run Python code
+    cdef object outcome              # outcome of the batch for `gather`; None: not begun
+    cdef list timestamps             # timestamps of its records
     cdef Py_ssize_t size_limit       # bytes at which `gather` calls the batch full
     cdef wall_clock wall
-    # the clock's last answer to `gather`, and the same as an object: many records share a
-    # millisecond
+    # The last time that `gather` read, also as an object, because many records share a millisecond.
     cdef int64_t stamp_ms
     cdef object stamp
-    cdef int64_t timestamp_max       # a record's own timestamp may be so late
+    cdef int64_t timestamp_max       # latest timestamp that a record may bring
 
     def __cinit__(self, Py_ssize_t size_max=1048588, size_target=None, *, int64_t timestamp_max=INT64_MAX):
         if not BATCH_HEADER_SIZE < size_max <= INT32_MAX:
@@ -409,28 +415,29 @@ cdef class BatchBuilder:
 
     @property
     def count(self):
-        """Records so far."""
+        """The number of records so far."""
         return self.record_count
 
     @property
     def size(self):
-        """Bytes the batch would have uncompressed, header included."""
+        """The size of the uncompressed batch in bytes, header included."""
         return self.used
 
     def append(self, value, key, headers, timestamp):
-        """Add one record. False: it does not fit, and nothing was changed."""
+        """Add one record. Return False if it does not fit; then nothing has changed."""
         cdef int64_t given = _timestamp(timestamp, self.timestamp_max)
         cdef _Held value_held = _hold(value, "value")
         cdef _Held key_held = _hold(key, "key")
         cdef tuple pairs = _normal_headers(headers)
-        self._check_open()  # what might run Python code, and finish the batch, is behind us
+        # Checked after the calls above, because they may run Python code that finishes the batch.
+        self._check_open()
         return self._put(_field(value, value_held), _field(key, key_held), pairs, given) == 1
 
     def begin(self, outcome not None, list timestamps not None, Py_ssize_t size_limit):
-        """Begin the next batch, for ``gather``: its records are ``outcome``'s, and their timestamps are added to
-        ``timestamps``.
+        """Begin the next batch, for ``gather``. Its records belong to ``outcome``; their timestamps are appended
+        to ``timestamps``.
 
-        What would make it longer than ``size_limit`` bytes goes into another one; a first record may be longer.
+        A record that would make it longer than ``size_limit`` bytes is not taken, unless it is the first.
         """
         self.reset()
         self.size_limit = size_limit
@@ -438,9 +445,9 @@ cdef class BatchBuilder:
         self.outcome = outcome
 
     def gather(self, value, key, headers, timestamp, now_ms=None):
-        """Add one record and return its Ack. None: nobody's batch, or full; nothing was changed.
+        """Add one record and return its Ack, or None if the batch is full or not begun; then nothing has changed.
 
-        ``timestamp`` None takes ``now_ms()``, and where that is None, too, this machine's clock.
+        If ``timestamp`` is None, use ``now_ms()``, or this machine's clock if ``now_ms`` is None too.
         """
         return self._gather(value, key, headers, timestamp, now_ms)
 
@@ -462,10 +469,9 @@ cdef class BatchBuilder:
             if not PyLong_Check(timestamp):
                 timestamp = given
         ack = Ack.__new__(Ack)
-        # What might run Python code, and with it other threads, is behind us. From here on nothing
-        # does, and nothing lets go of the GIL: whose batch it is, the record, its index and its
-        # timestamp belong together, and no lock is needed. What might find no memory comes before
-        # the record counts.
+        # The calls above may run Python code, and so other threads. No statement below runs Python
+        # code or releases the GIL, so outcome, record, index and timestamp belong together without
+        # a lock. Each allocation comes before the record is counted.
         outcome = self.outcome
         if outcome is None:
             return None
@@ -481,9 +487,11 @@ cdef class BatchBuilder:
         return ack
 
     cdef Ack _gather_value(self, bytes value):
-        """The same for what is sent most, a value alone with the time of this machine's clock. None: nothing was
-        taken; the other may take it."""
-        cdef Ack ack = Ack.__new__(Ack)  # first, as above
+        """Do as :meth:`_gather` for the most common record: only a value, with the time of this machine's clock.
+
+        Return None if it was not taken; :meth:`_gather` may take it.
+        """
+        cdef Ack ack = Ack.__new__(Ack)  # allocated first, as above
         cdef int64_t now = self._read_clock()
         cdef object outcome = self.outcome
         cdef uint8_t *p = self.memory.p
@@ -497,7 +505,7 @@ cdef class BatchBuilder:
         )
         if behind == NULL:
             return None
-        self.timestamps.append(self.stamp)  # may find no memory: the record does not count yet
+        self.timestamps.append(self.stamp)  # may raise MemoryError, so before the record is counted
         ack._outcome = outcome
         ack._index = self.record_count
         self.used = behind - p
@@ -507,7 +515,7 @@ cdef class BatchBuilder:
         return ack
 
     cdef inline int64_t _read_clock(self) except? -1:
-        """Now in ms, and the same as an object in ``stamp``, which is made once a millisecond."""
+        """Return the time in ms. ``stamp`` is the same as an object, made once per millisecond."""
         cdef int64_t given = wall_ms(&self.wall)
         if given != self.stamp_ms:
             self.stamp = given
@@ -515,8 +523,10 @@ cdef class BatchBuilder:
         return given
 
     def extend(self, values, keys, headers, timestamps, timestamp, Py_ssize_t start):
-        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing
-        when it raises."""
+        """Add ``values[start:]`` until one does not fit, and return the index of the first that was not taken.
+
+        If it raises, no record is added.
+        """
         cdef list value_list = values if type(values) is list else list(values)
         cdef Py_ssize_t count = PyList_GET_SIZE(value_list)
         cdef list key_list = _as_list(keys, count, "keys")
@@ -535,8 +545,7 @@ cdef class BatchBuilder:
         record_count = self.record_count
         base_timestamp = self.base_timestamp
         max_timestamp = self.max_timestamp
-        # headers and buffers may run Python code: it must not begin another batch, nor find this
-        # one half-way
+        # Headers and buffers may run Python code, which must not use this builder during the call.
         self.busy = True
         try:
             if key_list is None and header_list is None and timestamp_list is None:
@@ -581,7 +590,7 @@ cdef class BatchBuilder:
         bint transactional=False,
         bint control=False,
     ):
-        """The whole batch, writable. REQUIRES ``count`` > 0. The memory stays valid as long as the view lives."""
+        """Return the whole batch as a writable view, which keeps its memory valid. REQUIRES ``count`` > 0."""
         cdef batch_header header
         cdef uint8_t *p
         self._check_open()
@@ -605,7 +614,7 @@ cdef class BatchBuilder:
                 self._replace_payload(payload)
             finally:
                 self.busy = False
-        self.finished = True  # from here on nobody adds to it any more, not even while the GIL is let go
+        self.finished = True  # no thread can add records, not even while the GIL is released below
         self.outcome = None
         header.base_offset = base_offset
         header.base_timestamp = self.base_timestamp
@@ -632,13 +641,12 @@ cdef class BatchBuilder:
         return self.memory.lend(0, self.used)
 
     def payload(self):
-        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before
-        going on."""
+        """Return a view of the uncompressed records so far, for a codec. Release it before the next call."""
         self._check_open()
         return self.memory.lend(BATCH_HEADER_SIZE, self.used)
 
     def reset(self):
-        """Begin the next batch, in memory that nobody looks at any more."""
+        """Begin the next batch, in memory that has no live view."""
         cdef _Memory memory
         if self.busy:
             raise self._refuse_inside()
@@ -673,14 +681,14 @@ cdef class BatchBuilder:
 
     cdef int _use_new_memory(self, Py_ssize_t capacity) except -1:
         cdef _Memory memory = _new_memory(capacity)
-        self.pool.append(memory)  # may find no memory, too: nothing was changed yet
+        self.pool.append(memory)  # may raise MemoryError too, so before any change
         if len(self.pool) > POOL_COUNT_MAX:
-            del self.pool[0]  # its views keep it alive; then it is freed
+            del self.pool[0]  # it is freed when its last view is gone
         self.memory = memory
         return 0
 
     cdef int _reserve(self, Py_ssize_t size, Py_ssize_t keep) except -1:
-        """Make the memory hold ``size`` bytes; the first ``keep`` of them stay as they are."""
+        """Make room for ``size`` bytes in all, and keep the first ``keep`` of them."""
         cdef _Memory memory = self.memory
         cdef Py_ssize_t capacity = max(size, min(2 * memory.capacity, self.size_max))
         cdef uint8_t *p
@@ -711,11 +719,11 @@ cdef class BatchBuilder:
         return 0
 
     cdef Py_ssize_t _add_plain_values(self, list values, Py_ssize_t i, int64_t timestamp) noexcept:
-        """Add ``values[i:]`` as long as they are bytes and fit the memory as it is; the index of the first that was
-        not taken.
+        """Add ``values[i:]`` as long as they are bytes and fit the present memory. Return the index of the first
+        that was not taken.
 
-        What is sent most, so the loop is bare: it runs no Python code, and so nobody changes the list. REQUIRES one
-        record before.
+        The most common case, so the loop runs no Python code; therefore the list cannot change either. REQUIRES
+        that the batch has a record.
         """
         cdef Py_ssize_t count = PyList_GET_SIZE(values)
         cdef const uint8_t *end = self.memory.p + min(self.memory.capacity, self.size_target)
@@ -744,14 +752,17 @@ cdef class BatchBuilder:
         return i
 
     cdef inline int _add(self, object value, object key, object headers, int64_t timestamp) except -1:
-        """1, or 0 where the record does not fit."""
+        """Add a record. Return 1, or 0 if it does not fit."""
         cdef _Held value_held = _hold(value, "value")
         cdef _Held key_held = _hold(key, "key")
         cdef tuple pairs = _normal_headers(headers)
         return self._put(_field(value, value_held), _field(key, key_held), pairs, timestamp)
 
     cdef int _put(self, Field value, Field key, tuple headers, int64_t timestamp) except -1:
-        """The same for normal headers. Runs no Python code, and changes all or nothing."""
+        """Add a record with normal headers. Return 1, or 0 if it does not fit; then nothing has changed.
+
+        Runs no Python code.
+        """
         cdef uint8_t *behind = self._write(value, key, headers, timestamp)
         if behind == NULL:
             return 0
@@ -759,8 +770,10 @@ cdef class BatchBuilder:
         return 1
 
     cdef uint8_t *_write(self, Field value, Field key, tuple headers, int64_t timestamp) except? NULL:
-        """Write a record behind the last one, where it does not count yet; the byte behind it, NULL where it does
-        not fit. Runs no Python code."""
+        """Write a record after the last one without counting it. Return its end, or NULL if it does not fit.
+
+        Runs no Python code.
+        """
         cdef int64_t headers_size = _headers_size(headers) if len(headers) > 0 else 0
         cdef int32_t header_count = <int32_t>len(headers) if headers_size <= INT32_MAX else 0
         cdef Py_ssize_t size_max = self.size_max if self.record_count == 0 else self.size_target
@@ -788,7 +801,7 @@ cdef class BatchBuilder:
         return p
 
     cdef inline void _count(self, uint8_t *behind, int64_t timestamp) noexcept:
-        """From here on the record that was written up to ``behind`` counts."""
+        """Count the record that was written up to ``behind``."""
         self.used = behind - self.memory.p
         if self.record_count == 0:
             self.base_timestamp = timestamp
@@ -800,7 +813,7 @@ cdef class BatchBuilder:
 
 @cython.final
 cdef class Gathering:
-    """Gathers records into ``builder``, one call each, and leaves what it does not take to ``otherwise``."""
+    """Adds records to ``builder``, one call each, and calls ``otherwise`` for a record that it does not take."""
 
     cdef BatchBuilder builder
     cdef object now_ms
@@ -812,7 +825,7 @@ cdef class Gathering:
         self.otherwise = otherwise
 
     def append(self, value, *, key=None, headers=(), timestamp=None):
-        """The Ack of one record: :meth:`BatchBuilder.gather` now, else
+        """Add a record with :meth:`BatchBuilder.gather` and return its Ack. If it is not taken, return
         ``otherwise(value, key, headers, timestamp)``."""
         cdef object ack = None
         if (type(value) is bytes and key is None and type(headers) is tuple and len(<tuple>headers) == 0

@@ -1,9 +1,9 @@
 # distutils: sources = src/_core/kernels/columns.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""Records to Arrow through the C data interface: buffer lifetimes, the GIL, capsules (columns: kernels/columns.h).
+"""Export records through the Arrow C data interface: buffer lifetimes, the GIL, capsules (columns: kernels/columns.h).
 
 Memory: a builder's blocks move to an ArrowBatch, which counts the arrays exported from it. Releasing an array needs
 no GIL: importers release from their own threads, while another thread may hold the GIL and wait for them. Large
-blocks that come back are kept for the next ones of their size (spare_blocks.h).
+blocks that are released are kept for the next ones of their size (spare_blocks.h).
 """
 
 cimport cython
@@ -41,13 +41,13 @@ cdef enum:
     COLUMN_COUNT = 9
     ROWS_FIRST = 1024
     BYTES_FIRST = 16384
-    SMALL = 5120  # bytes of work below which keeping the GIL is cheaper than giving it up
+    SMALL = 5120  # for fewer bytes, keeping the GIL is cheaper than releasing it
 
 
 # -- columns by name --
 
 cdef tuple read_columns(object names):
-    """The numbers of ``names`` in COLUMNS, in the order asked for."""
+    """Return the numbers of ``names`` in COLUMNS, in the order given."""
     cdef list order = []
     for name in names:
         if name not in names_of_columns:
@@ -61,7 +61,7 @@ cdef tuple read_columns(object names):
 cdef uint32_t wanted_bits(tuple order) except? 0:
     cdef uint32_t bits = 0
     for number in order:
-        if number != NUMBER_LOG:  # the kernels do not know it: its values are not in the records
+        if number != NUMBER_LOG:  # its values are not in the records, so the kernels do not know it
             bits |= 1U << <uint32_t>number
     return bits
 
@@ -76,7 +76,7 @@ cdef struct SchemaPrivate:
 cdef void release_schema(arrow_schema *schema) noexcept nogil:
     cdef int64_t i
     for i in range(schema.n_children):
-        # A child that was moved out is marked released, and lives on by itself.
+        # An importer that moved a child out has marked it released here, and owns it.
         if schema.children[i].release != NULL:
             schema.children[i].release(schema.children[i])
     free(schema.private_data)
@@ -84,7 +84,7 @@ cdef void release_schema(arrow_schema *schema) noexcept nogil:
 
 
 cdef int begin_schema(arrow_schema *out, const char *format, const char *name, int64_t flags) except -1:
-    """One node without children. Format and name are literals: they outlive everything."""
+    """Fill a node without children. Format and name are literals, so their lifetime does not end."""
     cdef SchemaPrivate *private = <SchemaPrivate *>calloc(1, sizeof(SchemaPrivate))
     cdef int i
     if private == NULL:
@@ -184,9 +184,9 @@ cdef class ArrowSchema:
 
 cdef struct Memory:
     shared_count count
-    columns c    # the blocks, and how large they are
-    void *rows   # the block of all that has one entry for each row
-    # The column "log": row_count + 1 offsets (int32), and behind them the same text for each row; NULL without it.
+    columns c    # the blocks and their sizes
+    void *rows   # the block with the fixed-size columns
+    # The column "log": row_count + 1 int32 offsets, then the same text per row; NULL if unused.
     void *log
 
 
@@ -206,7 +206,7 @@ cdef void free_blocks(columns *c, void *rows) noexcept nogil:
 
 
 cdef void let_go(Memory *memory) noexcept nogil:
-    """Give up one share; with the last one the memory is given back."""
+    """Drop one reference; the last one frees the memory."""
     if memory != NULL and shared_drop(&memory.count):
         free_blocks(&memory.c, memory.rows)
         free(memory.log)
@@ -216,7 +216,7 @@ cdef void let_go(Memory *memory) noexcept nogil:
 # -- arrays --
 
 cdef struct ArrayPrivate:
-    Memory *memory  # one share
+    Memory *memory  # one reference
     const void *buffers[3]
     arrow_array *children[COLUMN_COUNT]
     arrow_array structs[COLUMN_COUNT]
@@ -275,7 +275,8 @@ cdef int add_binary(arrow_array *parent, Memory *memory, binary_column *column, 
 
 cdef int add_column(arrow_array *root, Memory *memory, columns *c, int number, int64_t start, int64_t length) except -1:
     cdef bint whole = length == c.row_count
-    cdef arrow_array *headers, *item
+    cdef arrow_array *headers
+    cdef arrow_array *item
     cdef int64_t nulls
     if number == 0:
         add_array(root, memory, length, start, 0, 2, NULL, c.partition, NULL)
@@ -317,7 +318,7 @@ cdef void destroy_array_capsule(object capsule) noexcept:
 cdef class ArrowBatch:
     """One Arrow record batch: rows [start, start + length) of shared memory."""
 
-    cdef Memory *memory  # one share
+    cdef Memory *memory  # one reference
     cdef tuple order
     cdef int64_t start
     cdef int64_t length
@@ -337,7 +338,7 @@ cdef class ArrowBatch:
         return self.length
 
     def slices(self, int64_t row_count):
-        """The same rows as batches of at most ``row_count``; nothing is copied."""
+        """Return the rows as batches of at most ``row_count`` rows. Nothing is copied."""
         if row_count < 1:
             raise ValueError(f"row_count is {row_count}; it must be at least 1")
         if self.length <= row_count:
@@ -395,7 +396,7 @@ cdef ArrowBatch share(ArrowBatch whole, int64_t start, int64_t length):
 # -- builder --
 
 cdef void *repeated(bytes text, int64_t count) except NULL:
-    """A block as Memory.log: ``count`` times the same text, with its offsets in front."""
+    """Return a block for Memory.log: the offsets, then ``count`` times the same text."""
     cdef int64_t size = len(text)
     if size * count > INT32_MAX:
         raise OverflowError(f"{count} rows that name a log by {size} bytes in one Arrow batch: finish() it earlier")
@@ -416,7 +417,7 @@ cdef int grow(void **block, int64_t size) except -1:
 
 
 cdef int grow_bits(uint8_t **bits, int64_t rows_before, int64_t rows) except -1:
-    """Bitmaps hold whole bytes of 64 rows; what is new is all ones."""
+    """Grow a bitmap to ``rows``, a multiple of 64, and set the new bits."""
     grow(<void **>bits, rows // 8)
     memset(bits[0] + rows_before // 8, 0xFF, <size_t>(rows // 8 - rows_before // 8))
     return 0
@@ -437,13 +438,13 @@ cdef int64_t larger(int64_t needed, int64_t capacity, int64_t least) noexcept no
 @cython.final
 @cython.auto_pickle(False)
 cdef class ColumnsBuilder:
-    """Gathers columns. One thread at a time: a second one is refused."""
+    """Collects columns. Concurrent use by a second thread is a RuntimeError."""
 
     cdef columns c
-    cdef void *rows             # as Memory's
+    cdef void *rows             # as Memory.rows
     cdef tuple order
     cdef bint busy
-    cdef int64_t rows_before    # what the last batch came to need: where the next one starts
+    cdef int64_t rows_before    # capacities of the last batch, which the next one starts with
     cdef int64_t key_before
     cdef int64_t value_before
     cdef int64_t reached
@@ -552,7 +553,7 @@ cdef class ColumnsBuilder:
         self.begin()
         try:
             if self.c.row_capacity == 0:
-                self.reserve_rows(1)  # so that even no rows have their buffers
+                self.reserve_rows(1)  # so that a batch without rows has buffers too
             self.key_before = max(self.c.key.capacity, BYTES_FIRST)
             self.value_before = max(self.c.value.capacity, BYTES_FIRST)
             self.rows_before = max(self.c.row_capacity, ROWS_FIRST)
@@ -602,7 +603,7 @@ cdef class ColumnsBuilder:
         return added
 
     cdef int reserve(self, columns_progress *progress) except -1:
-        """Make room for what a kernel said it needs."""
+        """Make the room that a kernel has requested."""
         if progress.rows_needed == 0:
             return self.reserve_headers()
         self.reserve_rows(progress.rows_needed)
@@ -668,8 +669,8 @@ cdef int reserve_bytes(binary_column *column, int64_t more, int64_t least) excep
         raise OverflowError(f"{needed} bytes in one column of an Arrow batch: finish() it before it is that large")
     bytes = min(larger(needed, column.capacity, least), <int64_t>INT32_MAX)
     if needed <= LARGE_PAGE_SIZE < bytes:
-        # what a batch of a scan holds at most: twice as much of each would leave room to keep half
-        # as many
+        # A batch of a scan holds at most LARGE_PAGE_SIZE bytes. With blocks of twice the size, only
+        # half as many could be kept for reuse.
         bytes = LARGE_PAGE_SIZE
     if bytes < BLOCK_LARGE:
         grow(<void **>&column.data, bytes)
@@ -709,16 +710,16 @@ cdef int select(columns_selection *out, int32_t partition, int64_t start_offset,
 cdef struct Stream:
     PyObject *source  # owned: an iterator of ArrowBatch
     PyObject *order   # owned: a tuple
-    char *error       # what failed, in words; NULL while all is well, and where there was no memory for them
+    char *error       # text of the failure; NULL without one, or if there was no memory for it
     bint failed
     bint ended
 
 
 cdef void fail(Stream *state) noexcept:
-    """The stream has failed by the error that is set, and stays so, whether or not there are words for it."""
+    """Mark the stream as failed for good by the exception that is set, even if its text cannot be made."""
     state.failed = True
     free(state.error)
-    state.error = NULL  # what runs next may be Python code that asks for it
+    state.error = NULL  # the next call may run Python code that asks for the error
     state.error = words_of_error()
 
 
@@ -750,7 +751,7 @@ cdef int stream_next(arrow_array_stream *stream, arrow_array *out) noexcept with
     cdef Stream *state = <Stream *>stream.private_data
     memset(out, 0, sizeof(arrow_array))
     if state.failed:
-        return EIO  # a failed source looks exhausted when asked again: never take that for the end
+        return EIO  # a failed iterator looks exhausted if it is asked again: do not report the end
     if state.ended or (<int (*)(Stream *, arrow_array *) noexcept>put_next)(state, out) == 0:
         return 0
     fail(state)
@@ -790,7 +791,7 @@ cdef void destroy_stream_capsule(object capsule) noexcept:
 @cython.final
 @cython.auto_pickle(False)
 cdef class ArrowStream:
-    """Hands a source over, once."""
+    """A stream of the batches of a source. It can be imported once."""
 
     cdef tuple order
     cdef object source

@@ -1,7 +1,7 @@
-"""The error that is set, put into words for who cannot take an exception.
+"""Turn the exception that is set into a C string, for callers that cannot receive an exception.
 
-Met as C meets it: a try needs memory for its handler, and where even that fails, a function that may not raise
-answers 0, which says that all is well.
+The exception is handled with the C API: a ``try`` needs memory for its handler, and if that allocation
+fails too, a function that must not raise returns 0, which means success.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -20,13 +20,13 @@ cdef extern from "Python.h":
 
 
 cdef inline bytes _text_of(PyObject *kind, PyObject *value):
-    """An error in words; without ``value`` only what it is called."""
+    """Return the error as text, or only the name of its type if ``value`` is NULL."""
     name = (<object>kind).__name__
     return (name if value == NULL else f"{name}: {<object>value}").encode("utf-8", "replace")
 
 
 cdef inline PyObject *_text_or_null(PyObject *kind, PyObject *value) noexcept:
-    """The same, owned; NULL where it cannot be made."""
+    """Return what :func:`_text_of` does as a new reference, or NULL if that raises."""
     cdef PyObject *text = (<PyObject *(*)(PyObject *, PyObject *) noexcept>_text_of)(kind, value)
     if text == NULL:
         PyErr_Clear()
@@ -34,8 +34,10 @@ cdef inline PyObject *_text_or_null(PyObject *kind, PyObject *value) noexcept:
 
 
 cdef inline char *words_of_error() noexcept:
-    """The words of the error that is set, which is set no more: to be freed, NULL where there are none. Ctrl-C is
-    on its way again."""
+    """Clear the exception that is set and return its text, which the caller must free.
+
+    Return NULL if no exception is set or no memory is left. A KeyboardInterrupt is requested again.
+    """
     cdef PyObject *kind = NULL
     cdef PyObject *value = NULL
     cdef PyObject *trace = NULL

@@ -1,8 +1,8 @@
-"""Arrow's structs as somebody else filled them, looked at before they are believed.
+"""Checks of the Arrow C data structs that another library filled in, before they are read.
 
-What Arrow's C data interface forbids is a ValueError wherever it can be seen. It does not tell how large a buffer
-is: that one is as large as its last offset says has to be believed, but for views, whose buffers tell. What it
-leaves open, such as a name, may be missing.
+A violation of Arrow's C data interface is a ValueError if it can be detected. The interface does not tell
+the size of a buffer, so the last offset must be trusted, except for view layouts, which list the sizes of
+their buffers. Optional members, such as a name, may be missing.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
@@ -11,32 +11,33 @@ from libc.string cimport strcmp
 from kernels cimport arrow_array, arrow_schema, is_valid
 
 cdef enum:
-    BUFFERS_ANY = -1   # of nulls: some make one that nobody reads
-    BUFFERS_VIEW = -2  # validity, views, any number of their own, the sizes of these
-    ITEM_SIZE_MAX = 64  # bytes of an item of any buffer, or more: row numbers times it stay within 64 bits
+    BUFFERS_ANY = -1   # the null type: some libraries add a buffer without a use
+    BUFFERS_VIEW = -2  # validity, views, any number of data buffers, the sizes of these
+    # No item of a buffer has more bytes. A row number times this stays within 64 bits.
+    ITEM_SIZE_MAX = 64
 
 
 cdef inline const char *name_of(arrow_schema *schema) noexcept nogil:
-    """The name of a column, which may be NULL and is none then."""
+    """Return the name of a column. NULL counts as an empty name."""
     if schema.name == NULL:
         return b""
     return schema.name
 
 
 cdef inline object taken_already(str what):
-    """Capsules hold their structs until one consumer moved them out, or released them."""
+    """Return the error for a capsule whose struct another consumer has moved out or released."""
     return ValueError(f"the {what} was taken already: it can be read once. Ask its source for another one")
 
 
 cdef inline object malformed(arrow_schema *schema, str text):
-    """``schema`` names the column; NULL for the table as a whole."""
+    """Return the error for the column of ``schema``, or for the whole table if it is NULL."""
     name = b"" if schema == NULL else name_of(schema)
     where = f"column {name.decode('utf-8', 'replace')}" if name else "the table"
-    return ValueError(f"{where} is no valid Arrow data: {text}. Report it to whoever made it")
+    return ValueError(f"{where} is no valid Arrow data: {text}. Report it to the author of the library that made it")
 
 
 cdef inline int check_schema(arrow_schema *schema) except -1:
-    """Its format can be read, and its children can be checked."""
+    """Check that the format of ``schema`` can be read, and that its children can be checked."""
     cdef int64_t i
     if schema.format == NULL:
         raise malformed(schema, "it has no type")
@@ -52,8 +53,10 @@ cdef inline int check_schema(arrow_schema *schema) except -1:
 
 cdef inline int check_array(arrow_array *array, arrow_schema *schema, arrow_array *parent,
                             int64_t buffer_count) except -1:
-    """It is one of ``schema``, with ``buffer_count`` buffers, and has the rows that ``parent`` shows of it (NULL:
-    it has no parent, or one whose offsets say which)."""
+    """Check that ``array`` fits ``schema``, has ``buffer_count`` buffers and all rows that ``parent`` uses.
+
+    ``parent`` is NULL if there is none, or if its offsets select the rows.
+    """
     cdef int64_t given = array.n_buffers
     if array.release == NULL:
         raise malformed(schema, "its array was taken already")
@@ -80,27 +83,29 @@ cdef inline int check_array(arrow_array *array, arrow_schema *schema, arrow_arra
 
 
 cdef inline int check_child(arrow_array *array, arrow_schema *schema, int64_t number) except -1:
-    """A child of a checked array is there."""
+    """Check that a child of a checked array exists."""
     if array.children[number] == NULL:
         raise malformed(schema.children[number], "its array is not there")
     return 0
 
 
 cdef inline int check_buffer(arrow_array *array, arrow_schema *schema, int64_t number) except -1:
-    """A buffer is there. One of no bytes may be NULL."""
+    """Check that a buffer exists. It may be NULL if the array has no rows."""
     if array.length > 0 and array.buffers[number] == NULL:
         raise malformed(schema, f"buffer {number} is nowhere")
     return 0
 
 
 cdef inline int check_root(arrow_array *array, arrow_schema *schema) except -1:
-    """A struct of columns, no row of which is null as a whole: what its columns hold there would be records that
-    nobody sent."""
+    """Check the struct of columns. No row may be null as a whole.
+
+    The columns below such a row still hold values, which would become records that no producer sent.
+    """
     cdef bint found
     cdef int64_t i
     check_array(array, schema, NULL, 1)
     found = array.null_count > 0
-    if array.null_count < 0 and array.buffers[0] != NULL:  # nobody counted
+    if array.null_count < 0 and array.buffers[0] != NULL:  # not counted yet
         with nogil:
             for i in range(array.offset, array.offset + array.length):
                 if not is_valid(<const unsigned char *>array.buffers[0], i):
@@ -116,8 +121,11 @@ cdef inline int check_root(arrow_array *array, arrow_schema *schema) except -1:
 cdef inline arrow_array *check_items(
     arrow_array *array, arrow_schema *schema, arrow_array *parent, int64_t buffer_count=2
 ) except NULL:
-    """A list, of whose schema and its child's the caller made sure: validity, and ``buffer_count`` - 1 buffers that
-    say where the items of a row are. Returns its items, whose columns are there, not looked at yet."""
+    """Check a list and return its items, whose columns exist but are not checked yet.
+
+    It has a validity buffer and ``buffer_count`` - 1 buffers with the positions of a row's items.
+    REQUIRES that the schema of the list and of its child were checked.
+    """
     cdef arrow_schema *item = schema.children[0]
     cdef arrow_array *items
     cdef int64_t i

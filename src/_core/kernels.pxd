@@ -1,10 +1,10 @@
-"""What the kernels offer, and the one way from a kernel's status to an exception."""
+"""Declarations of the C kernels, and the function that turns their status into an exception."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
-# Below so many bytes, giving the GIL away and taking it back costs more than others gain from it.
+# With fewer bytes than this, releasing the GIL costs more than other threads gain.
 cdef enum:
     NOGIL_SIZE = 5 * 1024
 
@@ -30,14 +30,15 @@ cdef extern from "status.h" nogil:
 
 
 cdef inline int check(int status, long long position) except -1 nogil:
-    """Raise the exception of a kernel's negative status; return it when it is not an error."""
+    """Raise the exception of a kernel's negative status. Return any other status."""
     if status < 0:
         fail(status, position)
     return status
 
 
 cdef inline int fail(int status, long long position) except -1 with gil:
-    # Apart, because who may ask for the GIL anywhere asks who has it at once: at every record.
+    # A function of its own: Cython asks for the GIL state at the entry of a function that contains
+    # `with gil`, which would be once per record.
     from pyreplog.errors import raise_for_status
     raise_for_status(status, position)
 
@@ -111,24 +112,19 @@ cdef extern from "batch.h" nogil:
     int batch_check_part(const batch_header *h, const uint8_t *p, const uint8_t *end, bint last, batch_part *part,
                          int64_t *position)
     int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp,
-                             int64_t start_offset,
-                             int64_t *offset, int64_t *found, int64_t *position)
+                             int64_t start_offset, int64_t *offset, int64_t *found, int64_t *position)
     int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size,
-                        int32_t header_count,
-                        int64_t headers_size)
+                        int32_t header_count, int64_t headers_size)
     uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta,
-                          const uint8_t *key,
-                          int64_t key_size, const uint8_t *value, int64_t value_size, int32_t header_count,
-                           int64_t headers_size)
+                          const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size,
+                          int32_t header_count, int64_t headers_size)
     uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta,
-                                const uint8_t *value,
-                                int64_t value_size)
+                                const uint8_t *value, int64_t value_size)
     ctypedef struct record_frame:
         pass
     record_frame record_frame_of(int64_t timestamp_delta)
     uint8_t *record_write_framed(record_frame *f, uint8_t *p, const uint8_t *end, int32_t offset_delta,
-                                 const uint8_t *value,
-                                 int64_t value_size)
+                                 const uint8_t *value, int64_t value_size)
     int64_t header_size(int64_t key_size, int64_t value_size)
     uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value,
                           int64_t value_size)
@@ -173,8 +169,7 @@ cdef extern from "segment.h" nogil:
         bint has_entry
         bint has_time
     void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t position, int64_t next_offset,
-                            int64_t index_interval,
-                            bint check_crc)
+                            int64_t index_interval, bint check_crc)
     int segment_scan_step(segment_scan *scan, const uint8_t *p, const uint8_t *end, segment_step *step)
     int64_t segment_find_offset(const uint8_t *p, const uint8_t *end, int64_t offset, int64_t *size)
     int64_t segment_find_timestamp(const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t *size)
@@ -255,11 +250,9 @@ cdef extern from "columns.h" nogil:
     int64_t columns_rows_size(const columns *c, int64_t capacity)
     void columns_move(columns *c, uint8_t *rows, int64_t capacity)
     int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p,
-                           const uint8_t *end,
-                           columns_progress *progress)
+                           const uint8_t *end, columns_progress *progress)
     int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end,
-                       bint check_crc,
-                       int64_t row_limit, int64_t size_limit, columns_progress *progress)
+                       bint check_crc, int64_t row_limit, int64_t size_limit, columns_progress *progress)
     int64_t columns_size(const columns *c)
     void columns_repeat(const uint8_t *text, int64_t size, int64_t count, int32_t *offsets, uint8_t *data)
 

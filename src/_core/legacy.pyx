@@ -1,5 +1,5 @@
 # distutils: sources = src/_core/kernels/legacy.c
-"""Messages of magic 0 and 1, one after another. What they hold is Python's business."""
+"""Messages of magic 0 and 1: find their fields. ``record/legacy.py`` reads the contents."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t
@@ -8,7 +8,10 @@ from kernels cimport check, legacy_begins, legacy_message, legacy_read
 
 
 def legacy_messages(data, Py_ssize_t position=0):
-    """The whole messages of magic 0 and 1 from ``position`` on, and the byte behind the last of them."""
+    """Return the complete messages of magic 0 and 1 from ``position`` on, and the position after the last one.
+
+    Raises CorruptError if the first message is malformed; a later malformed one ends the list.
+    """
     cdef Py_buffer view
     cdef legacy_message m
     cdef const uint8_t *start

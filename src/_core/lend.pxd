@@ -1,12 +1,14 @@
-"""What may stand for bytes as a value, a key or the value of a header: whatever lends some, and does not lend what
-nobody can read again."""
+"""Objects that are accepted as the bytes of a value, a key or the value of a header.
+
+Each object with a contiguous buffer is accepted, unless its bytes would have no meaning for a reader.
+"""
 
 from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.string cimport strchr
 
 
 cdef inline bint has_pointers(const char *format) noexcept:
-    """Whether items of this format (PEP 3118, and what ctypes adds to it) hold an address of this process."""
+    """Return whether items of this format (PEP 3118 and the additions of ctypes) hold a memory address."""
     cdef const char *p = format
     while p != NULL and p[0] != 0:
         if p[0] == c":":  # the name of a field, up to the next one
@@ -24,7 +26,10 @@ cdef inline bint has_pointers(const char *format) noexcept:
 
 
 cdef inline int check_lent(object data, str what, const char *format, int ndim) except -1:
-    """Refuse pointers, and a single number or structure: it lends its memory, and 3 is refused, too."""
+    """Raise TypeError for pointers, and for a single number or structure.
+
+    A numpy or ctypes number has a buffer, but an int has none; both must be encoded by the caller.
+    """
     if has_pointers(format):
         raise TypeError(
             f"a {what} is bytes, and a {type(data).__name__} of objects or pointers lends only their addresses:"
@@ -41,12 +46,12 @@ cdef inline int check_lent(object data, str what, const char *format, int ndim) 
 
 
 cdef inline bint is_null_scalar(object data):
-    """Whether it is what iterating over an Arrow array gives for a null."""
+    """Return whether ``data`` is a null scalar of pyarrow, as an iterator over an array yields it."""
     return getattr(data, "is_valid", None) is False
 
 
 cdef inline object refused(object data, str what, object error):
-    """What is said of something that lends no bytes."""
+    """Return the error for an object whose buffer cannot be borrowed."""
     name = what.rpartition(" ")[2]
     return ValueError(
         f"a {what} that is a {type(data).__name__} lends no bytes ({error}): copy it, for example bytes({name})"
@@ -54,8 +59,10 @@ cdef inline object refused(object data, str what, object error):
 
 
 cdef inline int borrow(object data, str what, Py_buffer *view) except -1:
-    """The bytes of ``data``, to be released; none (NULL, and -1 of them) where it is a null of Arrow's. ``what`` it
-    is stands in errors."""
+    """Borrow the bytes of ``data`` in ``view``, which the caller must release.
+
+    For a null scalar of Arrow the view is NULL with size -1. ``what`` names the object in errors.
+    """
     cdef bint whole = True
     cdef int ndim
     if isinstance(data, str):
@@ -65,7 +72,7 @@ cdef inline int borrow(object data, str what, Py_buffer *view) except -1:
     try:
         try:
             PyObject_GetBuffer(data, view, PyBUF_CONTIG_RO | PyBUF_FORMAT)
-        except (BufferError, ValueError):  # numpy, which has no format for moments, raises the latter
+        except (BufferError, ValueError):  # numpy raises ValueError for datetime64
             PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
             whole = False
     except TypeError:
@@ -85,8 +92,8 @@ cdef inline int borrow(object data, str what, Py_buffer *view) except -1:
             check_lent(data, what, b"O", 1)
         ndim = view.ndim if whole else 1
         if ndim > 0 and type(data) is not memoryview:
-            # numpy's moments say that they are eight bytes in a row; what else they are they say as
-            # all its scalars do.
+            # A datetime64 scalar of numpy has a buffer of eight bytes with one dimension. Its own
+            # attribute `ndim` is 0, as that of each numpy scalar.
             told = getattr(data, "ndim", None)
             if type(told) is int and told == 0:
                 ndim = 0

@@ -1,6 +1,6 @@
 # distutils: sources = src/_core/kernels/rows.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""RowEncoder: rows from Arrow arrays into record batches, one being gathered for each partition. The way back of
-columns.pyx."""
+"""RowEncoder encodes rows of Arrow arrays as record batches, with one open batch for each partition. columns.pyx
+does the reverse."""
 
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -40,11 +40,11 @@ from pyreplog.errors import InternalError, InvalidRequestError, MessageTooLargeE
 from pyreplog.timestamps import beyond_last
 
 cdef enum:
-    MEMORY_SIZE_FIRST = 16 * 1024  # what a partition begins with
+    MEMORY_SIZE_FIRST = 16 * 1024  # bytes of a partition's first memory block
 
 
 def murmur2(key):
-    """Kafka's 32-bit hash of ``key``, unsigned."""
+    """Return Kafka's 32-bit hash of ``key``, unsigned."""
     cdef Py_buffer view
     borrow(key, "key", &view)
     if view.len < 0:
@@ -56,7 +56,7 @@ def murmur2(key):
 
 
 def xxh64(data, uint64_t seed=0):
-    """The 64-bit hash XXH64 of ``data``."""
+    """Return the 64-bit hash XXH64 of ``data``."""
     cdef Py_buffer view
     borrow(data, "data", &view)
     if view.len < 0:
@@ -68,7 +68,7 @@ def xxh64(data, uint64_t seed=0):
 
 
 cdef int _read_binary(rows_binary *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
-    """A column of bytes or text. Borrowed from ``array``."""
+    """Read a column of bytes or text. ``out`` borrows from ``array``."""
     if (strcmp(schema.format, b"z") != 0 and strcmp(schema.format, b"u") != 0) or schema.dictionary != NULL:
         code = schema.format.decode("utf-8", "replace")
         raise TypeError(f"column {_name(schema)} is {code!r} in Arrow's terms; it must be binary or string")
@@ -127,7 +127,7 @@ cdef str _name(arrow_schema *schema):
 
 
 cdef int _read(rows *out, arrow_schema *schema, arrow_array *array) except -1:
-    """The columns of a record batch, by their names. Nothing is copied: ``out`` is good as long as ``array``."""
+    """Find the columns of a record batch by their names. Nothing is copied: ``out`` borrows from ``array``."""
     cdef arrow_schema *kind
     cdef arrow_array *column
     cdef int64_t i
@@ -161,13 +161,13 @@ cdef int _read(rows *out, arrow_schema *schema, arrow_array *array) except -1:
 
 @cython.final
 cdef class RowEncoder:
-    """Rows from Arrow into record batches. Belongs to one thread."""
+    """Encodes rows of Arrow arrays as record batches. Belongs to one thread."""
 
     cdef rows_batch *batches       # one per partition; `p` is NULL before its first record
     cdef readonly int32_t partition_count
-    cdef readonly int64_t size     # bytes of the records being gathered
+    cdef readonly int64_t size     # bytes of the records in open batches
     cdef int64_t size_target       # bytes at which a batch is full
-    cdef int64_t size_max          # of a batch with one record
+    cdef int64_t size_max          # bytes of a batch with one record
 
     def __cinit__(self, int32_t partition_count, int64_t size_target=262144, int64_t size_max=1048588, uint64_t seed=0):
         cdef int32_t i
@@ -195,7 +195,7 @@ cdef class RowEncoder:
         free(self.batches)
 
     def add(self, array, int64_t timestamp, int32_t keyless):
-        """Add all rows of a record batch; (partition, batch) of each batch that became full."""
+        """Add all rows of a record batch. Return (partition, batch) of each batch that became full."""
         cdef arrow_schema *schema
         cdef arrow_array *given
         cdef arrow_array moved
@@ -207,7 +207,7 @@ cdef class RowEncoder:
         given = <arrow_array *>PyCapsule_GetPointer(array_capsule, b"arrow_array")
         if schema.release == NULL or given.release == NULL:
             raise taken_already("Arrow array")
-        # Moved out: nobody else takes it away while it is read.
+        # Moved out of the capsule, so that no other consumer can release it during the read.
         moved = given[0]
         given.release = NULL
         try:
@@ -242,9 +242,11 @@ cdef class RowEncoder:
                 if bad == count:
                     rows_group(partitions, count, self.partition_count, starts, order)
             if bad < count:
-                memcpy(&asked,
-                        <const char *>columns.partition.values + (columns.partition.first + bad) * sizeof(int32_t),
-                        sizeof(asked))
+                memcpy(
+                    &asked,
+                    <const char *>columns.partition.values + (columns.partition.first + bad) * sizeof(int32_t),
+                    sizeof(asked),
+                )
                 raise InvalidRequestError(
                     f"row {bad} asks for partition {asked}; the topic has partitions 0 to {self.partition_count - 1}"
                 )
@@ -316,7 +318,7 @@ cdef class RowEncoder:
         return 0
 
     cdef object _finish(self, rows_batch *b):
-        """The batch as bytes; the next one begins in the same memory."""
+        """Return the batch as bytes. The next one begins in the same memory."""
         cdef batch_header header
         memset(&header, 0, sizeof(header))
         header.base_timestamp = b.base_timestamp
@@ -338,7 +340,7 @@ cdef class RowEncoder:
 
     @property
     def row_sum(self):
-        """What the hashes of all rows that were added sum up to, modulo 2**64."""
+        """The sum of the hashes of all rows that were added, modulo 2**64."""
         cdef uint64_t total = 0
         cdef int32_t i
         for i in range(self.partition_count):
@@ -346,7 +348,7 @@ cdef class RowEncoder:
         return total
 
     def drain(self):
-        """(partition, batch) of every batch that was begun, in order of partitions."""
+        """Return (partition, batch) of each open batch, in order of partitions, and close them."""
         cdef int32_t i
         cdef list begun = []
         for i in range(self.partition_count):

@@ -1,5 +1,5 @@
-# distutils: sources = src/_core/kernels/segment.c src/_core/kernels/legacy.c src/_core/kernels/index.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""Walking batches in a byte range, and the sparse indexes of a segment. No I/O."""
+# distutils:sources=[src/_core/kernels/segment.c,src/_core/kernels/legacy.c,src/_core/kernels/index.c,src/_core/kernels/batch.c,src/_core/kernels/crc32c.c]
+"""Walk the batches in a range of bytes; the sparse indexes of a segment. No I/O."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -58,7 +58,7 @@ cdef struct Entries:
 
 
 cdef int _entries_grow(Entries *entries, int64_t count, size_t entry_size) except -1 nogil:
-    """Room for ``count`` entries in all."""
+    """Make room for ``count`` entries in all."""
     cdef int64_t capacity
     cdef uint8_t *p
     if count <= entries.capacity:
@@ -74,7 +74,7 @@ cdef int _entries_grow(Entries *entries, int64_t count, size_t entry_size) excep
 
 
 cdef int _entries_load(Entries *entries, data, size_t entry_size) except -1:
-    """Take a copy of the whole entries of ``data``."""
+    """Copy the complete entries of ``data``."""
     cdef Py_buffer view
     cdef int64_t count
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -89,12 +89,13 @@ cdef int _entries_load(Entries *entries, data, size_t entry_size) except -1:
 
 
 cdef bytes _entries_bytes(Entries *entries, int64_t start, size_t entry_size):
-    """The entries from slot ``start`` on, as they stand in the file."""
+    """Return the entries from slot ``start`` on, in the file's format."""
     if start < 0:
         raise ValueError(f"slot {start} is negative")
     if start >= entries.count:
         return b""
-    return PyBytes_FromStringAndSize(<char *>entries.p + start * <int64_t>entry_size, (entries.count - start) * <int64_t>entry_size)
+    cdef int64_t size = <int64_t>entry_size
+    return PyBytes_FromStringAndSize(<char *>entries.p + start * size, (entries.count - start) * size)
 
 
 cdef int _check_base(int64_t base_offset) except -1:
@@ -137,7 +138,7 @@ cdef class OffsetIndex:
         return self._at(self.entries.count - 1)
 
     def append(self, int64_t offset, int64_t position):
-        """Add an entry. CorruptError where the offset does not rise, the position falls, or either does not fit."""
+        """Add an entry. Raises CorruptError if the offset does not rise, the position falls, or one does not fit."""
         cdef int32_t relative = 0
         cdef offset_entry previous
         check(index_relative(offset, self.base_offset, &relative), self.entries.count * OFFSET_ENTRY_SIZE)
@@ -147,29 +148,31 @@ cdef class OffsetIndex:
             if relative <= previous.relative_offset or position < previous.position:
                 check(STATUS_ORDER, self.entries.count * OFFSET_ENTRY_SIZE)
         _entries_grow(&self.entries, self.entries.count + 1, OFFSET_ENTRY_SIZE)
-        offset_entry_write(self.entries.p + self.entries.count * OFFSET_ENTRY_SIZE, offset_entry(relative, <int32_t>position))
+        offset_entry_write(
+            self.entries.p + self.entries.count * OFFSET_ENTRY_SIZE, offset_entry(relative, <int32_t>position)
+        )
         self.entries.count += 1
 
     def lookup(self, int64_t offset):
-        """Greatest entry not above ``offset``, else (base offset, 0)."""
+        """Return the greatest entry not above ``offset``, or (base offset, 0)."""
         if offset < self.base_offset:
             return self._at(-1)
         return self._at(offset_index_lookup(self.entries.p, self.entries.count, offset - self.base_offset))
 
     def truncate(self, int64_t offset):
-        """Drop every entry at or above ``offset``."""
+        """Drop each entry at or above ``offset``."""
         if offset < self.base_offset:
             self.entries.count = 0
         else:
             self.entries.count = offset_index_below(self.entries.p, self.entries.count, offset - self.base_offset)
 
     def entry(self, int64_t slot):
-        """(offset, position) in ``slot``, counted from 0."""
+        """Return (offset, position) in ``slot``, counted from 0."""
         _check_slot(slot, self.entries.count)
         return self._at(slot)
 
     def data(self, int64_t start=0):
-        """The entries from slot ``start`` as they stand in the file."""
+        """Return the entries from slot ``start`` on, in the file's format."""
         return _entries_bytes(&self.entries, start, OFFSET_ENTRY_SIZE)
 
     cdef tuple _at(self, int64_t slot):
@@ -186,7 +189,8 @@ cdef class TimeIndex:
 
     cdef Entries entries
     cdef int64_t base_offset
-    cdef int32_t *ends           # owned; by slot, where the batch of the entry ends, once a search has held that entry against the log; else 0
+    # Owned. By slot: the end position of the entry's batch if a search has checked it, else 0.
+    cdef int32_t *ends
     cdef int64_t ends_count
 
     def __cinit__(self, int64_t base_offset, data=b""):
@@ -215,8 +219,10 @@ cdef class TimeIndex:
         return self._at(self.entries.count - 1)
 
     def append(self, int64_t timestamp, int64_t offset):
-        """Add an entry. False when ``timestamp`` is not above the last one: nothing is added. CorruptError where
-        the offset falls."""
+        """Add an entry. Return False and add nothing if ``timestamp`` is not above the last one.
+
+        Raises CorruptError if the offset falls.
+        """
         cdef int32_t relative = 0
         cdef time_entry previous
         check(index_relative(offset, self.base_offset, &relative), self.entries.count * TIME_ENTRY_SIZE)
@@ -233,11 +239,11 @@ cdef class TimeIndex:
         return True
 
     def lookup(self, int64_t timestamp):
-        """Greatest entry whose timestamp is not above, else (-1, base offset)."""
+        """Return the greatest entry whose timestamp is not above ``timestamp``, or (-1, base offset)."""
         return self._at(time_index_lookup(self.entries.p, self.entries.count, timestamp))
 
     def truncate(self, int64_t offset):
-        """Drop every entry at or above ``offset``."""
+        """Drop each entry at or above ``offset``."""
         if offset < self.base_offset:
             self.entries.count = 0
         else:
@@ -245,21 +251,23 @@ cdef class TimeIndex:
         self.ends_count = min(self.ends_count, self.entries.count)
 
     def entry(self, int64_t slot):
-        """(timestamp, offset) in ``slot``, counted from 0."""
+        """Return (timestamp, offset) in ``slot``, counted from 0."""
         _check_slot(slot, self.entries.count)
         return self._at(slot)
 
     def data(self, int64_t start=0):
-        """The entries from slot ``start`` as they stand in the file."""
+        """Return the entries from slot ``start`` on, in the file's format."""
         return _entries_bytes(&self.entries, start, TIME_ENTRY_SIZE)
 
     cdef int64_t _end_of(self, int64_t slot) noexcept nogil:
-        """Where the batch of the entry in ``slot`` ends; 0 where that is not known."""
+        """Return the end position of the batch of the entry in ``slot``, or 0 if it is not known."""
         return self.ends[slot] if slot < self.ends_count else 0
 
     cdef void _note_end(self, int64_t slot, int64_t position) noexcept nogil:
-        """The batch of the entry in ``slot`` is what the entry says, and ends at ``position``. Without memory it is
-        looked at again."""
+        """Note that the entry in ``slot`` is right, and that its batch ends at ``position``.
+
+        Without memory nothing is noted, and the next search checks the entry again.
+        """
         cdef int32_t *ends
         if position > INT32_MAX or slot >= self.entries.count:
             return
@@ -284,7 +292,7 @@ cdef class TimeIndex:
 
 
 cdef bint _begins_at(const uint8_t *p, int64_t offset) noexcept nogil:
-    """Whether the eight bytes at ``p`` are ``offset``, big-endian."""
+    """Return whether the eight bytes at ``p`` are ``offset``, big-endian."""
     cdef int i
     for i in range(8):
         if p[i] != <uint8_t>((offset >> (56 - 8 * i)) & 0xFF):
@@ -294,7 +302,7 @@ cdef bint _begins_at(const uint8_t *p, int64_t offset) noexcept nogil:
 
 @cython.final
 cdef class SegmentScanner:
-    """Walks the batches of one segment, chunk by chunk, and gathers its index entries and epochs on the way."""
+    """Walks the batches of one segment, chunk by chunk, and collects its index entries and epochs."""
 
     cdef segment_scan scan
     cdef Entries offset_index
@@ -333,7 +341,10 @@ cdef class SegmentScanner:
         free(self.time_index.p)
 
     def feed(self, data):
-        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Releases the GIL."""
+        """Take complete batches from ``data``, which starts at ``position``; return the bytes taken.
+
+        Releases the GIL.
+        """
         cdef Py_buffer view
         cdef int64_t taken
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -351,14 +362,13 @@ cdef class SegmentScanner:
 
     @property
     def needed(self):
-        """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else
-        0."""
+        """The size of the batch at ``position`` if its length is known and exceeds the data given, else 0."""
         return self.wanted
 
     @property
     def gap(self):
-        """Whether a ``dense`` scan met a batch at ``position`` that does not begin at ``next_offset``: it was not
-        looked at."""
+        """Whether a ``dense`` scan stopped at a batch at ``position`` that does not begin at ``next_offset``; it
+        did not check that batch."""
         return bool(self.has_gap)
 
     @property
@@ -388,12 +398,12 @@ cdef class SegmentScanner:
 
     @property
     def first_producer(self):
-        """Position of the first batch that bears a producer id; -1 where there is none."""
+        """Position of the first batch with a producer id, or -1."""
         return self.scan.first_producer
 
     @property
     def epochs(self):
-        """(leader epoch, base offset) where the epoch rises."""
+        """(leader epoch, base offset) of each batch at which the epoch rises."""
         return list(self.epoch_list)
 
     @property
@@ -401,12 +411,12 @@ cdef class SegmentScanner:
         return self.scan.bytes_since_entry
 
     def offset_entries(self):
-        """``.index`` content: one entry for each batch that starts more than ``index_interval`` bytes after the
-        last entry's."""
+        """Return the ``.index`` content: one entry for each batch that starts more than ``index_interval`` bytes
+        after the batch of the last entry."""
         return _entries_bytes(&self.offset_index, 0, OFFSET_ENTRY_SIZE)
 
     def time_entries(self):
-        """``.timeindex`` content, with the final entry of a closed segment."""
+        """Return the ``.timeindex`` content, with the final entry of a closed segment."""
         cdef uint8_t final[TIME_ENTRY_SIZE]
         cdef bytes entries = _entries_bytes(&self.time_index, 0, TIME_ENTRY_SIZE)
         if self.scan.max_timestamp <= self.scan.last_time_entry:
@@ -448,8 +458,10 @@ cdef class SegmentScanner:
         return p - start
 
     cdef int _add_entry(self, int64_t position) except -1 nogil:
-        """(last offset, position) of the batch just taken. Positions that no entry can hold get none: no segment is
-        that long."""
+        """Add the entry (last offset, position) of the batch just taken.
+
+        A position above 2**31 - 1 gets no entry; no segment is that long.
+        """
         cdef int32_t relative = <int32_t>(self.scan.next_offset - 1 - self.scan.base_offset)
         if position > INT32_MAX:
             return 0
@@ -465,8 +477,8 @@ cdef class SegmentScanner:
 
 
 def find_offset(data, int64_t offset):
-    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``; else (-1, where to
-    go on)."""
+    """Return (position in ``data``, size) of the first batch whose last offset is at least ``offset``, or (-1,
+    the position to continue at)."""
     cdef Py_buffer view
     cdef int64_t size = 0
     cdef int64_t position
@@ -479,29 +491,31 @@ def find_offset(data, int64_t offset):
 
 
 def find_timestamp(data, int64_t timestamp):
-    """As :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
+    """Do as :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
     cdef Py_buffer view
     cdef int64_t size = 0
     cdef int64_t position
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     with nogil:
-        position = segment_find_timestamp(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, timestamp, &size)
+        position = segment_find_timestamp(
+            <const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, timestamp, &size
+        )
     PyBuffer_Release(&view)
     check(<int>position if position < SEGMENT_NONE else 0, size)
     return (position, size)
 
 
-# Read at first where only headers are looked at; at once where what is to be walked is no more; and
-# at most.
 cdef enum:
-    SEEK_STEP = 512
-    SEEK_SPAN = 24 * 1024
-    SEEK_CHUNK = 64 * 1024
+    SEEK_STEP = 512          # bytes of the first read while only headers are checked
+    SEEK_SPAN = 24 * 1024    # a range of at most so many bytes is read at once
+    SEEK_CHUNK = 64 * 1024   # most bytes of a read
 
 
 cdef inline int64_t _slot_of(OffsetIndex offsets, int64_t guess, int32_t relative) noexcept nogil:
-    """As ``offset_index_lookup``. Most time entries were made together with the offset entry in the same slot:
-    ``guess``."""
+    """Return the slot of ``offset_index_lookup``, but try ``guess`` first.
+
+    Most time entries were made together with the offset entry in the same slot.
+    """
     if guess < offsets.entries.count and offset_entry_at(offsets.entries.p, guess).relative_offset == relative:
         return guess
     return offset_index_lookup(offsets.entries.p, offsets.entries.count, relative)
@@ -509,30 +523,39 @@ cdef inline int64_t _slot_of(OffsetIndex offsets, int64_t guess, int32_t relativ
 
 @cython.final
 cdef class TimeSearch:
-    """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the
-    record or gives up."""
+    """The usual search by time, in one segment without gaps. It says which bytes it needs next, is fed them, and
+    ends with the record or gives up."""
 
     cdef TimeIndex times
     cdef int64_t timestamp
-    cdef int64_t start_offset     # of the log
-    cdef int64_t search_start     # no batch that ends below may hold the answer
+    cdef int64_t start_offset      # of the log
+    cdef int64_t search_start      # a batch that ends below it cannot hold the answer
     cdef int64_t end_offset
-    cdef int64_t size             # of the segment
-    cdef int64_t anchor_last      # last offset of the batch that the search begins at, by the index; -1: it begins at `expected`
+    cdef int64_t size              # of the segment
+    # The anchor is the batch that the search begins at.
+    cdef int64_t anchor_last       # its last offset, by the index; -1: begin at `expected`
     cdef int64_t anchor_timestamp  # its greatest timestamp, by the index; -1: it does not matter
-    cdef int64_t anchor_slot      # its entry, which nobody has held against the log yet; -1: none
-    cdef int64_t expected         # where the batch at `at` begins; -1: not known yet
-    cdef int64_t change           # where the leader epoch ends
-    cdef int64_t target           # the index says that the answer lies from here
-    cdef int64_t target_end       # to here
-    cdef int64_t at
-    cdef int64_t want
+    cdef int64_t anchor_slot       # its time entry, if not yet checked against the log; -1: none
+    cdef int64_t expected          # base offset of the batch at `at`; -1: not known yet
+    cdef int64_t change            # the offset at which the leader epoch ends
+    cdef int64_t target            # by the index, the answer lies in [target, target_end)
+    cdef int64_t target_end
+    cdef int64_t at                # position of the next read
+    cdef int64_t want              # its size; 0: the search is over
     cdef int64_t step
     cdef int64_t offset
     cdef int64_t found
     cdef int32_t epoch
 
-    def __cinit__(self, TimeIndex times, OffsetIndex offsets, int64_t timestamp, int64_t start_offset, int64_t end_offset, int64_t size):
+    def __cinit__(
+        self,
+        TimeIndex times,
+        OffsetIndex offsets,
+        int64_t timestamp,
+        int64_t start_offset,
+        int64_t end_offset,
+        int64_t size,
+    ):
         cdef const uint8_t *entries = offsets.entries.p
         cdef int64_t count = offsets.entries.count
         cdef time_entry entry
@@ -553,15 +576,15 @@ cdef class TimeSearch:
         last = time_index_lookup(times.entries.p, times.entries.count, timestamp - 1) if timestamp > 0 else -1
         slot = -1
         if last >= 0:
-            # Up to the batch of the last entry below nothing is new enough, if that batch is what
-            # the entry says: it has to be looked at.
+            # No record up to the batch of the last entry below `timestamp` is new enough, provided
+            # that the entry is right: the search must check its batch.
             entry = time_entry_at(times.entries.p, last)
             slot = _slot_of(offsets, last, entry.relative_offset)
             if slot >= 0 and offset_entry_at(entries, slot).relative_offset == entry.relative_offset:
                 self.anchor_timestamp = entry.timestamp
                 self.anchor_slot = last
             elif last > 0:
-                # Or one entry earlier: then a single wrong entry cannot hide a record.
+                # Begin one entry earlier, so that a single wrong entry cannot hide a record.
                 entry = time_entry_at(times.entries.p, last - 1)
                 slot = _slot_of(offsets, last - 1, entry.relative_offset)
             else:
@@ -575,8 +598,7 @@ cdef class TimeSearch:
         self.anchor_last = -1
         self.expected = offsets.base_offset
         if self.anchor_slot >= 0 and times._end_of(self.anchor_slot):
-            # It was looked at before: what it says of all up to its batch holds, and the search
-            # begins behind that.
+            # An earlier search has checked the entry, so this one begins after its batch.
             self.at = times._end_of(self.anchor_slot)
             self.expected = self.search_start + 1
             self.anchor_slot = -1
@@ -584,7 +606,7 @@ cdef class TimeSearch:
             self.at = offset_entry_at(entries, slot).position
             self.anchor_last = offsets.base_offset + offset_entry_at(entries, slot).relative_offset
             self.expected = -1
-        # Where the answer should be: not above the first entry that reaches the timestamp.
+        # The answer should not lie after the first entry that reaches the timestamp.
         self.target = INT64_MAX
         self.target_end = size
         if last + 1 < times.entries.count:
@@ -596,31 +618,31 @@ cdef class TimeSearch:
 
     @property
     def anchor(self):
-        """An offset of the batch that the search begins with."""
+        """An offset of the batch that the search begins at."""
         return self.anchor_last if self.expected < 0 else self.expected
 
     def expect(self, int32_t epoch, int64_t change):
-        """The batches up to offset ``change`` have leader ``epoch``; -1: any."""
+        """Expect that the batches up to offset ``change`` have leader ``epoch``; -1: any epoch."""
         self.epoch = epoch
         self.change = change
 
     @property
     def position(self):
-        """Where to read next."""
+        """The position of the next read."""
         return self.at
 
     @property
     def wanted(self):
-        """How many bytes; 0: it is over."""
+        """The number of bytes to read next; 0: the search is over."""
         return self.want
 
     @property
     def answer(self):
-        """(offset, timestamp) of the record, or None where only a thorough search can say."""
+        """(offset, timestamp) of the record, or None if only a thorough search can find it."""
         return None if self.offset < 0 else (self.offset, self.found)
 
     def feed(self, data):
-        """Take what was read at :attr:`position`."""
+        """Take the bytes that were read at :attr:`position`."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         if view.len < NOGIL_SIZE:
@@ -631,13 +653,13 @@ cdef class TimeSearch:
         PyBuffer_Release(&view)
 
     def run(self, read_at):
-        """Feed it what ``read_at(position, size)`` gives, to the end; the answer."""
+        """Feed the bytes of ``read_at(position, size)`` until the search is over, and return the answer."""
         while self.want:
             self.feed(read_at(self.at, self.want))
         return None if self.offset < 0 else (self.offset, self.found)
 
     cdef void _ask(self) noexcept nogil:
-        """How much to read at a place where no more than that is known."""
+        """Set the size of the next read, for a batch whose size is not known."""
         if self.target == INT64_MAX:
             self.want = SEEK_CHUNK
         elif self.at >= self.target or self.target_end - self.at <= SEEK_SPAN:
@@ -653,26 +675,27 @@ cdef class TimeSearch:
         cdef int64_t position = 0
         cdef int64_t before = self.at
         while end - p >= BATCH_HEADER_SIZE:
-            # Anything out of the ordinary: whoever searches thoroughly has the words for it.
+            # Give up on each irregularity: the thorough search reports it with a better error.
             if batch_header_read(p, end, &header) < 0 or header.size > self.size - self.at:
                 break
             if self.expected < 0 and batch_last_offset(&header) == self.anchor_last:
                 if self.anchor_timestamp >= 0 and header.max_timestamp != self.anchor_timestamp:
                     break
                 self.expected = header.base_offset
-            if header.base_offset != self.expected or header.base_offset >= self.change or header.base_offset >= self.end_offset:
+            if header.base_offset != self.expected or header.base_offset >= min(self.change, self.end_offset):
                 break
             if self.epoch != -1 and header.leader_epoch != self.epoch:
                 break
-            if self.anchor_slot >= 0 and header.base_offset > self.anchor_last:  # the anchor is what its entry says, and ends where this begins
+            if self.anchor_slot >= 0 and header.base_offset > self.anchor_last:
+                # The entry of the anchor is right, and its batch ends here.
                 self.times._note_end(self.anchor_slot, self.at)
                 self.anchor_slot = -1
             if header.max_timestamp >= self.timestamp and batch_last_offset(&header) >= self.search_start:
                 if header.attributes & ATTRIBUTE_CODEC:
                     break
                 if header.size > end - p:
-                    # Once more from here, unless that is what was asked for: then the file is
-                    # shorter than it was.
+                    # Read this batch completely. If that was requested already, the file has been
+                    # shortened.
                     if self.at == before and self.want >= header.size:
                         break
                     self.want = header.size
@@ -681,8 +704,8 @@ cdef class TimeSearch:
                 if (
                     batch_check_crc(p, <size_t>header.size) < 0
                     or batch_find_timestamp(
-                        &header, p + BATCH_HEADER_SIZE, p + header.size, self.timestamp, self.start_offset, &self.offset, &self.found,
-                        &position,
+                        &header, p + BATCH_HEADER_SIZE, p + header.size, self.timestamp, self.start_offset,
+                        &self.offset, &self.found, &position,
                     ) <= 0
                     or self.offset >= self.end_offset
                 ):
@@ -693,7 +716,7 @@ cdef class TimeSearch:
             if header.size >= end - p:
                 self._ask()
                 return
-            self.step = min(2 * self.step, SEEK_CHUNK)  # there are small ones
+            self.step = min(2 * self.step, SEEK_CHUNK)  # the batches are small: read more of them
             p += header.size
         else:
             if self.at > before:
@@ -703,7 +726,8 @@ cdef class TimeSearch:
 
 
 def find_producers(data, bint transactional=False):
-    """Positions in ``data`` of the whole batches that bear a producer id, and how far whole batches reach."""
+    """Return the positions in ``data`` of the complete batches with a producer id, and the end of the complete
+    batches."""
     cdef Py_buffer view
     cdef int64_t size = 0
     cdef int64_t start = 0
@@ -731,7 +755,8 @@ def find_producers(data, bint transactional=False):
 
 
 def whole_batches(data, int64_t end_offset, int64_t size_max):
-    """Bytes of the leading whole batches that end at or below ``end_offset``, at least one where one is whole."""
+    """Return the size of the leading complete batches that end at or below ``end_offset``, but at least of the first
+    complete one."""
     cdef Py_buffer view
     cdef int64_t size
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

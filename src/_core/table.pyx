@@ -1,6 +1,6 @@
 # distutils: sources = src/_core/kernels/table.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""ArrowRows: an Arrow table of keys, values, headers and timestamps, into record batches. The way back of
-columns.pyx."""
+"""ArrowRows encodes an Arrow table of keys, values, headers and timestamps as record batches. columns.pyx does the
+reverse."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -52,7 +52,7 @@ from pyreplog.errors import ConfigError
 from pyreplog.timestamps import beyond_last
 
 
-# What people call the types of the C data interface, by their codes, or how these begin.
+# The usual names of the types of the C data interface, by their codes or prefixes of codes.
 _TYPES = {
     "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32", "I": "uint32",
     "l": "int64", "L": "uint64", "e": "float16", "f": "float32", "g": "float64",
@@ -68,7 +68,7 @@ _FAMILIES = {
 
 
 cdef str _type_of(arrow_schema *schema):
-    """The type of a column by its name, for people."""
+    """Return the name of a column's type, for error messages."""
     if schema.dictionary != NULL:
         return f"dictionary of {_type_named(schema.dictionary.format)}"
     return _type_named(schema.format)
@@ -87,7 +87,7 @@ cdef object _wrong(arrow_schema *schema, str wanted, str what="column"):
 
 cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, arrow_array *parent,
                      str what="column") except -1:
-    """A column (or ``what``) of bytes or text. Borrowed from ``array``."""
+    """Read a column of bytes or text. ``out`` borrows from ``array``; ``what`` names it in errors."""
     cdef const char *format = schema.format
     cdef char *behind
     cdef long width
@@ -140,7 +140,7 @@ cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array,
 
 
 cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
-    """A column of moments, or of whole numbers that count ms."""
+    """Read a column of timestamps, or of integers in ms."""
     cdef const char *format = schema.format
     out.multiplier = 1
     out.divisor = 1
@@ -152,7 +152,7 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, a
         return 0
     if strncmp(format, b"ts", 2) == 0 and strlen(format) == 4:
         raise ConfigError(
-            "column timestamp has no time zone, and which moments it means is not said: give it one, for example "
+            "column timestamp has no time zone, so its times are ambiguous: give it one, for example "
             'pc.assume_timezone(column, "UTC") in pyarrow, .dt.tz_localize("UTC") in pandas,'
             ' .dt.replace_time_zone("UTC") in Polars'
         )
@@ -174,7 +174,7 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, a
 
 
 cdef object _time_error(table_time *times, int64_t row, int64_t number):
-    """Why ``row`` of the array, row ``number`` of the table, has a time that no record has."""
+    """Return the error for ``row`` of the array, row ``number`` of the table, whose time no record can have."""
     cdef object given = i64_at(times.values, times.first + row)
     if given < 0:
         return ConfigError(f"row {number}: the timestamp is before 1970, when timestamps begin")
@@ -185,7 +185,7 @@ _HEADERS = "a list of structs of key and value, or a map"
 
 
 cdef int64_t _read_list(table_bytes *out, arrow_schema *schema) except -1:
-    """The layout of a list of headers, as ``schema`` says; how many buffers it has."""
+    """Read the layout of a list of headers from ``schema``, and return the number of its buffers."""
     cdef const char *format = schema.format
     cdef char *behind
     cdef long width
@@ -209,7 +209,7 @@ cdef int64_t _read_list(table_bytes *out, arrow_schema *schema) except -1:
 
 
 cdef int _header_fields(arrow_schema *schema, arrow_schema *item) except -1:
-    """Which child of a header is its key: 0 or 1. A map has it first, whatever its name."""
+    """Return which child of a header is its key: 0 or 1. In a map the first one is, whatever its name."""
     cdef const char *first
     cdef const char *second
     if strcmp(item.format, b"+s") == 0 and item.dictionary == NULL and item.n_children == 2:
@@ -224,8 +224,10 @@ cdef int _header_fields(arrow_schema *schema, arrow_schema *item) except -1:
 
 
 cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
-    """A list of any layout of structs of key and value, or a map. Lists that are all empty may be of any type: what
-    made them saw no header."""
+    """Read a list (of any layout) of structs of key and value, or a map.
+
+    If all lists are empty they may have any type, because their writer saw no header to infer it from.
+    """
     cdef arrow_schema *item
     cdef arrow_array *items
     cdef table_bytes lists
@@ -269,11 +271,11 @@ cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array
 @cython.final
 @cython.no_gc
 cdef class _Chunk:
-    """One Arrow array of rows, owned, and where its columns are."""
+    """One Arrow array of rows, which it owns, and its columns."""
 
     cdef arrow_array array    # released with this object
     cdef table_rows rows      # borrowed from `array`
-    cdef int64_t start        # its first row's number in the table
+    cdef int64_t start        # the number of its first row in the table
 
     def __dealloc__(self):
         if self.array.release != NULL:
@@ -303,7 +305,7 @@ cdef class _Chunk:
 
 @cython.final
 cdef class ArrowRows:
-    """The rows of something that speaks Arrow's C interfaces. Immutable: any thread."""
+    """The rows of an object with Arrow's C interfaces. Immutable: any thread."""
 
     cdef list chunks
     cdef readonly tuple names
@@ -349,7 +351,7 @@ cdef class ArrowRows:
         cdef arrow_schema schema
         if given.release == NULL:
             raise taken_already("Arrow stream")
-        # Moved out: nobody else can read on in it, and who tries is told.
+        # Moved out of the capsule: another consumer that tries to read the stream gets an error.
         stream = given[0]
         given.release = NULL
         memset(&schema, 0, sizeof(schema))
@@ -370,7 +372,7 @@ cdef class ArrowRows:
         with nogil:
             status = stream.get_schema(stream, schema)
         if status:
-            schema.release = NULL  # of what failed nothing is looked at
+            schema.release = NULL  # after a failure its content is undefined
             raise self._refusal(stream, status)
         self._begin(schema)
         while True:
@@ -411,7 +413,7 @@ cdef class ArrowRows:
         return 0
 
     def check(self, int64_t size_max):
-        """The first row that would not fit a batch of ``size_max`` bytes, or ``row_count``."""
+        """Return the first row that does not fit a batch of ``size_max`` bytes, or ``row_count``."""
         cdef _Chunk chunk
         cdef int64_t found
         cdef int64_t row = 0
@@ -434,7 +436,7 @@ cdef class ArrowRows:
         return self.row_count
 
     def timestamp(self, int64_t row, int64_t otherwise):
-        """The timestamp (ms) that :meth:`encode` gives ``row``."""
+        """Return the timestamp (ms) that :meth:`encode` gives to ``row``."""
         cdef _Chunk chunk
         if row >= 0:
             for chunk in self.chunks:
@@ -443,7 +445,7 @@ cdef class ArrowRows:
         raise IndexError(f"row {row} of {self.row_count}")
 
     def encode(self, int64_t row, int64_t timestamp, target, size_target=None):
-        """Write a batch of the rows from ``row`` on into ``target``: (the first row that was not taken, bytes
+        """Write a batch of the rows from ``row`` on into ``target``. Return (the first row not taken, bytes
         written)."""
         cdef Py_buffer view
         cdef table_batch batch

@@ -1,11 +1,11 @@
-# distutils: sources = src/_core/kernels/segment.c src/_core/kernels/legacy.c src/_core/kernels/index.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read
-hands out.
+# distutils:sources=[src/_core/kernels/segment.c,src/_core/kernels/legacy.c,src/_core/kernels/index.c,src/_core/kernels/batch.c,src/_core/kernels/crc32c.c]
+"""The end of a log: the state that an append checks and changes, the cache of the newest batches, and the slices
+that a read returns.
 
-Followers and readers near the end are served from the very buffers that were appended, without a copy or a system
-call; others by ``pread``. Every batch of a replicated log passes through here three times, so it is compiled. What
-happens seldom is in Python: here are the batches that follow the one before, and whatever else they turn out to be
-is left to the caller, untouched.
+Followers and readers near the end are served from the appended buffers themselves, without a copy or a system call;
+others by ``pread``. Each batch of a replicated log passes through this module three times, so it is compiled. It
+handles only the usual batches, those that continue the one before. All others are left unchanged to the caller, in
+Python.
 """
 
 cimport cython
@@ -30,11 +30,11 @@ from kernels cimport (
 from pyreplog.errors import OutcomeUnknownError, StorageError
 
 cdef enum:
-    COUNT_MAX = 8192  # entries: small ones cost more to keep than their bytes
+    COUNT_MAX = 8192  # entries of a tail: the overhead of small ones exceeds their bytes
     COMPACT_COUNT = 256
 
-    ENTRY_COST = 400  # bytes of memory that an entry takes beside its view's
-    KEPT_BATCHES = 5  # of each producer: a client has no more than that under way
+    ENTRY_COST = 400  # bytes of memory that an entry takes besides its batches
+    KEPT_BATCHES = 5  # per producer: a client has at most five in flight
     PENDING_MAX = 128
     UNKNOWN = -2
 
@@ -48,22 +48,24 @@ cdef object GONE = memoryview(b"")
 
 
 cdef int64_t position_of(object batches, int64_t offset) except -1:
-    # Of the batch that holds `offset`. REQUIRES that one does.
+    # Return the position of the batch that holds `offset`. REQUIRES that there is one.
     cdef Py_buffer view
     cdef int64_t size = 0
     PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
-    cdef int64_t position = segment_find_offset(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, offset, &size)
+    cdef const uint8_t *start = <const uint8_t *>view.buf
+    cdef int64_t position = segment_find_offset(start, start + view.len, offset, &size)
     PyBuffer_Release(&view)
     check(<int>position if position < 0 else 0, size)
     return position
 
 
 cdef int64_t whole_size(object batches, int64_t end_offset, int64_t size_max) except -1:
-    # Of the leading whole batches that end at or below `end_offset`, at least one where one is
-    # whole.
+    # Return the size of the leading complete batches that end at or below `end_offset`, but at
+    # least of the first complete one.
     cdef Py_buffer view
     PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
-    cdef int64_t size = segment_whole_batches(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, end_offset, size_max)
+    cdef const uint8_t *start = <const uint8_t *>view.buf
+    cdef int64_t size = segment_whole_batches(start, start + view.len, end_offset, size_max)
     PyBuffer_Release(&view)
     return check(<int>size, 0) if size < 0 else size
 
@@ -88,7 +90,9 @@ cdef class LogSlice:
 
     def parts(self):
         if self._log.generation != self.generation:
-            raise OutcomeUnknownError("reading a slice of the log", "the log was truncated after the slice was cut; read again")
+            raise OutcomeUnknownError(
+                "reading a slice of the log", "the log was truncated after the slice was cut; read again"
+            )
         return list(self._parts)
 
     def __len__(self):
@@ -99,7 +103,7 @@ cdef class LogSlice:
 @cython.no_gc
 @cython.freelist(64)
 cdef class _Entry:
-    # The offsets [start, end), in `view`, which has `size` bytes.
+    # The batches with the offsets [start, end): `view`, which has `size` bytes.
     cdef int64_t start
     cdef int64_t end
     cdef int64_t size
@@ -112,7 +116,7 @@ cdef class TailBudget:
 
     cdef readonly int64_t size_max
     cdef readonly int64_t size
-    cdef list _tails  # those that keep anything, each at its `_place`
+    cdef list _tails  # the tails with entries, each at its `_place`
     cdef Py_ssize_t _hand
 
     def __init__(self, int64_t size_max):
@@ -123,21 +127,21 @@ cdef class TailBudget:
         return len(self._tails)
 
     cdef int _enter(self, TailCache tail) except -1:
-        # `tail` is about to keep something. Before it does: what is kept must not be told to have
-        # failed.
+        # Register `tail` before its first entry, because an append must not fail once the entry is
+        # kept.
         self._tails.append(tail)
         tail._place = len(self._tails) - 1
         return 0
 
     cdef int _charge(self, TailCache tail, int64_t size) except -1:
-        # `tail`, which was just appended to, takes `size` bytes now. Allocates nothing.
+        # Note that `tail`, which was just appended to, now takes `size` bytes. Allocates nothing.
         cdef TailCache other
         self.size += size - tail._charged
         tail._charged = size
         tail._is_used = True
         while self.size > self.size_max and len(self._tails) > 1:
-            # The hand goes round; who was not appended to since it came by last gives up what it
-            # keeps.
+            # Clock eviction: the hand goes round and empties a tail that was not appended to since
+            # its last visit.
             if self._hand >= len(self._tails):
                 self._hand = 0
             other = <TailCache>self._tails[self._hand]
@@ -165,7 +169,7 @@ cdef class TailCache:
 
     cdef readonly int64_t size_max
     cdef readonly int64_t size
-    cdef list _entries  # each begins where the one before ends; those below `first` are gone
+    cdef list _entries  # each begins at the end of the one before; those below `_first` are dropped
     cdef Py_ssize_t _first
     cdef TailBudget _room
     cdef Py_ssize_t _place
@@ -191,8 +195,8 @@ cdef class TailCache:
             entry = <_Entry>entries[-1]
             if entry.end != start:
                 self._drop()
-        # All that needs memory comes before anything is kept: where this fails, whoever calls fills
-        # the bytes of `data` anew.
+        # Each allocation comes before a change: if one fails, the caller reuses the memory of
+        # `data`, so no entry may refer to it.
         if self._first >= COMPACT_COUNT:
             del entries[: self._first]
             self._first = 0
@@ -239,8 +243,8 @@ cdef class TailCache:
         cdef int64_t taken
         while True:
             if entry.end > end_offset or total + size > size_max:
-                # Part of an entry may still fit: it can be many batches. The very first batch is
-                # given whatever its size.
+                # A part of an entry may still fit, because it can hold many batches. The first
+                # batch is returned whatever its size.
                 taken = whole_size(view, end_offset, size_max - total)
                 if taken and (total == 0 or total + taken <= size_max):
                     parts.append(view[:taken])
@@ -257,7 +261,7 @@ cdef class TailCache:
         return parts, total
 
     cdef Py_ssize_t _slot(self, int64_t offset):
-        # Of the last entry that begins at or below `offset`, -1 where there is none.
+        # Return the slot of the last entry that begins at or below `offset`, or -1.
         cdef list entries = self._entries
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = len(entries)
@@ -329,8 +333,8 @@ cdef class SentBatch:
 
     def __repr__(self):
         return (
-            f"SentBatch(last_sequence={self.last_sequence}, last_offset={self.last_offset}, offset_delta={self.offset_delta}, "
-            f"timestamp={self.timestamp})"
+            f"SentBatch(last_sequence={self.last_sequence}, last_offset={self.last_offset}, "
+            f"offset_delta={self.offset_delta}, timestamp={self.timestamp})"
         )
 
 
@@ -381,7 +385,7 @@ cdef class ProducerEntry:
         return 0
 
     cdef bint _goes_on(self, const batch_header *header) except -1:
-        # Whether a batch without a transaction is the very next one of this producer.
+        # Return whether a batch outside a transaction is the next one of this producer.
         return (
             header.producer_epoch == self.epoch
             and self.transaction_start < 0
@@ -391,7 +395,7 @@ cdef class ProducerEntry:
 
 
 cdef inline int64_t last_sequence_of(const batch_header *header) noexcept:
-    # As Java's: behind 2**31 - 1 comes 0.
+    # As in Kafka, 0 follows 2**31 - 1.
     cdef int64_t last = <int64_t>header.base_sequence + header.last_offset_delta
     if header.base_sequence < 0:
         return -1
@@ -399,13 +403,13 @@ cdef inline int64_t last_sequence_of(const batch_header *header) noexcept:
 
 
 cdef ProducerEntry entry_of(object table, int64_t producer_id):
-    # None where the producer is not known.
+    # Return the entry of a producer, or None if it is not known.
     found = (<dict?>table.entries).get(producer_id)
     return None if found is None else <ProducerEntry?>found
 
 
 cdef struct Given:
-    # A batch that may be appended: where it lies in the memory of which part, and its header.
+    # A batch to append: its memory, the number of its part, and its header.
     const uint8_t *p
     Py_ssize_t part
     batch_header header
@@ -414,10 +418,10 @@ cdef struct Given:
 @cython.final
 @cython.freelist(8)
 cdef class _Group:
-    # Batches that are checked before any of them is written, and written at once. The group holds
-    # the memory of its parts, each of which has one batch or more, until it is gone.
+    # Batches that are all checked before one write writes them. The group holds the memory of its
+    # parts; each part has one batch or more.
 
-    cdef Given single  # most groups are of one
+    cdef Given single  # most groups have one batch
     cdef Py_buffer single_view
     cdef Given *given
     cdef Py_buffer *views
@@ -425,7 +429,7 @@ cdef class _Group:
     cdef Py_ssize_t count
     cdef Py_ssize_t part_count
     cdef int64_t size
-    cdef bint is_numbered  # whether one of them bears a producer id
+    cdef bint is_numbered  # whether one of the batches has a producer id
     cdef list parts
 
     def __cinit__(self):
@@ -457,7 +461,7 @@ cdef class _Group:
         return 0
 
     cdef int read(self, int64_t position) except? -1:
-        # Add the batch at `position` of the newest part; the status of its header.
+        # Add the batch at `position` of the newest part, and return the status of its header.
         cdef Py_buffer *view = &self.views[self.part_count - 1]
         cdef Given *given = &self.given[self.count]
         cdef int status
@@ -476,12 +480,12 @@ cdef class _Group:
         return 0
 
     cdef int add(self, batch) except? -1:
-        # Hold one more part and add its first batch; the status of its header.
+        # Hold one more part, add its first batch, and return the status of its header.
         self.hold(batch)
         return self.read(0)
 
     cdef int drop(self) except -1:
-        # Take out the newest part, which has one batch.
+        # Remove the newest part, which has one batch.
         cdef Py_ssize_t i
         self.parts.pop()
         self.count -= 1
@@ -495,7 +499,7 @@ cdef class _Group:
         return 0
 
     cdef bytes_of(self, Py_ssize_t i):
-        # The memory of one batch.
+        # Return the memory of one batch.
         cdef Given *given = &self.given[i]
         cdef Py_buffer *view = &self.views[given.part]
         cdef int64_t position = given.p - <const uint8_t *>view.buf
@@ -512,7 +516,8 @@ cdef class _Group:
         return status
 
     cdef void stamp(self, int64_t base, int32_t leader_epoch) noexcept:
-        # REQUIRES that each may be written into, and that there are as many offsets.
+        # Number the batches from `base` on. REQUIRES that each is writable, and that the offsets
+        # do not overflow.
         cdef Py_ssize_t i
         for i in range(self.count):
             batch_stamp(<uint8_t *>self.given[i].p, base, leader_epoch)
@@ -520,7 +525,7 @@ cdef class _Group:
             base += self.given[i].header.last_offset_delta + 1
 
     cdef void forget_stamps(self) noexcept:
-        # As they came: they may be given again.
+        # Reset the stamped fields, because the caller may append the batches again.
         cdef Py_ssize_t i
         for i in range(self.count):
             batch_stamp(<uint8_t *>self.given[i].p, 0, -1)
@@ -596,7 +601,7 @@ cdef class SegmentEnd:
             self.take_back(error)
             raise
         except BaseException:
-            self._torn = True  # some of it may be there: it is cut off before the next write
+            self._torn = True  # a part may be in the file; the next write truncates it first
             raise
         return 0
 
@@ -623,8 +628,8 @@ cdef class SegmentEnd:
         return 0
 
     cdef bint _make_entry(self, int64_t last_offset, int64_t position) except -1:
-        # Whether there is one now. The batch counts without it: an entry is a hint, and the next
-        # batch may have one.
+        # Return whether an index entry was made. Without memory there is none: it is only a hint,
+        # and the next batch may get one.
         cdef bint made = False
         try:
             self._indexes.offsets.append(last_offset, position)
@@ -656,7 +661,7 @@ cdef class SegmentEnd:
                 or given.header.attributes & ATTRIBUTE_CONTROL
             ):
                 return 0
-            expected = batch_last_offset(&given.header) + 1  # at most INT64_MAX, or it was not read
+            expected = batch_last_offset(&given.header) + 1  # batch_read has checked for overflow
             if not self._fits(group.size, group.count, expected - 1, given.header.max_timestamp):
                 return 0
         if group.count == 0:
@@ -671,7 +676,8 @@ cdef class SegmentEnd:
         return group.size
 
     def append_own(
-        self, batches, int64_t end_offset, int32_t leader_epoch, int64_t size_max, TailCache tail not None, producers, is_valid
+        self, batches, int64_t end_offset, int32_t leader_epoch, int64_t size_max, TailCache tail not None, producers,
+        is_valid,
     ):
         cdef _Group group = new_group(len(batches))
         cdef list places = []
@@ -683,7 +689,7 @@ cdef class SegmentEnd:
         for batch, trusted in batches:
             try:
                 status = group.add(batch)
-            except Exception:  # what nobody had foreseen is found again when it comes first
+            except Exception:  # an unexpected error is raised again when this batch comes first
                 break
             if group.count == 1 and not group.views.readonly:
                 check(status, 0)
@@ -706,8 +712,8 @@ cdef class SegmentEnd:
         return places
 
     cdef bint _may_follow(self, _Group group, int64_t base, int64_t size_max, object producers) except -1:
-        # Whether the newest of `group` can be stamped, given offsets from `base` on, and appended
-        # behind the others.
+        # Return whether the newest batch of `group` can be stamped with offsets from `base` on and
+        # appended after the others.
         cdef Given *given = &group.given[group.count - 1]
         cdef Py_buffer *view = &group.views[given.part]
         cdef batch_header *header = &given.header
@@ -718,7 +724,8 @@ cdef class SegmentEnd:
             view.readonly
             or header.size > size_max
             or header.size != view.len
-            or (group.count > 1 and self.size == 0 and self.roll_timestamp == -INT64_MAX)  # the first one decides which others fit
+            # in an empty segment the first batch decides which others fit
+            or (group.count > 1 and self.size == 0 and self.roll_timestamp == -INT64_MAX)
             or header.record_count <= 0
             or header.last_offset_delta != header.record_count - 1
             or base >= INT64_MAX - header.last_offset_delta
@@ -731,7 +738,10 @@ cdef class SegmentEnd:
         for i in range(group.count - 2, -1, -1):
             before = &group.given[i].header
             if before.producer_id == header.producer_id:
-                return header.producer_epoch == before.producer_epoch and header.base_sequence == last_sequence_of(before) + 1
+                return (
+                    header.producer_epoch == before.producer_epoch
+                    and header.base_sequence == last_sequence_of(before) + 1
+                )
         entry = entry_of(producers.table, header.producer_id)
         return entry is not None and entry._goes_on(header)
 
@@ -750,7 +760,7 @@ cdef class SegmentEnd:
         self._commit(group, end_offset, tail, producers)
 
     cdef int _commit(self, _Group group, int64_t end_offset, TailCache tail, object producers) except -1:
-        # Write all of `group`, whose offsets are in place, behind `end_offset`, and count it.
+        # Write the batches of `group`, which have their offsets, behind `end_offset`. Count them.
         cdef batch_header *header
         cdef int64_t start = end_offset
         cdef int64_t end = end_offset
@@ -763,7 +773,7 @@ cdef class SegmentEnd:
                 header = &group.given[i].header
                 self._note(header.size, batch_last_offset(header), header.max_timestamp)
         except BaseException:
-            self._torn = True  # what is not counted is cut off before the next write
+            self._torn = True  # the next write truncates the batches that are not counted
             raise
         self.batches_appended += group.count
         self.records_appended += self.next_offset - group.given.header.base_offset

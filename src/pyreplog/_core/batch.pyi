@@ -14,22 +14,24 @@ LOG_OVERHEAD: int
 """Bytes before the part that ``batchLength`` counts: 12."""
 
 def crc32c(data: Buffer, value: int = 0) -> int:
-    """CRC-32C (Castagnoli) of ``data``, continuing from ``value``. Releases the GIL above 5 KiB."""
+    """Return the CRC-32C (Castagnoli) of ``data``, continuing from ``value``. Releases the GIL above 5 KiB."""
 
 def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> None:
-    """Write ``base_offset`` and ``leader_epoch`` into the header of the (writable) batch. Neither is covered by the
-    CRC."""
+    """Write ``base_offset`` and ``leader_epoch`` into the header of the (writable) batch.
+
+    The CRC covers neither of them.
+    """
 
 @final
 class Record:
     """One record: a lazy view over its batch. Immutable.
 
-    ``key`` and ``value`` are made on request (bytes, or None where null); ``key_view`` and ``value_view`` are
-    memoryviews that keep the batch's bytes alive. ``timestamp`` is in ms since 1970 (-1: none); who makes one may
-    give an aware datetime.
+    ``key`` and ``value`` are copied on each access (bytes, or None if null); ``key_view`` and ``value_view`` are
+    memoryviews that keep the batch's bytes alive. ``timestamp`` is in ms since 1970 (-1: none); the constructor
+    also accepts an aware datetime.
 
-    It may be pickled, and takes no bytes but its own along. A copy is the record itself. ``_asdict()`` has all of
-    it by name.
+    A record can be pickled; the pickle contains no bytes of other records. A copy is the record itself.
+    ``_asdict()`` returns all fields by name.
     """
 
     def __init__(
@@ -45,8 +47,8 @@ class Record:
         timestamp_type: TimestampType = ...,
         leader_epoch: int = -1,
     ) -> None:
-        """For your own tests: a record that is in no log. Checked and copied as what is appended: TypeError for a
-        ``str``."""
+        """Make a record that is in no log, for your own tests. The arguments are checked and copied as for an
+        append: a ``str`` is a TypeError."""
     @property
     def topic(self) -> str: ...
     @property
@@ -70,7 +72,7 @@ class Record:
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
     def _asdict(self) -> dict[str, Any]:
-        """All of it by name, as a named tuple gives it: ``Record(**record._asdict())`` is its equal."""
+        """Return all fields by name, as a named tuple does: ``Record(**record._asdict())`` is equal to the record."""
     def __copy__(self) -> Record: ...
     def __deepcopy__(self, memo: object, /) -> Record: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -78,10 +80,10 @@ class Record:
 
 @final
 class RecordBatch:
-    """One whole batch at ``position`` of ``data``; keeps ``data`` alive. Immutable.
+    """One complete batch at ``position`` of ``data``, which is kept alive. Immutable.
 
-    Raises :class:`CorruptError` when the header is cut, the magic is not 2, or the length contradicts ``data``. The
-    CRC is checked only by :meth:`check_crc`.
+    Raises :class:`CorruptError` if the header is cut off, the magic is not 2, or the length contradicts ``data``.
+    Only :meth:`check_crc` checks the CRC.
     """
 
     def __new__(cls, data: Buffer, position: int = 0) -> RecordBatch: ...
@@ -93,7 +95,7 @@ class RecordBatch:
     def next_offset(self) -> int: ...
     @property
     def size(self) -> int:
-        """All bytes of the batch, header included."""
+        """The size of the batch in bytes, header included."""
     @property
     def leader_epoch(self) -> int: ...
     @property
@@ -102,7 +104,7 @@ class RecordBatch:
     def attributes(self) -> int: ...
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are unknown."""
+        """The codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are unknown."""
     @property
     def timestamp_type(self) -> TimestampType: ...
     @property
@@ -127,28 +129,32 @@ class RecordBatch:
     def record_count(self) -> int: ...
     @property
     def data(self) -> memoryview:
-        """The whole batch."""
+        """A view of the whole batch."""
     @property
     def payload(self) -> memoryview:
-        """The records as stored (compressed where ``codec`` is not 0)."""
+        """A view of the records as stored (compressed if ``codec`` is not 0)."""
     def place(self) -> tuple[int, int, int, int, int, int, bool]:
-        """``base_offset``, ``last_offset``, ``leader_epoch``, ``size``, ``max_timestamp``, ``producer_id``,
-        ``is_control``: all at once."""
+        """Return ``base_offset``, ``last_offset``, ``leader_epoch``, ``size``, ``max_timestamp``,
+        ``producer_id`` and ``is_control`` in one call."""
     def origin(self) -> tuple[int, int, int, int, int, bool, bool]:
-        """``producer_id``, ``producer_epoch``, ``last_sequence``, last minus base offset, ``max_timestamp``,
-        ``is_control``, ``is_transactional``: all at once."""
+        """Return ``producer_id``, ``producer_epoch``, ``last_sequence``, last minus base offset,
+        ``max_timestamp``, ``is_control`` and ``is_transactional`` in one call."""
     def check_crc(self) -> None:
-        """Raise :class:`CorruptError` when the stored CRC is not that of the bytes."""
+        """Raise :class:`CorruptError` if the stored CRC is not the CRC of the bytes."""
     def check_records(self, payload: Buffer | None = None) -> None:
-        """Walk every record of ``payload`` (default: the stored one; pass the decompressed one where ``codec`` is
-        not 0) and raise :class:`CorruptError` unless there are exactly ``record_count``, well formed, with strictly
-        increasing offset deltas not above the last one, and nothing behind them."""
+        """Raise :class:`CorruptError` unless ``payload`` holds exactly ``record_count`` well-formed records, with
+        strictly increasing offset deltas not above the last one, and no byte after them.
+
+        The default is the stored payload. If ``codec`` is not 0, pass the decompressed one.
+        """
     def is_dense(self, payload: Buffer | None = None) -> bool:
-        """Whether the offset deltas are 0, 1, 2, ... and the last one is ``record_count`` - 1 (what a leader
-        demands of a client)."""
+        """Return whether the offset deltas are 0, 1, 2, ... and the last one is ``record_count`` - 1. A leader
+        requires this of a client."""
     def examine(self, payload: Buffer | None = None) -> tuple[bool, int]:
-        """As :meth:`check_records`; whether they are dense, as :meth:`is_dense` says, and the greatest timestamp of
-        a record (-1 where none has one), which ``max_timestamp`` should be: all at once."""
+        """Check as :meth:`check_records` does, and return (:meth:`is_dense`, the greatest timestamp of a record).
+
+        The timestamp, -1 if no record has one, should equal ``max_timestamp``.
+        """
     def records(
         self,
         payload: Buffer | None = None,
@@ -159,18 +165,20 @@ class RecordBatch:
         end_offset: int = 0x7FFFFFFFFFFFFFFF,
         record_count: int = -1,
     ) -> list[Record]:
-        """The records with ``start_offset`` <= offset < ``end_offset``, in order; ``payload`` as for
+        """Return the records with ``start_offset`` <= offset < ``end_offset``, in order; ``payload`` as for
         :meth:`check_records`.
 
-        ``record_count``: ``payload`` is a part of the records and holds so many (see :meth:`whole_records`)."""
+        ``record_count`` is the number of records in ``payload`` if that is only a part of them (see
+        :meth:`whole_records`)."""
     def whole_records(self, payload: Buffer, left: int, previous: int, *, last: bool) -> tuple[int, int, int]:
-        """(bytes, count, offset delta of the last) of the records that lie whole in ``payload``, a part of the
-        uncompressed records.
+        """Return (bytes, count, offset delta of the last) of the records that are complete in ``payload``, a part
+        of the uncompressed records.
 
-        ``left``: records of the batch from there on; ``previous``: offset delta of the one before, -1 for none;
-        ``last``: nothing follows. Raises CorruptError where they are wrong. Releases the GIL."""
+        ``left`` is the number of records of the batch from there on, ``previous`` the offset delta of the record
+        before (-1: none); ``last`` says that no part follows. Raises CorruptError if a record is malformed.
+        Releases the GIL."""
     def find_timestamp(
         self, timestamp: int, start_offset: int = 0, payload: Buffer | None = None, record_count: int = -1
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least
-        ``timestamp``. ``record_count``: as for :meth:`records`."""
+        """Return (offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least
+        ``timestamp``, or None. ``record_count``: as for :meth:`records`."""

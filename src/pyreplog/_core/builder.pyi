@@ -1,4 +1,4 @@
-"""Records into one batch, and what is made once per record. No policy, no I/O."""
+"""Encode records into one batch, with one Ack per record. No policy, no I/O."""
 
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
@@ -11,34 +11,35 @@ from pyreplog.values import RecordMetadata
 
 @type_check_only
 class Outcome(Protocol):
-    """What an Ack belongs to: one batch on its way. Made by the runtime."""
+    """The fate of one batch that was sent, shared by the Acks of its records. The runtime makes it."""
 
     def wait(self, timeout: float | None) -> None:
-        """Block until settled; TimeoutError when ``timeout`` seconds pass first."""
+        """Block until settled. Raises TimeoutError if ``timeout`` seconds pass first."""
     def future(self) -> Any:
-        """An awaitable of the running event loop that ends when settled."""
+        """Return an awaitable of the running event loop that completes when settled."""
     @property
     def settled(self) -> bool: ...
     @property
     def error(self) -> BaseException | None: ...
     def metadata(self, index: int) -> RecordMetadata:
-        """Of the ``index``-th record. REQUIRES settled without error."""
+        """Return the metadata of the record at ``index``. REQUIRES settled without error."""
 
 @final
 class Ack:
-    """A handle on one record's acknowledgement: ``result()``, ``await``, ``offset``. Thread-safe."""
+    """The acknowledgement of one record, to wait for: ``result()``, ``await``, ``offset``. Thread-safe."""
 
     def __init__(self, outcome: Outcome, index: int) -> None: ...
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for it. Raises what went wrong (``OutcomeUnknownError`` where nobody can say), TimeoutError after
-        ``timeout`` seconds."""
+        """Wait and return the record's metadata. Raises the error of the record (``OutcomeUnknownError`` if it may
+        be in the log or not), or TimeoutError after ``timeout`` seconds."""
     def done(self) -> bool:
-        """Whether it is acknowledged or refused. Never waits."""
+        """Return whether the record is acknowledged or refused. Never waits."""
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What ``result`` would raise, None where it is acknowledged. Waits as ``result`` does."""
+        """Return the error that ``result`` would raise, or None if the record is acknowledged. Waits as ``result``
+        does."""
     @property
     def offset(self) -> int | None:
-        """The record's offset once known, else None. Never waits."""
+        """The record's offset if it is known, else None. Never waits."""
     def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
 
 def find_too_large(
@@ -48,19 +49,22 @@ def find_too_large(
     timestamps: Sequence[int | datetime] | None,
     size_max: int,
 ) -> int:
-    """The index of the first record that no batch of ``size_max`` bytes holds; how many there are where each fits.
-    Raises what :meth:`BatchBuilder.extend` raises of any of them, so that who spreads them over several batches
-    begins with none where one is refused."""
+    """Return the index of the first record that does not fit a batch of ``size_max`` bytes, or the number of
+    records if each fits.
+
+    Raises each error that :meth:`BatchBuilder.extend` would raise, so that a caller with several batches sends
+    none if one record is refused.
+    """
 
 @final
 class BatchBuilder:
-    """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time, but for
+    """Encodes records into one batch, in a buffer that is reused. Belongs to one thread at a time, except for
     :meth:`gather`.
 
-    ``size_max`` bounds the whole (uncompressed) batch in bytes, ``size_target`` (None: the same) one of several
+    ``size_max`` bounds the whole (uncompressed) batch in bytes, ``size_target`` (None: the same) a batch of several
     records: a larger record is alone in its batch. A timestamp above ``timestamp_max`` is an InvalidTimestampError.
-    What :meth:`extend` is given, such as headers, may run Python code: from there the builder refuses every call
-    with a RuntimeError.
+    The arguments of :meth:`extend`, such as headers, may run Python code. If that code calls the builder, the call
+    is a RuntimeError.
     """
 
     def __new__(
@@ -70,17 +74,23 @@ class BatchBuilder:
     def count(self) -> int: ...
     @property
     def size(self) -> int:
-        """Bytes the batch would have uncompressed, header included."""
+        """The size of the uncompressed batch in bytes, header included."""
     def append(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime
     ) -> bool:
-        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max``
-        alone). ``value`` and ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a
-        timestamp below -1 is a ConfigError, as a datetime before 1970 and a naive one are."""
+        """Add one record. Return False if it does not fit (with ``count`` 0: larger than ``size_max`` alone); then
+        nothing has changed.
+
+        ``value`` and ``key`` take any contiguous buffer. A ``str`` is a TypeError that says to encode it; a
+        timestamp below -1, a datetime before 1970 or a naive one is a ConfigError.
+        """
     def begin(self, outcome: Outcome, timestamps: list[int], size_limit: int) -> None:
-        """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added
-        to ``timestamps``. A record that would make it longer than ``size_limit`` bytes is not taken, unless it is
-        the first, which may be as large as ``size_max`` allows."""
+        """Begin the next batch, for :meth:`gather`. Its records belong to ``outcome``; their timestamps are
+        appended to ``timestamps``.
+
+        A record that would make it longer than ``size_limit`` bytes is not taken, unless it is the first, which may
+        be as large as ``size_max`` allows.
+        """
     def gather(
         self,
         value: Buffer | None,
@@ -89,12 +99,14 @@ class BatchBuilder:
         timestamp: int | datetime | None,
         now_ms: Callable[[], int] | None = None,
     ) -> Ack | None:
-        """Add one record and return its Ack. None: the batch was not begun for gathering, is finished, or full;
-        nothing was changed. ``timestamp`` None takes ``now_ms()``, in ms since 1970, and where that is None, too,
-        this machine's clock.
+        """Add one record and return its Ack. Return None if the batch is not begun for gathering, finished or
+        full; then nothing has changed.
 
-        May be called by any thread without a lock, beside one that calls the other methods under one, as long as
-        records come by it alone: the record, its index and its timestamp belong together."""
+        If ``timestamp`` is None, use ``now_ms()``, in ms since 1970, or this machine's clock if ``now_ms`` is None
+        too.
+
+        Any thread may call it without a lock while another thread calls the other methods under a lock, provided
+        that no other method adds records: record, index and timestamp stay together."""
     def extend(
         self,
         values: Sequence[Buffer | None],
@@ -104,8 +116,10 @@ class BatchBuilder:
         timestamp: int,
         start: int,
     ) -> int:
-        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. ``timestamp``
-        serves where ``timestamps`` is None. Adds nothing when it raises."""
+        """Add ``values[start:]`` until one does not fit, and return the index of the first that was not taken.
+
+        ``timestamp`` is used if ``timestamps`` is None. If it raises, no record is added.
+        """
     def finish(
         self,
         *,
@@ -121,18 +135,19 @@ class BatchBuilder:
         transactional: bool = False,
         control: bool = False,
     ) -> memoryview:
-        """The whole batch, writable. REQUIRES ``count`` > 0. ``payload`` replaces the records by their compressed
-        form. The memory stays valid as long as the view lives; the builder takes another buffer when it goes on
-        while the view lives. Only :meth:`reset` may follow."""
+        """Return the whole batch as a writable view. REQUIRES ``count`` > 0.
+
+        ``payload`` replaces the records by their compressed form. The view keeps its memory valid: while it lives,
+        the builder uses another buffer. Only :meth:`reset` may follow.
+        """
     def payload(self) -> memoryview:
-        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before
-        going on."""
+        """Return a view of the uncompressed records so far, for a codec. Release it before the next call."""
     def reset(self) -> None:
         """Begin the next batch."""
 
 @final
 class Gathering:
-    """Gathers records into ``builder``, one call each, and leaves what it does not take to ``otherwise``. Any
+    """Adds records to ``builder``, one call each, and calls ``otherwise`` for a record that it does not take. Any
     thread."""
 
     def __new__(
@@ -149,5 +164,5 @@ class Gathering:
         headers: Headers = (),
         timestamp: int | datetime | None = None,
     ) -> Any:
-        """What :meth:`BatchBuilder.gather` returns, asked with ``now_ms``; where that is None, what
-        ``otherwise(value, key, headers, timestamp)`` returns."""
+        """Return the result of :meth:`BatchBuilder.gather` with ``now_ms``; if that is None, the result of
+        ``otherwise(value, key, headers, timestamp)``."""

@@ -5,10 +5,9 @@ from typing_extensions import Buffer
 def legacy_messages(
     data: Buffer, position: int = 0
 ) -> tuple[list[tuple[int, int, int, int, int, int, int, int, int]], int]:
-    """The whole messages from ``position`` on, up to the first that is cut or no message of magic 0 or 1, and the
-    byte behind the last.
+    """Return the complete messages of magic 0 and 1 from ``position`` on, and the position after the last one.
 
     Each: offset, timestamp (-1 for magic 0), magic, attributes, size in bytes, then start and size of key and of
-    value in ``data`` (-1, -1 where null). Their CRC-32 is checked: CorruptError where the first one's is wrong,
-    others end the walk.
+    value in ``data`` (-1, -1 if null). The walk ends at a message that is cut off or has another magic. The CRC-32
+    of each is checked: a wrong one is a CorruptError in the first message, and ends the walk in a later one.
     """

@@ -1,5 +1,5 @@
-"""The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read
-hands out."""
+"""The end of a log: the state that an append checks and changes, the cache of the newest batches, and the slices
+that a read returns."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
@@ -7,122 +7,121 @@ from typing import Any, Protocol, final
 from typing_extensions import Buffer, disjoint_base
 
 ENTRIES_PENDING_MAX: int
-"""Index entries that are made before they are written to their files."""
+"""Number of index entries that are made before they are written to their files."""
 UNKNOWN_POSITION: int
-"""For :attr:`SegmentEnd.first_producer`: nobody knows."""
+"""Value of :attr:`SegmentEnd.first_producer` if the position is not known."""
 TAIL_COUNT: int
-"""Entries that a :class:`TailCache` keeps at most: small ones cost more to keep than their bytes."""
+"""Most entries of a :class:`TailCache`. The overhead of small ones exceeds their bytes."""
 
 class _Generational(Protocol):
-    """What a slice was cut from."""
+    """The log that a slice was read from."""
 
     generation: int
 
 @final
 class LogSlice:
-    """Whole batches from ``offset`` on, ``size`` bytes. Immutable; any thread.
+    """Complete batches from ``offset`` on, ``size`` bytes in all. Immutable; any thread.
 
-    The bytes are those that were in the log when it was read. Once the log was truncated they may no longer be:
-    then :meth:`parts` raises.
+    The bytes are those of the log at the time of the read. After a truncation they may have left the log, so
+    :meth:`parts` raises.
     """
 
     def __init__(self, log: _Generational, offset: int, parts: Sequence[memoryview], size: int) -> None: ...
     @property
     def offset(self) -> int:
-        """Where it was read from."""
+        """The offset of the read."""
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
     @property
     def generation(self) -> int:
-        """Of the log, when it was read."""
+        """The generation of the log at the time of the read."""
     def parts(self) -> list[memoryview]:
-        """The bytes, each part whole batches, in order. The memory is shared: do not write into it.
+        """Return the bytes in order; each part holds complete batches. The memory is shared: do not write into it.
 
-        Raises :class:`OutcomeUnknownError` when the log was truncated since: drop the slice and read again.
+        Raises :class:`OutcomeUnknownError` if the log has been truncated since: drop the slice and read again.
         """
     def __len__(self) -> int: ...
 
 @final
 class TailBudget:
-    """The memory that several tails may take together. Where it is full, those that were not appended to for
-    longest are emptied. Belongs to the owner of their logs."""
+    """A memory limit that several tails share. If it is exceeded, tails without recent appends are emptied. Belongs
+    to the owner of their logs."""
 
     def __init__(self, size_max: int) -> None: ...
     @property
     def size_max(self) -> int:
-        """As it was made."""
+        """The limit in bytes."""
     @property
     def size(self) -> int:
-        """Bytes of all that is kept, and of what it takes to keep it."""
+        """Bytes of all entries, including their overhead."""
     def __len__(self) -> int:
-        """Tails that keep anything."""
+        """Return the number of tails with entries."""
 
 @final
 class TailCache:
-    """The newest appended buffers, by offset, up to ``size_max`` bytes and :data:`TAIL_COUNT`. Belongs to the log's
-    owner.
+    """The newest appended buffers by offset, at most ``size_max`` bytes and :data:`TAIL_COUNT` entries. Belongs to
+    the log's owner.
 
-    ``room``: what it shares with others; each may take as much as the others leave.
+    ``room`` is a budget that it shares with other tails.
     """
 
     def __init__(self, size_max: int, room: TailBudget | None = None) -> None: ...
     @property
     def size_max(self) -> int:
-        """As it was made."""
+        """The limit in bytes."""
     @property
     def size(self) -> int:
-        """Bytes kept."""
+        """Bytes of all entries."""
     def __len__(self) -> int:
-        """Entries kept."""
+        """Return the number of entries."""
     def append(self, start: int, end: int, data: Buffer, size: int) -> None:
-        """Keep ``data`` (whole batches of ``size`` bytes, never changed again) as the offsets from ``start`` to
+        """Keep ``data`` (complete batches of ``size`` bytes, never changed again) as the offsets from ``start`` to
         ``end``."""
     def read(self, offset: int, wanted_max: int, end_offset: int) -> tuple[list[memoryview], int] | None:
-        """Parts and their bytes from the batch that holds ``offset`` on, below ``end_offset``; None where it is not
-        here."""
+        """Return parts and their size, from the batch that holds ``offset`` on, below ``end_offset``. Return None
+        if that batch is not cached."""
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
 
 @final
 class SentBatch:
-    """One batch of a producer. ``offset_delta``: last minus first offset. ``timestamp``: its greatest, in ms.
-    Immutable."""
+    """One batch of a producer in the log. Immutable."""
 
     def __init__(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None: ...
     @property
     def last_sequence(self) -> int:
-        """Sequence of its last record."""
+        """Sequence of the last record."""
     @property
     def last_offset(self) -> int:
-        """Offset of its last record."""
+        """Offset of the last record."""
     @property
     def offset_delta(self) -> int:
         """Last minus first offset."""
     @property
     def timestamp(self) -> int:
-        """The greatest of its records, in ms."""
+        """Greatest timestamp of a record, in ms."""
     @property
     def first_sequence(self) -> int:
-        """Sequence of its first record."""
+        """Sequence of the first record."""
     @property
     def base_offset(self) -> int:
-        """Offset of its first record."""
+        """Offset of the first record."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class ProducerEntry:
-    """What a log knows of one producer. -1 stands for none in every field. Belongs to the log's owner."""
+    """The state that a log keeps for one producer. -1 means none in each field. Belongs to the log's owner."""
 
     epoch: int
     coordinator_epoch: int
     last_timestamp: int
-    """Of the newest batch or marker, in ms."""
+    """Timestamp of the newest batch or marker, in ms."""
     transaction_start: int
     """First offset of the open transaction."""
     seen_ms: int
-    """When it was last heard of, by the wall clock; -1: since the table was last looked through."""
+    """Wall-clock time (ms) of the first check for expired producers after its last batch; -1: no check yet."""
 
     def __init__(
         self,
@@ -134,26 +133,26 @@ class ProducerEntry:
     ) -> None: ...
     @property
     def producer_id(self) -> int:
-        """Its id."""
+        """The producer's id."""
     @property
     def batches(self) -> list[SentBatch]:
-        """The newest last; at most five (a client has no more than that under way), all of this epoch."""
+        """At most five batches (a client has no more in flight), all of this epoch, the newest last."""
     @property
     def last_sequence(self) -> int:
-        """Of the newest batch in this epoch."""
+        """Last sequence of the newest batch in this epoch."""
     def begin_epoch(self, epoch: int) -> None:
-        """From now on it sends in ``epoch``: batches of another one are forgotten."""
+        """Set the producer's epoch to ``epoch`` and forget the batches of another one."""
     def sent(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
-        """A batch of it is in the log."""
+        """Note a batch of the producer that is in the log."""
 
 class _Producers(Protocol):
-    """Of a log. Its ``table`` has ``entries`` by producer id, and the ``end_offset`` of what it knows."""
+    """The producers of a log. Its ``table`` has ``entries`` by producer id, and the ``end_offset`` it covers."""
 
     def note_bytes(self, batch: Buffer, base_offset: int, segment: Any) -> None: ...
 
 @disjoint_base
 class SegmentEnd:
-    """Where the segment being written ends, and when it is full. Appends to it.
+    """The end of the segment that is being written. It appends batches and knows when the segment is full.
 
     The rest of a segment is in Python: :class:`~pyreplog.log.segment_writer.SegmentWriter` has these
     methods, which an append calls if it needs them:
@@ -176,7 +175,7 @@ class SegmentEnd:
     first_timestamp: int
     """Greatest timestamp of the first batch; -1 if there is no batch, or it has none."""
     first_producer: int
-    """Position of the first batch that bears a producer id; -1 if there is none,
+    """Position of the first batch with a producer id; -1 if there is none,
     :data:`UNKNOWN_POSITION` if it is not known."""
     bytes_since_entry: int
     index_interval: int
@@ -189,7 +188,7 @@ class SegmentEnd:
     roll_timestamp: int
     """A newer batch may be too new for the segment: ``is_too_old`` decides."""
     producers_pending: bool
-    """Whether the newest batches bear producer ids and the table of producers lacks some of them."""
+    """Whether the newest batches have producer ids and the table of producers lacks some of them."""
     batches_appended: int
     records_appended: int
     bytes_appended: int
