@@ -1,9 +1,9 @@
-"""BreakableCluster: a real cluster on real files, whose nodes, links and disks break when a test says so.
+"""BreakableCluster: a real cluster on real files, for tests that break its nodes, links and disks.
 
-For tests of programs built on pyreplog; the pytest fixture ``replog_cluster`` makes one. What is real stays real:
-files, syncs, threads, time. What cannot be had on one machine is put on top: a link that is cut loses messages in
-silence, a slow disk syncs late, a failing one refuses, a torn one has lost what was not synced, as after a power
-cut. For faults by the thousand, in no time and repeatable, see :class:`pyreplog.testing.World`.
+It is for tests of programs built on pyreplog; the pytest fixture ``replog_cluster`` makes one. Files, syncs, threads
+and time are real. Faults that one machine cannot have are added: a cut link loses messages silently, a slow disk
+syncs late, a failing disk refuses calls, and a torn disk has lost unsynced data, as after a power failure. To test
+thousands of faults quickly and repeatably, use :class:`pyreplog.testing.World`.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class _File:
         return getattr(self.file, name)
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
-        """As the disk allows."""
+        """Write all of ``parts`` at ``position``, unless the disk refuses the call."""
         self._disk.check("write", self.file.path)
         self.file.write_at(position, parts)
 
     def read_at(self, position: int, size: int) -> memoryview:
-        """As the disk allows."""
+        """Return up to ``size`` bytes from ``position``, unless the disk refuses the call."""
         self._disk.check("read", self.file.path)
         return self.file.read_at(position, size)
 
     def truncate(self, size: int) -> None:
-        """As the disk allows."""
+        """Make the file ``size`` bytes long, unless the disk refuses the call."""
         self._disk.check("write", self.file.path)
         self.file.truncate(size)
         self._disk.synced_to(self.file.path, size, shrink=True)
 
     def sync(self) -> None:
-        """As the disk allows."""
+        """Sync the file, and note its synced size, unless the disk refuses the call."""
         self._disk.check("sync", self.file.path)
         size = self.file.size()
         self.file.sync()
@@ -66,10 +66,10 @@ class _File:
 
 
 class BreakableDisk:
-    """This machine's disk, as one node sees it, with faults. Thread-safe as that is.
+    """The disk of this machine, as one node sees it, with faults added. As thread-safe as ``SystemDisk``.
 
-    A call that is told to fail fails with its errno until :meth:`mend`; it changes nothing. How much of each
-    segment is synced is remembered, so that :meth:`tear` can take back the rest.
+    A failing call raises its errno until :meth:`mend`, and changes nothing. The disk notes how much of each segment
+    is synced, so that :meth:`tear` can remove unsynced data.
     """
 
     def __init__(self, permissions: Permissions = "owner") -> None:
@@ -82,13 +82,13 @@ class BreakableDisk:
         self._tokens = 0
         self._running: dict[
             int, tuple[int, list[tuple[str, int]]]
-        ] = {}  # the real disk's token -> ours, and what it will have synced
+        ] = {}  # the real disk's token -> our token, and the size of each file that the sync covers
         self._done: list[SyncDone] = []
         self._boots = 0
         self._life = 0
 
     def begin_life(self) -> Self:
-        """Another node begins to use it: what the one before still waited for is nobody's."""
+        """Give the disk to another node; pending syncs of the node before are never reported."""
         with self._lock:
             self._life += 1
             self._disk = SystemDisk(permissions=self._permissions)
@@ -102,24 +102,27 @@ class BreakableDisk:
     # -- faults ------------------------------------------------------------------------------------
 
     def slow(self, seconds: float) -> None:
-        """Every sync takes so much longer from now on."""
+        """Delay every sync by ``seconds`` until :meth:`mend`."""
         self._delay_s = seconds
 
     def fail(self, calls: Sequence[str], errno: int) -> None:
-        """``write``, ``sync``, ``read``, ``create``: fail with ``errno`` until :meth:`mend`."""
+        """Let ``calls`` ("write", "sync", "read", "create") fail with ``errno`` until :meth:`mend`."""
         for call in calls:
             if call not in _CALLS:
-                raise ConfigError(f"{call!r} is no call of a disk{suggestion(call, _CALLS)}")
+                raise ConfigError(f"{call!r} is not a disk call that can fail{suggestion(call, _CALLS)}")
         self._failing = dict.fromkeys(calls, errno)
 
     def mend(self) -> None:
-        """No fault any more."""
+        """End every fault of this disk."""
         self._failing = {}
         self._delay_s = 0.0
 
     def tear(self, random: Random) -> int:
-        """The power was cut: of what was appended to segments and not synced, some is gone, and the last of the
-        rest may be damaged; the machine has booted again. Bytes lost. REQUIRES that nobody has the files open."""
+        """Damage the unsynced data as a power failure does; return the number of bytes lost.
+
+        Part of the data that was appended to segments and not synced is removed, and the end of the rest may be
+        damaged. The boot id changes. REQUIRES that no process has the files open.
+        """
         lost = 0
         with self._lock:
             self._boots += 1
@@ -129,13 +132,13 @@ class BreakableDisk:
         return lost
 
     def check(self, call: str, path: str) -> None:
-        """Raise what ``call`` is told to raise."""
+        """Raise StorageError if ``call`` is set to fail."""
         code = self._failing.get(call)
         if code is not None:
-            raise StorageError(code, f"{os.strerror(code)} (told to fail: {call})", path)
+            raise StorageError(code, f"{os.strerror(code)} (injected fault: {call})", path)
 
     def synced_to(self, path: str, size: int, *, shrink: bool = False) -> None:
-        """So much of the file is on stable storage."""
+        """Note that the first ``size`` bytes of the file are on stable storage."""
         with self._lock:
             before = self._synced.get(path, 0)
             self._synced[path] = min(before, size) if shrink else max(before, size)
@@ -143,19 +146,19 @@ class BreakableDisk:
     # -- the disk ----------------------------------------------------------------------------------
 
     def boot_id(self, directory: str) -> str:
-        """Another one after :meth:`tear`."""
+        """Return the boot id of the machine; :meth:`tear` changes it."""
         boot_id = self._disk.boot_id(directory)
         return f"{boot_id}-{self._boots}" if boot_id and self._boots else boot_id
 
     def create(self, path: str, size: int = 0) -> File:
-        """A new file."""
+        """Create an empty file."""
         self.check("create", path)
         file: File = _File(self, self._disk.create(path, size))
         self.synced_to(path, 0)
         return file
 
     def open(self, path: str, *, write: bool = False) -> File:
-        """An existing one: what it holds is taken for synced."""
+        """Open an existing file; its content counts as synced."""
         inner = self._disk.open(path, write=write)
         if path not in self._synced:
             self.synced_to(path, inner.size())
@@ -163,21 +166,21 @@ class BreakableDisk:
         return file
 
     def lock(self, path: str, about: str) -> Lock:
-        """The lock file."""
+        """Take the lock file ``path``."""
         return self._disk.lock(path, about)
 
     def hold(self, path: str) -> Lock:
-        """A file beside it."""
+        """Hold the file ``path``."""
         return self._disk.hold(path)
 
     def submit_sync(self, files: Sequence[File], wake: Any) -> int:
-        """Later, or never, as told."""
+        """Begin a sync of the files: at once, after the delay, or never if syncs are set to fail."""
         with self._lock:
             self._tokens += 1
             token = self._tokens
         if "sync" in self._failing:
             code = self._failing["sync"]
-            error = StorageError(code, f"{os.strerror(code)} (told to fail: sync)", files[0].path)
+            error = StorageError(code, f"{os.strerror(code)} (injected fault: sync)", files[0].path)
             with self._lock:
                 self._done.append(SyncDone(token, error))
             wake()
@@ -197,11 +200,11 @@ class BreakableDisk:
                 if life != self._life:
                     return
                 self._running[self._disk.submit_sync(inner, wake)] = (token, sizes)
-        except PyreplogError:  # closed meanwhile: nobody waits any more
+        except PyreplogError:  # a file was closed during the delay: no caller waits for the sync
             pass
 
     def poll(self) -> Sequence[SyncDone]:
-        """Syncs that ended."""
+        """Return the syncs that have ended since the last call."""
         with self._lock:
             found, self._done = self._done, []
             for done in self._disk.poll():
@@ -220,14 +223,14 @@ def _tear(path: str, synced: int, random: Random) -> int:
     kept = random.randint(synced, size - 1)
     with open(path, "r+b") as file:
         file.truncate(kept)
-        if kept > synced and random.random() < 0.5:  # the last block was on its way
+        if kept > synced and random.random() < 0.5:  # the last block was being written
             file.seek(random.randint(synced, kept - 1))
             file.write(bytes(kept - file.tell()))
     return size - kept
 
 
 class _Transport(LocalTransport):
-    """Loses what it sends over a cut link."""
+    """A transport that loses every message that it sends over a cut link."""
 
     __slots__ = ("_cuts",)
 
@@ -236,12 +239,12 @@ class _Transport(LocalTransport):
         self._cuts = network.cuts
 
     def send(self, peer: Address, message: object) -> bool:
-        """Hand it over, or lose it."""
+        """Send the message, or lose it if the link is cut."""
         return True if (self.address, peer) in self._cuts else super().send(peer, message)
 
 
 class _Network(LocalNetwork):
-    """Links between endpoints that can be cut. ``cuts``: (from, to)."""
+    """A network whose links can be cut. ``cuts`` holds the cut links as (source, target)."""
 
     __slots__ = ("cuts",)
 
@@ -250,20 +253,20 @@ class _Network(LocalNetwork):
         self.cuts: dict[tuple[Address | None, Address], None] = {}
 
     def endpoint(self) -> LocalTransport:
-        """A new one."""
+        """Return a new endpoint."""
         return _Transport(self)
 
     def addresses(self) -> list[Address]:
-        """Where somebody listens."""
+        """Return the addresses at which an endpoint listens."""
         return list(self._endpoints)
 
 
 class BreakableCluster(Cluster):
-    """A :class:`pyreplog.Cluster` with controls: ``kill``, ``pause`` and ``resume``, ``partition`` and ``heal``,
-    ``slow_disk``, ``fail_disk``, ``tear``. Nodes are named by their number, from 1.
+    """A :class:`pyreplog.Cluster` with controls for faults.
 
-    Beside them everything of a cluster is there: ``nodes[i].kill()`` and ``restart()``, clients, ``scan``. Faults
-    end with :meth:`heal`. ``seed``: where a torn file ends. Controls may be used by any thread.
+    The controls are ``kill``, ``restart``, ``pause``, ``resume``, ``partition``, ``cut``, ``heal``, ``slow_disk``,
+    ``fail_disk`` and ``tear``. They name a node by its number, from 1. All other methods of a cluster work as
+    usual. :meth:`heal` ends the faults. ``seed`` decides where torn files end. Any thread may call the controls.
     """
 
     _network_class: ClassVar[type[LocalNetwork]] = _Network
@@ -277,7 +280,7 @@ class BreakableCluster(Cluster):
         permissions: Permissions = "owner",
         **settings: Any,
     ) -> None:
-        """As :class:`pyreplog.Cluster`; ``disk`` is taken."""
+        """Open a cluster as :class:`pyreplog.Cluster` does; ``disk`` cannot be given, because it is set here."""
         self._disks: dict[str, BreakableDisk] = {}
         self._permissions = check_permissions(permissions)
         self._tears = Random(seed)
@@ -298,28 +301,32 @@ class BreakableCluster(Cluster):
     # -- nodes -------------------------------------------------------------------------------------
 
     def kill(self, node: int) -> None:
-        """It dies as a process does. ``restart`` brings it back."""
+        """Kill the node as a process is killed. :meth:`restart` starts it again."""
         self._node(node).kill()
 
     def restart(self, node: int) -> None:
-        """It starts from its folder, and serves when this returns."""
+        """Start the node again from its folder. When this returns, the node serves requests."""
         self._node(node).restart()
 
     def pause(self, node: int) -> None:
-        """It gets no turn any more, as a process that is stopped or a machine that is moved: it neither answers nor
-        knows of it."""
+        """Freeze the node, as a stopped process or a virtual machine that is being moved.
+
+        It does nothing and does not notice the pause. :meth:`resume` lets it go on.
+        """
         self._node(node).pause()
 
     def resume(self, node: int) -> None:
-        """It goes on where it was."""
+        """Let a paused node go on."""
         self._node(node).resume()
 
     # -- links -------------------------------------------------------------------------------------
 
     def partition(self, *groups: Sequence[int | str]) -> None:
-        """Cut every link between members of different groups, both ways. A member is a node's number or an address
-        ("controller", "producer-1"); who is in no group keeps all links, so clients and the controller do unless
-        named."""
+        """Cut every link between members of different groups, in both directions.
+
+        A member is a node's number or an address ("controller", "producer-1"). Endpoints in no group keep all their
+        links: clients and the controller are cut off only if they are named.
+        """
         sets = [[self._address_of(name) for name in group] for group in groups]
         pairs = [
             (one, other)
@@ -329,26 +336,26 @@ class BreakableCluster(Cluster):
             for other in others
         ]
         if not pairs:
-            raise ConfigError(
-                "partition takes two groups or more, with somebody in them: between these the links are cut"
-            )
+            raise ConfigError("partition takes two groups or more, each with a member: it cuts the links between them")
         for one, other in pairs:
             if one == other:
-                raise ConfigError(f"{one} is in two groups: between which of its links should be cut, nobody knows")
+                raise ConfigError(f"{one} is in two groups; each member must be in only one")
         for one, other in pairs:
             self.cut(one, other)
             self.cut(other, one)
 
     def cut(self, source: int | str, target: int | str) -> None:
-        """Nothing arrives from ``source`` at ``target`` any more; the other way stays as it is."""
+        """Cut the link from ``source`` to ``target``; the opposite direction is unchanged."""
         link = self._address_of(source), self._address_of(target)
         if link[0] == link[1]:
-            raise ConfigError(f"cut takes two: no link leads from {link[0]} to itself")
+            raise ConfigError(f"cut takes two different members: there is no link from {link[0]} to itself")
         self._network.cuts[link] = None
 
     def heal(self) -> None:
-        """All links carry, all disks work, paused nodes go on. Killed ones stay dead, and a node whose disk failed
-        is offline until ``restart``."""
+        """Repair all links and disks, and resume the paused nodes.
+
+        Killed nodes stay down, and a node whose disk failed stays offline, until :meth:`restart`.
+        """
         self._network.cuts.clear()
         for disk in self._disks.values():
             disk.mend()
@@ -367,28 +374,33 @@ class BreakableCluster(Cluster):
             return f"node-{name}"
         known = dict.fromkeys(
             [*(f"node-{node.node_id}" for node in self.nodes), *self._network.addresses()]
-        )  # one may be down
+        )  # a node that is down has no endpoint
         if name not in known:
-            raise ConfigError(f"nobody is called {name!r}{suggestion(name, tuple(known))}")
+            raise ConfigError(f"there is no address {name!r}{suggestion(name, tuple(known))}")
         return name
 
     # -- disks -------------------------------------------------------------------------------------
 
     def slow_disk(self, node: int, seconds: float) -> None:
-        """Every sync of its data takes so much longer. ConfigError for what is no number of seconds."""
+        """Delay every sync of the node's data by ``seconds``. Raises ConfigError if that is not a number from 0."""
         if not isinstance(seconds, (int, float)) or not 0 <= seconds <= threading.TIMEOUT_MAX:
             raise ConfigError(f"seconds is {seconds!r}; it must be a number of seconds from 0")
         self._disk_of(node).slow(seconds)
 
     def fail_disk(self, node: int, *, calls: Sequence[str] = ("write", "sync"), errno: int = errors.EIO) -> None:
-        """These calls of its disk ("write", "sync", "read", "create") fail from now on; it goes offline at the
-        first of them. But for want of room (ENOSPC) in a write or create: that is refused, and tried again, until
-        there is some."""
+        """Let these disk calls of the node fail from now on: "write", "sync", "read", "create".
+
+        The node goes offline at the first failure. Exception: after ENOSPC in a write or create it refuses the
+        request, stays online and tries again until there is space.
+        """
         self._disk_of(node).fail(calls, errno)
 
     def tear(self, node: int) -> int:
-        """Its power is cut: it dies, and some of what it had not synced is gone; the bytes that are. ``restart``
-        brings it back, and it takes no part in deciding before it has caught up."""
+        """Cut the power of the node; return the number of bytes lost.
+
+        The node dies, and part of its unsynced data is lost. After :meth:`restart` it must catch up before it can
+        join the ISR or lead.
+        """
         self._node(node).kill()
         return self._disk_of(node).tear(self._tears)
 

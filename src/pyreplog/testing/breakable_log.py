@@ -1,4 +1,4 @@
-"""BreakableLog: one real log on real files, whose disk breaks when a test says so."""
+"""BreakableLog: one real log on real files, for tests that break its disk."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["BreakableLog"]
 
 
 class BreakableLog:
-    """A log's folder on a :class:`BreakableDisk`. ``open()`` opens the log, and again after a crash; what is open
-    is closed at the end.
+    """The folder of one log on a :class:`BreakableDisk`.
 
-    The pytest fixture ``replog_log`` makes one. For a cluster see :class:`BreakableCluster`. ``seed``: how much a
-    torn file keeps. ``permissions``: as for ``open_log``.
+    ``open()`` opens the log, also after a crash. Leaving the ``with`` block closes it. The pytest fixture
+    ``replog_log`` makes one. For a cluster see :class:`BreakableCluster`. ``seed`` decides how much a torn file
+    keeps. ``permissions``: as for ``open_log``.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, seed: int = 0, permissions: Permissions = "owner") -> None:
-        """Nothing is opened yet."""
+        """Prepare the disk; the log is not opened yet."""
         self.path = os.fspath(path)
         self.disk = BreakableDisk(check_permissions(permissions))
         """For ``pyreplog.open_log(path, disk=...)`` and its asyncio twin, if the program under test opens the
@@ -36,36 +36,37 @@ class BreakableLog:
         self._log: Log | None = None
 
     def open(self, **settings: Any) -> Log:
-        """The log, opened for writing. ``settings``: those of :func:`pyreplog.open_log`. One at a time: the one
-        before is closed."""
+        """Open the log for writing and return it, with the settings of :func:`pyreplog.open_log`.
+
+        Only one can be open: an earlier one is closed first.
+        """
         self.close()
         self._log = open_log(self.path, disk=self.disk.begin_life(), **settings)
         return self._log
 
     def close(self) -> None:
-        """Close the log that is open, if any. Raises what its disk says."""
+        """Close the log if it is open. Raises the error that the disk reports."""
         log, self._log = self._log, None
         if log is not None:
             log.close()
 
     def fail_disk(self, calls: Sequence[str] = ("write", "sync"), *, errno: int = errors.EIO) -> None:
-        """These calls of the disk (``"write"``, ``"sync"``, ``"read"``, ``"create"``) fail from now on, until
-        :meth:`heal`."""
+        """Let these disk calls fail until :meth:`heal`: ``"write"``, ``"sync"``, ``"read"``, ``"create"``."""
         self.disk.fail(calls, errno)
 
     def slow_disk(self, seconds: float) -> None:
-        """Every sync takes so much longer, until :meth:`heal`."""
+        """Delay every sync by ``seconds`` until :meth:`heal`."""
         self.disk.slow(seconds)
 
     def heal(self) -> None:
-        """The disk works again. A log that met a failed sync stays closed to appends: :meth:`open` it again."""
+        """Repair the disk. A log in which a sync failed still refuses appends: :meth:`open` it again."""
         self.disk.mend()
 
     def tear(self) -> int:
-        """Cut the power: the log ends without writing anything more, and some of what it had not synced is gone.
-        Return how many bytes.
+        """Cut the power; return the number of bytes lost.
 
-        :meth:`open` opens it again, as after a crash.
+        The log is closed without another write, and part of its unsynced data is lost. :meth:`open` opens it again,
+        as after a crash.
         """
         self.disk.fail(("write", "sync", "create"), errors.EIO)
         with suppress(PyreplogError):
@@ -80,5 +81,5 @@ class BreakableLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.heal()
-        with suppress(PyreplogError):  # a log that was poisoned on purpose says so again
+        with suppress(PyreplogError):  # a poisoned log raises its error again
             self.close()

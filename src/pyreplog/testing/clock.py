@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A simulated clock, which only its owner moves."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ EPOCH_MS: Final = 1_700_000_000_000
 
 
 class SimClock:
-    """A :class:`~pyreplog.ports.Clock` moved by hand: no test ever sleeps.
+    """A :class:`~pyreplog.ports.Clock` that the caller moves, so that no test sleeps.
 
     Monotonic time starts at one second, wall time at ``wall_ms``. ``skew_wall`` lets the wall clock jump, as an
-    administrator or NTP does; timeouts must not notice.
+    administrator or NTP does; timeouts must not depend on it.
     """
 
     __slots__ = ("_now_ns", "_wall_offset_ms")
@@ -23,31 +23,31 @@ class SimClock:
         self._wall_offset_ms = wall_ms - self._now_ns // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since one second before this clock was made."""
+        """Return the monotonic time in ns; a new clock begins at one second."""
         return self._now_ns
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970: moves with the monotonic time, plus what ``skew_wall`` added."""
+        """Return the wall time in ms since 1970: it moves with the monotonic time, plus the jumps of ``skew_wall``."""
         return self._now_ns // 1_000_000 + self._wall_offset_ms
 
     def advance(self, delta_ns: int) -> None:
-        """Move on by ``delta_ns`` nanoseconds."""
+        """Move the clock forward by ``delta_ns`` nanoseconds."""
         if delta_ns < 0:
             raise ValueError(f"a monotonic clock cannot go back by {-delta_ns} ns")
         self._now_ns += delta_ns
 
     def advance_to(self, at_ns: int) -> None:
-        """Move on to the moment ``at_ns``; a moment that is past changes nothing."""
+        """Move the clock forward to ``at_ns``; do nothing if that is in the past."""
         if at_ns > self._now_ns:
             self._now_ns = at_ns
 
     def skew_wall(self, delta_ms: int) -> None:
-        """Let the wall clock jump by ``delta_ms``, either way."""
+        """Let the wall clock jump by ``delta_ms``, forward or back."""
         self._wall_offset_ms += delta_ms
 
 
 class MachineClock:
-    """One machine's :class:`~pyreplog.ports.Clock`: the world's time, and a wall clock of its own that may jump."""
+    """The :class:`~pyreplog.ports.Clock` of one machine: the time of the world, with a wall clock that may jump."""
 
     __slots__ = ("_skew_ms", "_time")
 
@@ -56,13 +56,13 @@ class MachineClock:
         self._skew_ms = 0
 
     def monotonic_ns(self) -> int:
-        """As the world has it."""
+        """Return the monotonic time of the world in ns."""
         return self._time.monotonic_ns()
 
     def wall_ms(self) -> int:
-        """As the world has it, plus what :meth:`skew_wall` added here."""
+        """Return the wall time of the world in ms, plus the jumps of :meth:`skew_wall` on this machine."""
         return self._time.wall_ms() + self._skew_ms
 
     def skew_wall(self, delta_ms: int) -> None:
-        """Let this machine's wall clock jump by ``delta_ms``, either way."""
+        """Let the wall clock of this machine jump by ``delta_ms``, forward or back."""
         self._skew_ms += delta_ms

@@ -1,12 +1,11 @@
-"""Every crash point of a workload: stop there, lose what was not synced, reopen, check.
+"""Crash tests of a workload: crash at every disk call, lose unsynced data, reopen, check.
 
-``crash_points`` runs a workload once on a simulated disk. Before each call that changes something it takes the disk
-as it would be found after power loss (several times, with damage drawn from the seed) and after a process kill
-(with the call's write not, partly and wholly done), and gives it to the check together with what was acknowledged
-by then. ``error_points`` runs the workload once for each call and errno, lets that call fail, and checks what is
-left.
+``crash_points`` runs a workload once on a simulated disk. Before each call that changes something it takes several
+states of the disk: after power loss, with damage drawn from the seed, and after a process kill, with the write of the
+call not done, partly done and done. It gives each state to the check, with the acknowledgements up to then.
+``error_points`` runs the workload once for each call and errno, lets that call fail, and checks the resulting disk.
 
-A workload appends to the list it is given each thing that was acknowledged, as soon as it was::
+A workload appends each acknowledgement to the list that it is given, as soon as it gets it::
 
     def workload(disk, acknowledged):
         log = open_it(disk)
@@ -17,7 +16,8 @@ A workload appends to the list it is given each thing that was acknowledged, as 
         log = open_it(disk)  # must not fail
         assert list(log)[: len(acknowledged)] == acknowledged
 
-Method: SQLite's crash and I/O error loops; "Files are hard" (Pillai et al., OSDI 2014) for what may survive.
+Method: SQLite's crash and I/O error loops; "Files are hard" (Pillai et al., OSDI 2014) for the states that a crash
+may leave.
 """
 
 from __future__ import annotations
@@ -40,30 +40,32 @@ Workload = Callable[[SimDisk, list[A]], None]
 Check = Callable[[SimDisk, Sequence[A]], None]
 
 ONLY_VARIABLE: Final = "REPLOG_CRASH_ONLY"
-"""``<call>:<state>`` in this environment variable runs that state alone."""
+"""If this environment variable is ``<call>:<state>``, only that state is checked."""
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE)
 TRACE_MAX: Final = 20
 _KILLED_AGAIN: Final = 0.25
 
 
 class CrashFailure(AssertionError):
-    """A state after which the check failed. The text has all that replays it; the check's own exception is the
-    cause."""
+    """The check failed on the disk that a crash left.
+
+    The text says how to repeat it; the exception of the check is the cause.
+    """
 
 
 @dataclass(slots=True)
 class CrashReport:
-    """What was tried. ``kinds`` counts the calls at which it crashed, by kind."""
+    """The counts of a crash test. ``kinds`` counts the calls at which it crashed, by kind."""
 
     seed: int
     calls: int = 0
     states: int = 0
     compound: int = 0
-    """States in which the recovery crashed too."""
+    """States of a second crash, during the recovery."""
     repeated: int = 0
-    """States, of both kinds, that had been checked before, to the byte, and were not checked again."""
+    """States, of both kinds, that were not checked because an equal disk had been checked before."""
     errors: int = 0
-    """Injected errors that struck."""
+    """Calls that failed with an injected error."""
     kinds: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -92,17 +94,21 @@ def crash_points(
     known: set[bytes] | None = None,
     replay: str = "",
 ) -> CrashReport:
-    """Crash at every call of ``workload`` that changes something and once after it, and ``check`` what is left.
+    """Crash at every call of ``workload`` that changes something, and after the last; ``check`` each resulting disk.
 
-    ``damages``: power losses per call. ``kills``: process kills too. ``compound``: that many of a call's states are
-    crashed once more, at a random call of the check's own recovery, and checked again; so is one kill in four.
-    ``thorough``: this share of all states, drawn from the seed, is crashed again at *every* call of the recovery,
-    by power loss and by a kill. ``every``, ``first``: only every so many-th call from that one on, for a share of
-    the whole; ``end``: once after the last call too. ``disk`` makes the disk. ``known``: what was checked, added
-    to; a state that is in it, with as many things acknowledged, is counted and not checked again. For one workload
-    and a ``check`` that draws nothing from its disk's chance; one set for several seeds, which have many of their
-    states in common. ``replay``: the command that a failure's text names. Raises :class:`CrashFailure` at the first
-    state that fails; the workload's own errors come out as they are.
+    ``damages``: number of power losses per call. ``kills``: whether to test process kills too. ``compound``: this
+    many of the power losses of each call are crashed once more, at a random call of the check's own recovery, and
+    checked again; if it is not 0, so is one kill in four. ``thorough``: this share of all states, drawn from the
+    seed, is crashed again at *every* call of the recovery, by power loss and by a kill. ``every``, ``first``: test
+    only every ``every``-th call, from call ``first`` on. ``end``: whether to crash after the last call too.
+    ``disk`` makes the disk.
+
+    ``known``: the states checked so far. Each new state is added to it; a state that is in it, with as many
+    acknowledgements, is counted and not checked again. Use one set for several seeds of one workload, because they
+    have many states in common, and only if ``check`` draws nothing from the random generator of its disk.
+
+    ``replay``: the command that the text of a failure names. Raises :class:`CrashFailure` at the first state whose
+    check fails. Errors of the workload itself are raised unchanged.
     """
     runner = _Runner(check, seed, replay, thorough, known)
     acknowledged: list[A] = []
@@ -110,7 +116,7 @@ def crash_points(
     def before(call: Call) -> None:
         if call.kind not in MUTATING or (call.number - first) % every:
             return
-        machine.observer = None  # what is done to look at it is not part of the workload
+        machine.observer = None  # calls made to take the states are not part of the workload
         try:
             runner.at(machine, call, acknowledged, damages=damages, kills=kills, compound=compound)
         finally:
@@ -139,12 +145,12 @@ def error_points(
     disk: Callable[[Random], SimDisk] = SimDisk,
     replay: str = "",
 ) -> CrashReport:
-    """Let each call of ``workload`` fail once, and from there on for ever, with each of ``errors``; check what is
-    left.
+    """Let each call of ``workload`` fail with each of ``errors``; check the resulting disk.
 
-    ``every``, ``first``: only every so many-th call from that one on. The workload may end with any
-    :class:`PyreplogError` then, and only with one. Afterwards the faults end, and the check gets the disk as after
-    a process kill and after power loss.
+    Each call fails in two runs: in one only once, in the other all calls from it on fail. The workload may then
+    raise a :class:`PyreplogError`, but no other exception. After it has ended, the faults are removed, and the
+    check gets the disk as after a process kill and as after power loss. ``every``, ``first``: test only every
+    ``every``-th call, from call ``first`` on.
     """
     count = disk(Random(seed))
     workload(count, [])
@@ -174,7 +180,7 @@ def error_points(
 
 
 class _Runner:
-    """Makes the states of one crash point, checks each, and counts."""
+    """Makes the states of each crash point, checks them, and counts them in ``report``."""
 
     def __init__(
         self, check: Check[Any], seed: int, replay: str, thorough: float = 0.0, known: set[bytes] | None = None
@@ -235,8 +241,8 @@ class _Runner:
             seen = 0
 
             def choose(inner: Call) -> None:
-                # One of the recovery's calls, each with the same chance, without knowing how many
-                # there will be.
+                # Choose one call of the recovery, each with the same probability, although the
+                # number of calls is not known in advance (reservoir sampling).
                 nonlocal seen
                 if inner.kind in MUTATING:
                     seen += 1
@@ -260,8 +266,10 @@ class _Runner:
             raise self.failure(machine, what, call.number, state) from caught
 
     def _repeated(self, left: SimDisk, known: Sequence[Any]) -> bool:
-        """Whether this was checked before. A recovery that is to be crashed again at calls of its own is none of
-        it."""
+        """Return whether an equal state was checked before, and add it to ``known``.
+
+        The report does not count a state whose recovery will be crashed, because its check runs anyway.
+        """
         if self.known is None:
             return False
         state = left.fingerprint() + len(known).to_bytes(8)

@@ -1,4 +1,4 @@
-"""Calls of a simulated disk, and the faults that wait for them."""
+"""The calls of a simulated disk, and the faults planted for them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MUTATING: Final = frozenset(
         "lock",
     )
 )
-"""Kinds of calls that change something: the points where a crash makes a difference."""
+"""Kinds of calls that change the disk. Only a crash before one of these leaves a new state."""
 
 
 class Call(NamedTuple):
-    """One call about to happen. ``number`` counts from 1; ``data`` is of a write."""
+    """A disk call that is about to happen. ``number`` counts from 1; ``data`` is the data of a write."""
 
     number: int
     kind: str
@@ -52,7 +52,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """A fault that waits for its call. ``kind`` and ``path`` are patterns (``*``); see :meth:`SimDisk.fail`."""
+    """A fault planted by :meth:`SimDisk.fail`. ``kind`` and ``path`` are patterns (``*``)."""
 
     kind: str
     path: str
@@ -62,10 +62,10 @@ class Fault:
     partial: int
     seen: int = 0
     hits: int = 0
-    """How often it struck: a test of a fault asserts that it did."""
+    """The number of calls that failed: a test of a fault asserts that it is not 0."""
 
     def strikes(self, kind: str, path: str) -> bool:
-        """Count one call, and tell whether it fails."""
+        """Count one call, and return whether it fails."""
         if not (fnmatch.fnmatchcase(kind, self.kind) and fnmatch.fnmatchcase(path, self.path)):
             return False
         self.seen += 1

@@ -1,18 +1,19 @@
-"""A network in memory: it delays, drops, repeats and reorders whole messages, and cuts links, as it is told and as
-its chance falls.
+"""A network in memory that delays, drops, repeats and reorders whole messages, and cuts links.
 
-**Legal**: any message is late, lost, doubled or overtaken; a link fails one way only; a link is slow; a cut says
-nothing to either end, and takes what is on its way. A peer that goes away in good order is told of
-(:class:`Disconnected`), late, and not across a cut. What was sent to an address before its present owner began to
-listen is lost, as with connections; what a dead process had sent may arrive.
+The caller sets the faults; its random generator decides which messages they hit.
 
-**Not modelled**: messages altered on their way (TLS and batch checksums are tested elsewhere), or split or joined.
+**Legal**: any message is late, lost, doubled or overtaken; a link fails in one direction only; a link is slow; a cut
+is silent at both ends and drops the messages in flight. When a peer closes in good order, its peers receive
+:class:`Disconnected`, late, unless their link is cut. A message sent to an address before its present owner began to
+listen is lost, as with connections; messages that a dead process had sent may arrive.
 
-Messages are copied when they are sent, so that two nodes never share memory: by the ``materialise`` given, by
-default the message's own ``materialised()`` where it has one. One that cannot be copied any more (its log was
-truncated since) is lost.
+**Not modelled**: messages altered in flight (TLS and batch checksums are tested elsewhere), split or joined.
 
-One thread. The same seed gives the same run: events at one moment happen in the order of their making.
+Messages are copied when they are sent, so that two nodes never share memory. The function ``materialise`` copies
+them; the default calls the message's own ``materialised()`` if it has one. A message that cannot be copied any more,
+because its log was truncated, is lost.
+
+Not thread-safe. The same seed gives the same run: events at one moment happen in the order of their creation.
 """
 
 from __future__ import annotations
@@ -30,40 +31,43 @@ from pyreplog.testing.clock import SimClock
 __all__ = ["Link", "NetworkOptions", "SimNetwork", "SimTransport", "materialise"]
 
 QUEUE_MAX: Final = 1024
-"""Messages on one link before ``send`` says False."""
+"""Messages in flight on one link above which ``send`` returns False."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """How a network treats every message. Chances from 0 to 1, times in ns."""
+    """Delays and faults that apply to every message of a network. Probabilities from 0 to 1, times in ns."""
 
     delay_min_ns: int = 50_000
     delay_max_ns: int = 500_000
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
-    """Chance that a message may overtake, or be overtaken by, others of its link; the rest of a link's messages
-    keep their order."""
+    """Probability that a message may overtake others of its link or be overtaken; the other messages keep their
+    order."""
     reorder_max_ns: int = 20_000_000
-    """How much later than the others such a message, or a second copy, may arrive."""
+    """Greatest extra delay of such a message, and of the second copy of a doubled one."""
 
 
 @dataclass(slots=True)
 class Link:
-    """One direction between two addresses."""
+    """The link from one address to another; the opposite direction is a link of its own."""
 
     cut: bool = False
     slow_ns: int = 0
     """Added to every delay."""
     loss: float | None = None
-    """In place of the network's."""
+    """Replaces the network's probability of loss, unless None."""
     last_ns: int = 0
-    """Arrival of the latest message that keeps its order."""
+    """Arrival time of the last message that keeps its order."""
     queued: int = 0
 
 
 class _Arrival(NamedTuple):
-    """Ordered by its moment, then by its making (the number is unique, so nothing behind it is ever compared)."""
+    """A message in flight. Ordered by arrival time, then by creation.
+
+    ``sequence`` is unique, so the fields after it are never compared.
+    """
 
     at_ns: int
     sequence: int
@@ -71,18 +75,20 @@ class _Arrival(NamedTuple):
     target: Address
     event: TransportEvent
     incarnation: int
-    """Of the target, when this was sent."""
+    """The incarnation of the target when the message was sent."""
 
 
 def materialise(message: object) -> object:
-    """A copy of ``message`` that shares no memory with it: what its ``materialised()`` returns; without one, the
-    message itself."""
+    """Return a copy of ``message`` that shares no memory with it.
+
+    This calls the message's ``materialised()``; a message without that method is returned itself.
+    """
     copy = getattr(message, "materialised", None)
     return message if copy is None else copy()
 
 
 class SimNetwork:
-    """All links between all endpoints. Moved by hand: :meth:`deliver_next`, or :meth:`deliver_due`."""
+    """The links between all endpoints. The caller delivers messages by :meth:`deliver_next` or :meth:`deliver_due`."""
 
     def __init__(
         self,
@@ -95,11 +101,11 @@ class SimNetwork:
         self.clock = clock
         self.random = random
         self.options = options if options is not None else NetworkOptions()
-        """May be exchanged at any time."""
+        """May be replaced at any time."""
         self.trace: list[str] | None = None
-        """Set to a list to have each sending, loss and arrival described in it."""
+        """If set to a list, the network appends a line for each message sent, lost and delivered."""
         self.observer: Callable[[Address, Address, object], None] | None = None
-        """Told of each message that arrives: source, target, message."""
+        """Called with (source, target, message) for each message that arrives."""
         self.sent = 0
         self.lost = 0
         self.doubled = 0
@@ -113,7 +119,7 @@ class SimNetwork:
         self._sequence = 0
 
     def endpoint(self, address: Address | None = None) -> SimTransport:
-        """A new transport on this network, listening at ``address`` where one is given."""
+        """Return a new transport on this network, which listens at ``address`` unless that is None."""
         transport = SimTransport(self)
         if address is not None:
             transport.listen(address)
@@ -122,14 +128,14 @@ class SimNetwork:
     # Faults ---------------------------------------------------------------------------------------
 
     def link(self, source: Address, target: Address) -> Link:
-        """The link from ``source`` to ``target``, to be changed at will."""
+        """Return the link from ``source`` to ``target``; the caller may change it."""
         link = self._links.get((source, target))
         if link is None:
             link = self._links[source, target] = Link()
         return link
 
     def cut(self, source: Address, target: Address) -> None:
-        """Nothing arrives from ``source`` at ``target`` any more; the other direction stays as it is."""
+        """Cut the link from ``source`` to ``target``; the opposite direction is unchanged."""
         self.link(source, target).cut = True
 
     def cut_both(self, one: Address, other: Address) -> None:
@@ -138,8 +144,10 @@ class SimNetwork:
         self.cut(other, one)
 
     def partition(self, *groups: Sequence[Address]) -> None:
-        """Cut every link between addresses of different groups; links inside a group, and of addresses in none,
-        stay as they are."""
+        """Cut every link between addresses of different groups.
+
+        Links inside a group, and links of addresses in no group, are unchanged.
+        """
         for index, group in enumerate(groups):
             for other in groups[index + 1 :]:
                 for one in group:
@@ -147,14 +155,16 @@ class SimNetwork:
                         self.cut_both(one, two)
 
     def isolate(self, address: Address) -> None:
-        """Cut ``address`` off from everyone that was ever heard of here."""
+        """Cut the links between ``address`` and every address that has ever listened here."""
         for other in self._incarnations:
             if other != address:
                 self.cut_both(address, other)
 
     def vanish(self, address: Address) -> None:
-        """The machine behind ``address`` loses power: nobody is told, as they would be by
-        :meth:`SimTransport.close`."""
+        """Close the endpoint at ``address`` as a power failure does.
+
+        Unlike with :meth:`SimTransport.close`, no peer sees a disconnection.
+        """
         endpoint = self._endpoints.get(address)
         if endpoint is not None:
             endpoint.close(silent=True)
@@ -164,7 +174,7 @@ class SimNetwork:
         self.link(source, target).slow_ns = slow_ns
 
     def heal(self) -> None:
-        """Every link works again, and none is slow or lossier than the others. What was lost stays lost."""
+        """Repair every link: no cut, no slow link, no loss of its own. Lost messages stay lost."""
         for link in self._links.values():
             link.cut = False
             link.slow_ns = 0
@@ -174,12 +184,14 @@ class SimNetwork:
 
     @property
     def next_arrival_ns(self) -> int | None:
-        """When the next message arrives (it may be in the past); None when nothing is on its way."""
+        """When the next message arrives, which may be in the past; None if no message is in flight."""
         return self._arrivals[0].at_ns if self._arrivals else None
 
     def deliver_next(self) -> Address | None:
-        """Move the clock to the next arrival and hand it over. Returns whose it was; None where it was lost or
-        nothing was on its way."""
+        """Move the clock to the next arrival and deliver it.
+
+        Return the target; None if the message was lost or no message was in flight.
+        """
         if not self._arrivals:
             return None
         arrival = heapq.heappop(self._arrivals)
@@ -200,7 +212,7 @@ class SimNetwork:
         return arrival.target
 
     def deliver_due(self) -> Sequence[Address]:
-        """Hand over all that arrives up to now; returns whose it was, each once, in order of arrival."""
+        """Deliver all messages that are due; return their targets, each once, in order of arrival."""
         targets: dict[Address, None] = {}
         while self._arrivals and self._arrivals[0].at_ns <= self.clock.monotonic_ns():
             target = self.deliver_next()
@@ -211,22 +223,22 @@ class SimNetwork:
     # For SimTransport -----------------------------------------------------------------------------
 
     def join(self, address: Address, endpoint: SimTransport) -> None:
-        """An endpoint begins to listen."""
+        """Register an endpoint that begins to listen at ``address``."""
         if address in self._endpoints:
             raise LocalProtocolError(f"another endpoint listens at {address} already")
         self._endpoints[address] = endpoint
         self._incarnations[address] = self._incarnations.get(address, 0) + 1
 
     def leave(self, address: Address) -> None:
-        """An endpoint is gone."""
+        """Remove the endpoint at ``address``."""
         self._endpoints.pop(address, None)
 
     def listens(self, address: Address) -> bool:
-        """Whether anybody listens at ``address``."""
+        """Return whether an endpoint listens at ``address``."""
         return address in self._endpoints
 
     def message(self, source: Address, target: Address, message: object) -> bool:
-        """Take one message; False where the link's queue is full."""
+        """Send one message, or lose it; return False if the queue of the link is full."""
         link = self.link(source, target)
         if link.queued >= QUEUE_MAX:
             return False
@@ -257,7 +269,7 @@ class SimNetwork:
         return True
 
     def notice(self, source: Address, target: Address, event: TransportEvent) -> None:
-        """Let ``target`` hear of a connection, unless the link is cut."""
+        """Send ``target`` an event of a connection, unless the link is cut."""
         link = self.link(source, target)
         if not link.cut:
             self._send(source, target, event, link)
@@ -290,8 +302,10 @@ class SimNetwork:
 
 
 class SimTransport:
-    """A :class:`~pyreplog.ports.Transport` of a :class:`SimNetwork`. ``poll`` never waits: the network's owner
-    moves time."""
+    """A :class:`~pyreplog.ports.Transport` of a :class:`SimNetwork`.
+
+    ``poll`` never waits, because the owner of the network moves the time.
+    """
 
     __slots__ = ("_address", "_closed", "_inbox", "_network", "_paused", "_peers")
 
@@ -305,19 +319,23 @@ class SimTransport:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address at which this transport listens. Raises ClosedError if it does not listen."""
         if self._closed or self._address is None:
-            raise ClosedError("the transport is closed" if self._closed else "the transport listens nowhere yet")
+            raise ClosedError(
+                "the transport is closed" if self._closed else "the transport does not listen yet: call listen first"
+            )
         return self._address
 
     @property
     def has_news(self) -> bool:
-        """Whether ``poll`` has something to return."""
+        """Whether ``poll`` would return an event."""
         return bool(self._inbox) and any(event.peer not in self._paused for event in self._inbox)
 
     def listen(self, address: Address) -> Address:
-        """Begin to receive at ``address``. One address per transport; an address taken is a
-        :class:`LocalProtocolError`."""
+        """Begin to listen at ``address``.
+
+        Raises :class:`LocalProtocolError` if the transport already listens or the address is taken.
+        """
         if self._closed:
             raise ClosedError("the transport is closed")
         if self._address is not None:
@@ -327,8 +345,11 @@ class SimTransport:
         return address
 
     def connect(self, peer: Address) -> None:
-        """:class:`Connected` arrives where ``peer`` listens, :class:`Disconnected` where nobody does, nothing
-        across a cut."""
+        """Connect to ``peer``.
+
+        :class:`Connected` arrives if ``peer`` listens, else :class:`Disconnected`; no event arrives if the link is
+        cut.
+        """
         own = self.address
         if peer in self._peers:
             return
@@ -342,13 +363,15 @@ class SimTransport:
             network.notice(peer, own, Disconnected(peer))
 
     def send(self, peer: Address, message: object) -> bool:
-        """Hand over one message. True says nothing about its arrival; False: the link's queue is full, nothing
-        taken."""
+        """Send one message. Return False, without sending it, if the queue of the link is full.
+
+        True does not mean that the message will arrive.
+        """
         self._peers[peer] = None
         return self._network.message(self.address, peer, message)
 
     def poll(self, timeout_ns: int = 0) -> Iterable[TransportEvent]:
-        """What was delivered since the last call. Never waits."""
+        """Return the events delivered since the last call, except those of paused peers. Never waits."""
         if not self._inbox or self._closed:
             return ()
         if not self._paused:
@@ -359,24 +382,27 @@ class SimTransport:
         return events
 
     def pause(self, peer: Address) -> None:
-        """Keep what arrives from ``peer`` back."""
+        """Hold back the events of ``peer`` until :meth:`resume`."""
         self._paused[peer] = None
 
     def resume(self, peer: Address) -> None:
-        """Hand it out again, in its order."""
+        """Let :meth:`poll` return the events of ``peer`` again, in their order."""
         self._paused.pop(peer, None)
 
     def disconnect(self, peer: Address) -> None:
-        """Forget ``peer``, which hears of it."""
+        """Close the connection to ``peer``, which receives :class:`Disconnected`."""
         if peer in self._peers:
             del self._peers[peer]
             self._network.notice(self.address, peer, Disconnected(self.address))
 
     def wake(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no call of this transport ever waits."""
 
     def close(self, *, silent: bool = False) -> None:
-        """Stop, and unless ``silent`` tell those this one spoke with. What they had sent is lost."""
+        """Stop listening; messages that were not polled are lost.
+
+        Unless ``silent``, every peer of this transport receives :class:`Disconnected`.
+        """
         if not self._closed:
             if self._address is not None:
                 for peer in () if silent else self._peers:
@@ -386,7 +412,7 @@ class SimTransport:
             self._inbox.clear()
 
     def accept(self, event: TransportEvent) -> None:
-        """From the network: something arrived."""
+        """Take an event that the network delivers."""
         if isinstance(event, Disconnected):
             self._peers.pop(event.peer, None)
         else:

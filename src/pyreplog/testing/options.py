@@ -1,4 +1,4 @@
-"""What a simulated cluster is made of and what happens to it: drawn from the seed, printed first."""
+"""The options of a simulated cluster: its parts and its faults. The seed draws them, and a run prints them first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["FaultRates", "TopicOptions", "WorldOptions", "differing"]
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """One topic. ``acks``: what its producers ask for."""
+    """One topic of the cluster. ``acks`` is the setting of its producers."""
 
     name: str
     partitions: int = 1
@@ -27,7 +27,7 @@ class TopicOptions:
 
     @property
     def config(self) -> dict[str, str]:
-        """Its settings in Kafka's keys."""
+        """The settings of the topic under Kafka's keys."""
         return {
             "min.insync.replicas": str(self.min_insync_replicas),
             "durability": self.durability,
@@ -38,12 +38,14 @@ class TopicOptions:
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """Weights of the faults, and the mean time between two. A fault that would take more than the acknowledgement
-    table allows is left out when its turn comes."""
+    """The weights of the faults, and the mean time between two of them.
+
+    The nemesis skips a fault that would do more damage than the acknowledgement table allows.
+    """
 
     interval_ms: int = 1000
     lasting_ms: int = 1500
-    """How long a node stays away, or a link stays cut, at most."""
+    """The longest time that a node stays down or a link stays cut."""
     kill: int = 3
     power_loss: int = 2
     clean_restart: int = 1
@@ -63,13 +65,13 @@ class FaultRates:
 
     @classmethod
     def none(cls) -> FaultRates:
-        """No faults at all."""
+        """Return rates without any fault."""
         return cls(**{one.name: 0 for one in dataclasses.fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
 class WorldOptions:
-    """Everything a seed decides. Times in ms of simulated time."""
+    """All options that a seed draws. Times are in ms of simulated time."""
 
     nodes: int = 3
     topics: Sequence[TopicOptions] = (TopicOptions("sync"),)
@@ -79,20 +81,20 @@ class WorldOptions:
     burst_max: int = 4
     value_size_max: int = 200
     max_in_flight: int = 0
-    """Requests of a producer at a time, with idempotence where it asks for acks=all; 0: one, without."""
+    """Requests of a producer in flight, with idempotence if ``acks`` is -1; 0: one request, without idempotence."""
     safety_ms: int = 6000
     liveness_ms: int = 60_000
-    """At most: the liveness phase ends as soon as everything is quiet and equal."""
+    """The longest liveness phase: it ends as soon as all liveness conditions hold."""
     sync_delay_max_us: int = 3000
     told_of_kills: float = 0.7
-    """Chance that the controller is told of a kill instead of having to miss heartbeats."""
+    """Probability that the controller learns of a kill at once, not only from missing heartbeats."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
     faults: FaultRates = field(default_factory=FaultRates)
     config: NodeConfig = field(default_factory=NodeConfig)
 
     @classmethod
     def drawn(cls, random: Random) -> WorldOptions:
-        """The swarm: every run is good at something else."""
+        """Draw options from ``random``. Each run gets another mix of settings and faults (swarm testing)."""
         nodes = random.choice([3, 3, 3, 4, 5])
         return cls(
             nodes=nodes,
@@ -126,8 +128,10 @@ class WorldOptions:
 
 
 def differing(options: object) -> str:
-    """Return ``options`` (a dataclass, or a value or sequence of them) as an expression that names only the
-    settings that differ from their defaults."""
+    """Return ``options`` as an expression that names only the settings that differ from their defaults.
+
+    ``options`` is a dataclass, or a value or sequence of them.
+    """
     if isinstance(options, tuple | list):
         return f"({''.join(f'{differing(each)}, ' for each in options).rstrip()})"
     if not dataclasses.is_dataclass(options):

@@ -1,4 +1,4 @@
-"""Making a failing run smaller: leave out whatever it does not need to fail."""
+"""Shrinks a failing run: removes every part of its options that the failure does not need."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ TRIES_MAX: Final = 60
 def shrink(
     options: WorldOptions, run: Callable[[WorldOptions], None], rule: str
 ) -> tuple[WorldOptions, InvariantBroken | None]:
-    """The smallest options found under which ``run`` still breaks ``rule``, and how. Each try takes one thing away
-    for good where it is not needed."""
+    """Return the smallest options found with which ``run`` still breaks ``rule``, and the error.
+
+    Each try removes one part of the options. If the rule still breaks, the part stays removed.
+    """
     found: InvariantBroken | None = None
     tries = 0
     going = True
@@ -39,7 +41,7 @@ def shrink(
 
 
 def _smaller(options: WorldOptions) -> Iterator[WorldOptions]:
-    """The options with one thing less."""
+    """Yield the options with one part removed, for each part."""
     if len(options.topics) > 1:
         for topic in options.topics:
             yield dataclasses.replace(options, topics=(topic,))

@@ -1,4 +1,4 @@
-"""What a set of simulated runs amounted to, for the line at its end."""
+"""The totals of a set of simulated runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ __all__ = ["Totals"]
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over runs. ``faults`` are the nemesis's, by kind; ``message_faults`` are messages lost, doubled and
-    overtaken."""
+    """Sums over simulated runs.
+
+    ``faults`` counts the faults of the nemesis by kind. ``message_faults`` counts messages that were lost, doubled
+    or overtaken.
+    """
 
     seeds: int = 0
     events: int = 0
@@ -25,7 +28,7 @@ class Totals:
     seen: dict[str, int] = field(default_factory=dict)
 
     def add(self, world: World) -> None:
-        """Count a finished run."""
+        """Add a finished run to the sums."""
         self.seeds += 1
         self.events += world.turns
         self.message_faults += world.network.lost + world.network.doubled + world.network.reordered
@@ -37,11 +40,11 @@ class Totals:
 
     @property
     def fault_count(self) -> int:
-        """Faults of both kinds."""
+        """The number of faults of both kinds."""
         return sum(self.faults.values()) + self.message_faults
 
     def text(self, seconds: float) -> str:
-        """One line; ``seconds`` of processor time were spent."""
+        """Return the totals as one line. ``seconds`` is the processor time of the runs."""
         rate = f", {self.events / seconds:,.0f} events/s" if seconds > 0 else ""
         return (
             f"{self.seeds:,} seeds, {self.events:,} events{rate}, {sum(self.faults.values()):,} faults and"

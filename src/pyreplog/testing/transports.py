@@ -1,15 +1,15 @@
-"""What every transport must do, as a class of tests: for those who write one.
+"""Conformance tests for transports, as a class to derive from.
 
     from pyreplog.testing import TransportConformance
 
     class TestMine(TransportConformance):
-        def setup_method(self) -> None: ...        # begin a network
+        def setup_method(self) -> None: ...        # set up a network
         def endpoint(self) -> Transport: ...       # a new endpoint on it, which does not listen yet
         def teardown_method(self) -> None: ...
 
-pytest finds the tests by their names; nothing here needs pytest itself. The messages are the protocol's own, so a
-transport between processes may encode them with :class:`pyreplog.wire.Conversation`. How they are written, and what
-the protocol around them may rely on, is told in the guide "Writing a transport".
+pytest finds the tests by their names; the module does not import pytest. The tests send messages of the real
+protocol, so a transport between processes may encode them with :class:`pyreplog.wire.Conversation`. The guide
+"Writing a transport" describes the encoding, and the guarantees that the protocol needs from a transport.
 """
 
 from __future__ import annotations
@@ -50,26 +50,25 @@ _TOPIC_ID: Final = "b" * 22
 
 
 class TransportConformance:
-    """Derive from it, give ``endpoint``, and all its tests must pass."""
+    """The tests that every transport must pass. Derive from this class and override ``endpoint``."""
 
     in_order: ClassVar[bool] = True
-    """Messages from one endpoint to another arrive in the order they were sent, or not at all."""
+    """Whether messages from one endpoint to another arrive in the order of sending, if they arrive."""
     waits: ClassVar[bool] = True
-    """``poll`` with a timeout waits for the first event. A transport whose waiting is somebody else's says False,
-    and ``poll`` returns at once."""
+    """Whether ``poll`` with a timeout waits for the first event. Set it to False for a transport whose ``poll``
+    returns at once, because its caller waits by other means."""
 
-    # -- what a transport's author gives -----------------------------------------------------------
+    # -- methods to override -----------------------------------------------------------------------
 
     def endpoint(self) -> Transport:
-        """A new endpoint of the network under test."""
+        """Return a new endpoint of the network under test, which does not listen yet."""
         raise AssertionError("override endpoint()")
 
     def progress(self) -> None:
-        """Let time pass, where the network only moves when it is told to. Called again and again while a test
-        waits."""
+        """Let time pass, if the network moves only on request. Called repeatedly while a test waits."""
 
     def clock(self) -> Clock:
-        """The clock that nodes on this network live by."""
+        """Return the clock for nodes on this network."""
         return SystemClock()
 
     # -- help --------------------------------------------------------------------------------------
@@ -77,8 +76,11 @@ class TransportConformance:
     _mail: dict[Transport, list[Any]]
 
     def at(self, address: str) -> Transport:
-        """An endpoint that listens. From now on every wait of a test polls it, too: a transport may only move while
-        it is polled."""
+        """Return an endpoint that listens at ``address``.
+
+        From now on the test polls it during every wait, because a transport may make progress only while it is
+        polled.
+        """
         transport = self.endpoint()
         assert transport.listen(address) == address
         if not hasattr(self, "_mail"):
@@ -87,13 +89,13 @@ class TransportConformance:
         return transport
 
     def turn(self) -> None:
-        """Poll everybody once."""
+        """Poll every endpoint once."""
         for transport, events in self._mail.items():
             events.extend(transport.poll(0))
         self.progress()
 
     def received(self, transport: Transport, count: int) -> list[Received]:
-        """The next ``count`` messages at an endpoint, and all that came with them."""
+        """Wait for ``count`` messages at an endpoint; return all that have arrived there."""
         events = self._mail[transport]
         for _ in range(TURNS_MAX):
             if sum(type(event) is Received for event in events) >= count:
@@ -106,13 +108,13 @@ class TransportConformance:
         return found
 
     def nothing_for(self, transport: Transport) -> None:
-        """However often everybody is polled, no message arrives."""
+        """Check that no message arrives at the endpoint, although every endpoint is polled many times."""
         for _ in range(100):
             self.turn()
         assert not [event for event in self._mail[transport] if type(event) is Received]
 
     def heard_after(self, sender: Transport, peer: str, message: Request, receiver: Transport) -> None:
-        """``message``, sent again and again, arrives at last."""
+        """Send ``message`` repeatedly until one copy arrives."""
         for _ in range(TURNS_MAX):
             sender.connect(peer)
             sender.send(peer, materialised(message))
@@ -123,13 +125,13 @@ class TransportConformance:
 
     @staticmethod
     def request(source: str, number: int) -> Request:
-        """A small request."""
+        """Return a small request."""
         return Request(source, number, MetadataRequest([MetadataRequestTopic(f"topic-{number}")]))
 
     # -- the tests ---------------------------------------------------------------------------------
 
     def test_a_request_arrives(self) -> None:
-        """A request arrives whole, once, equal to what was sent, and says where it came from."""
+        """A request arrives once, complete and equal to the one sent, with the address of its sender."""
         one, two = self.at("one"), self.at("two")
         sent = self.request("one", 5)
         assert one.send("two", materialised(sent))
@@ -139,7 +141,7 @@ class TransportConformance:
         self.nothing_for(two)
 
     def test_an_answer_arrives(self) -> None:
-        """And so does the answer to it, at the endpoint that asked."""
+        """The response to a request arrives at the endpoint that sent the request."""
         one, two = self.at("one"), self.at("two")
         assert one.send("two", self.request("one", 7))
         self.received(two, 1)
@@ -161,7 +163,7 @@ class TransportConformance:
             assert numbers == [*range(200)] or not self.in_order
 
     def test_many_peers(self) -> None:
-        """An endpoint hears from many, and each message says from whom."""
+        """An endpoint receives messages from many peers, and each message has the address of its sender."""
         hub = self.at("hub")
         others = {f"peer-{number}": self.at(f"peer-{number}") for number in range(8)}
         for address, transport in others.items():
@@ -171,7 +173,7 @@ class TransportConformance:
         assert all(event.peer == event.message.source for event in events)  # type: ignore[attr-defined]
 
     def test_large_messages(self) -> None:
-        """Megabytes of records arrive as they were; whoever receives a request may write into them."""
+        """Megabytes of records arrive unchanged, in memory that the receiver of the request may write to."""
         one, two = self.at("one"), self.at("two")
         builder = BatchBuilder(4 << 20)
         builder.append(Random(1).randbytes(3 << 20), None, (), 0)
@@ -193,8 +195,10 @@ class TransportConformance:
         assert second.message == self.request("one", 2)
 
     def test_nobody_there(self) -> None:
-        """A message to an address where nobody listens is refused, or reported as a disconnection, or lost; the
-        endpoint lives on."""
+        """A message to an address without an endpoint is refused, reported as a disconnection, or lost.
+
+        The sending endpoint keeps working.
+        """
         one, two = self.at("one"), self.at("two")
         one.send("nobody", self.request("one", 1))
         assert one.send("two", self.request("one", 2))
@@ -203,7 +207,7 @@ class TransportConformance:
         assert all(type(event) is Disconnected and event.peer == "nobody" for event in self._mail[one])
 
     def test_listening_twice(self) -> None:
-        """An endpoint listens once: the second time is a LocalProtocolError."""
+        """A second call of ``listen`` on an endpoint raises LocalProtocolError."""
         one = self.at("one")
         try:
             one.listen("again")
@@ -212,7 +216,7 @@ class TransportConformance:
         raise AssertionError("an endpoint listened at two addresses")
 
     def test_pause_and_resume(self) -> None:
-        """What a paused peer sends is not received until it is resumed; others are heard meanwhile."""
+        """Messages of a paused peer are received only after it is resumed; those of other peers arrive."""
         one, two, three = self.at("one"), self.at("two"), self.at("three")
         two.pause("one")
         for number in range(3):
@@ -224,7 +228,7 @@ class TransportConformance:
         assert sorted(event.message.correlation_id for event in self.received(two, 3)) == [0, 1, 2]  # type: ignore[attr-defined]
 
     def test_disconnect(self) -> None:
-        """After a disconnection the peers may speak again at once."""
+        """After a disconnection the peers can connect again at once."""
         one, two = self.at("one"), self.at("two")
         assert one.send("two", self.request("one", 1))
         self.received(two, 1)
@@ -232,8 +236,10 @@ class TransportConformance:
         self.heard_after(one, "two", self.request("one", 2), two)
 
     def test_close(self) -> None:
-        """A closed endpoint receives nothing and sends nothing; closing twice is harmless; its address can be
-        listened at again."""
+        """A closed endpoint receives and sends nothing. Closing twice is harmless.
+
+        Another endpoint can listen at its address afterwards.
+        """
         one, two = self.at("one"), self.at("two")
         two.close()
         two.close()
@@ -241,19 +247,18 @@ class TransportConformance:
             assert not list(two.poll(0))
             assert not two.send("one", self.request("two", 1))
         except ClosedError:
-            pass  # as good
+            pass  # raising is allowed too
         del self._mail[two]
         self.heard_after(one, "two", self.request("one", 3), self.at("two"))
 
     def test_polling_without_events(self) -> None:
-        """``poll(0)`` never waits; with a timeout it waits no longer than that."""
+        """``poll(0)`` never waits, and ``poll`` with a timeout waits no longer than that."""
         one = self.at("one")
         assert not list(one.poll(0))
         assert not list(one.poll(1_000_000))
 
     def test_wake(self) -> None:
-        """``wake``, from another thread, ends a wait that would be long; one that came before the wait began does
-        so, too."""
+        """``wake`` from another thread ends a long wait, also if it is called before the wait begins."""
         one = self.at("one")
         long_ns = 60_000_000_000 if self.waits else 0
         one.wake()
@@ -264,7 +269,7 @@ class TransportConformance:
         thread.join()
 
     def test_a_message_ends_a_wait(self) -> None:
-        """A message that arrives ends a wait."""
+        """An arriving message ends a wait."""
         one, two = self.at("one"), self.at("two")
         assert one.send("two", self.request("one", 1))
         one.poll(0)
@@ -275,8 +280,10 @@ class TransportConformance:
         raise AssertionError("the message did not arrive")
 
     def test_a_cluster_replicates(self) -> None:
-        """Three nodes, a controller and clients on this network: records are acknowledged by all replicas, and read
-        back in order."""
+        """A cluster of three nodes, with a controller and clients, works on this network.
+
+        All replicas acknowledge the records, and a consumer reads them in order.
+        """
         clock = self.clock()
         disks = [SimDisk(clock=clock) for _ in range(4)]
         authority = LocalController.open(disks[0], "controller", NodeConfig(), Random(0), now_ns=clock.monotonic_ns())
@@ -306,7 +313,7 @@ class TransportConformance:
                 if condition():
                     return
                 self.progress()
-            raise AssertionError("the cluster does not get on")
+            raise AssertionError("the cluster makes no progress")
 
         run(lambda: all(node.broker_epoch >= 0 and not node.fenced for node in machines[1:4]))
         created = admin.create_topic("events", 1, 3, {"min.insync.replicas": "3", "durability": "os"})

@@ -1,9 +1,9 @@
-"""Random walks over a stage: whatever can happen next happens with some chance, then everything heals and must
-agree.
+"""Random walks over a stage: random steps, then all faults heal and the replicas must agree.
 
-Smaller than a world (one partition, no clients that retry, no network with times) and so a hundred times cheaper
-per schedule: walks look for what worlds reach too seldom. Each seed draws its own weather (which actions are
-likely, who is slow, which kind of message), because no single weather finds everything.
+A walk is smaller than a world: it has one partition, no clients that retry and no network delays. One schedule is a
+hundred times cheaper, so walks find bugs in states that worlds reach too seldom. Each seed draws its own weather,
+which is the probability of each action, a slow node and a slow kind of message, because no single weather finds
+every bug.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ USUAL: Final[Mapping[str, float]] = {
     "refuse": 0.5,
 }
 RARER: Final = ("number", "look", "delete", "replace", "refuse")
-"""What every other walk goes without: it would keep the rest from happening often enough."""
+"""Actions that every other walk leaves out, because they would make the other actions too rare."""
 KINDS: Final = ("fetch", "records", "proposal", "decision")
 _LATER: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -54,14 +54,14 @@ _LATER: Final = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""Answers after which the same batch may be sent again."""
+"""Error codes after which a producer may send the same batch again."""
 
 
 class Walk:
-    """One walk. ``variant``: the name of a known-bad rule, whose settings it takes; None for the true
-    rules.
+    """One random walk.
 
-    ``run()`` returns the stage at the end; raises :class:`InvariantBroken`. The same seed walks the same way.
+    ``variant`` is the name of a known-bad rule, whose settings the walk uses; None means the real rules. ``run()``
+    returns the stage at the end, or raises :class:`InvariantBroken`. The same seed takes the same steps.
     """
 
     def __init__(
@@ -87,17 +87,17 @@ class Walk:
         self.slow_node = random.choice([0, 0, *self.stage.machines])
         self.slow_kind = random.choice(["", "", *KINDS])
         self.deaf_node = random.choice([*[0] * (0 if "deaf" in weather else 3), *self.stage.machines])
-        """It hears of the controller's decisions only as they are now, of several at once."""
+        """A node that learns only the newest of several decisions of the controller."""
         self.fenced: dict[int, None] = {}
         self._sequence = 0
         self._producer, self._batch = 100, 0
         self._again: list[int] = []
-        """What the numbered producer's newest batch was sent as, each time."""
+        """The append number of each time that the idempotent producer sent its newest batch."""
         self._committing: dict[int, None] = {}
-        """Which of that asked for acks=all."""
+        """Those of its append numbers that asked for acks=all."""
 
     def run(self) -> Stage:
-        """Walk, heal, look."""
+        """Take the steps, heal all faults and check the stage."""
         names, weights = list(self.weights), list(self.weights.values())
         acts: list[Callable[[], None]] = [getattr(self, "_" + name) for name in names]
         for act in self.random.choices(acts, weights, k=self.steps):
@@ -105,13 +105,13 @@ class Walk:
         self.stage.finish()
         return self.stage
 
-    # -- what may happen
+    # -- the actions
 
     def _up(self) -> list[int]:
         return self.stage.up()
 
     def _append(self) -> None:
-        """A producer sends its next batch to somebody who believes to lead."""
+        """A producer sends its next batch to a node that believes to be the leader."""
         stage = self.stage
         leaders = self._leading()
         if leaders:
@@ -139,7 +139,7 @@ class Walk:
             self.stage.lose(self.random.choice(self.stage.flight))
 
     def _repeat(self) -> None:
-        """It arrives, and will arrive again."""
+        """A message arrives, and stays in flight to arrive again."""
         letter = self._choose()
         if letter is not None:
             self.stage.arrive(letter)
@@ -178,8 +178,10 @@ class Walk:
         ]
 
     def _number(self) -> None:
-        """An idempotent producer sends its batch, and sends it again, sometimes although it was acknowledged,
-        before it goes on."""
+        """An idempotent producer sends its batch one or more times before it sends the next.
+
+        Sometimes it sends a batch again that was already acknowledged.
+        """
         stage, random = self.stage, self.random
         leading = self._leading()
         if not leading:
@@ -204,7 +206,7 @@ class Walk:
             self._committing[number] = None
 
     def _look(self) -> None:
-        """A consumer reads from somebody who believes to lead, or asks the leader where the end is."""
+        """A consumer reads from a node that believes to be the leader, and asks the leader for its log end."""
         stage = self.stage
         for node_id in self._leading()[:1]:
             log = stage.log(node_id)
@@ -218,14 +220,14 @@ class Walk:
             stage.latest(stage.leader)
 
     def _delete(self) -> None:
-        """Somebody has the oldest records deleted."""
+        """A client deletes the oldest records."""
         for node_id in self._leading()[:1]:
             log = self.stage.log(node_id)
             if log.high_watermark > log.start_offset:
                 self.stage.delete_records(node_id, self.random.randint(log.start_offset + 1, log.high_watermark))
 
     def _replace(self) -> None:
-        """A replica is taken away and comes back empty; there are enough others."""
+        """A replica is removed and comes back empty, if the other ISR members reach the minimum."""
         stage = self.stage
         partition = stage.partition
         if partition.leader < 0 or len(partition.replicas) < 3:
@@ -240,7 +242,7 @@ class Walk:
                 return
 
     def _refuse(self) -> None:
-        """A sync fails, and soon after the node ends, one way or the other."""
+        """A sync fails, and the node then is killed or loses power."""
         syncing = (
             [one for one in self._up() if self.stage.machines[one].syncs] if self.stage.durability == "sync" else []
         )
@@ -288,8 +290,10 @@ class Walk:
             self.stage.stop(node_id)
 
     def _power(self) -> None:
-        """Never more than the acknowledgement table allows: of an ``os`` log one copy less than the minimum may
-        lack something."""
+        """A node loses power, if the acknowledgement table allows it.
+
+        Of an ``os`` log, at most ``min.insync.replicas`` - 1 copies may lack records at a time.
+        """
         stage = self.stage
         up = self._up()
         if not up:
@@ -324,8 +328,11 @@ class Walk:
 
 
 def search(variant: str, budget: int, *, first: int = 0) -> tuple[int, InvariantBroken] | None:
-    """Return the first seed of at most ``budget`` whose walk with that known-bad rule breaks one of the invariants
-    named for it, and how. (Walks that break another one, which is as good, are passed over.)"""
+    """Return the first of ``budget`` seeds whose walk shows that known-bad rule, and the error.
+
+    The walk must break one of the invariants named for the rule. Walks that break another invariant prove the
+    bug too, but are skipped. Return None if no seed does.
+    """
     named = KNOWN_BAD[variant].caught_by
     for seed in range(first, first + budget):
         try:

@@ -1,4 +1,4 @@
-"""Seeded records, and clients that remember what they did: shared by simulations and benchmarks."""
+"""Records drawn from a seed, and clients that keep their history. Simulations and benchmarks share them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ _MS: Final = 1_000_000
 
 
 def values(random: Random, count: int, size: int) -> Iterator[bytes]:
-    """``count`` values of ``size`` random bytes each; the same seed gives the same."""
+    """Yield ``count`` values of ``size`` random bytes each; the same seed gives the same values."""
     for _ in range(count):
         yield random.randbytes(size)
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One record somebody tried to append. ``outcome``: pending, ok, refused (it was surely not appended),
-    unknown."""
+    """One record that a producer tried to append.
+
+    ``outcome`` is "pending", "ok", "refused" (the record was certainly not appended) or "unknown".
+    """
 
     producer: int
     number: int
-    """In the order of sending, per producer and partition."""
+    """Counts the records of a producer per partition, in the order of sending."""
     topic_partition: TopicPartition
     acks: int
     value: bytes
@@ -43,8 +45,11 @@ class Attempt:
 
 
 class SimProducer:
-    """Sends bursts of unique records to the partitions of its topics, at random moments, and keeps every attempt.
-    All of its topics have the same ``acks``. ``max_in_flight``: 0 for a producer without idempotence."""
+    """A producer that sends bursts of unique records at random moments, and keeps every attempt.
+
+    Its records go to random partitions of its topics, which must all have the same ``acks``. ``max_in_flight`` is 0
+    for a producer without idempotence.
+    """
 
     def __init__(
         self,
@@ -65,7 +70,7 @@ class SimProducer:
         self.attempts: list[Attempt] = []
         self.sending = True
         self.settled: list[Attempt] = []
-        """Those whose outcome became known in the last turn."""
+        """The attempts whose outcome became known in the last turn."""
         self._clock = clock
         self._random = random
         self._topics = topics
@@ -77,8 +82,8 @@ class SimProducer:
         self._wanted: dict[TopicPartition, int] = {}
         self._next_ns = clock.monotonic_ns()
         self._acks = topics[0].acks
-        # Without idempotence one request in flight: a network that reorders would otherwise reorder
-        # records, and rightly so.
+        # Without idempotence only one request may be in flight: with more, a network that reorders
+        # messages may reorder records, which is no bug.
         idempotent = self._acks == -1 and max_in_flight > 0
         config = ProducerConfig(
             acks=self._acks,
@@ -91,7 +96,7 @@ class SimProducer:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` is due."""
+        """When :meth:`poll` must be called next."""
         wake = self._machine.next_wake_ns
         if not self.sending:
             return wake
@@ -99,11 +104,11 @@ class SimProducer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the outcome of everything is known."""
+        """Whether the outcome of every attempt is known."""
         return not self._open
 
     def begin_again(self) -> None:
-        """From now on :meth:`wants_success` waits for an append to every partition that was sent after this."""
+        """Send again, and let :meth:`wants_success` wait until a later append to each partition succeeds."""
         self.sending = True
         everywhere = [
             TopicPartition(topic.name, number) for topic in self._topics for number in range(topic.partitions)
@@ -111,11 +116,11 @@ class SimProducer:
         self._wanted = {topic_partition: self._counts.get(topic_partition, 0) for topic_partition in everywhere}
 
     def wants_success(self) -> TopicPartition | None:
-        """A partition to which nothing sent since :meth:`begin_again` was acknowledged; None when there is none."""
+        """Return a partition with no acknowledged append sent since :meth:`begin_again`; None if there is none."""
         return next(iter(self._wanted), None)
 
     def poll(self) -> None:
-        """One turn: perhaps a burst; then see what became of earlier ones."""
+        """Take one turn: send a burst if it is due, then note the outcomes of earlier records."""
         machine = self._machine
         if self.sending and self._clock.monotonic_ns() >= self._next_ns:
             self._next_ns += 1 + int(self._random.random() * 2 * self._interval_ns)
@@ -126,7 +131,7 @@ class SimProducer:
                     else:
                         machine.want(topic.name)
                 except PyreplogError:
-                    machine.want(topic.name)  # not created yet
+                    machine.want(topic.name)  # the topic is not created yet
         while machine.poll():
             pass
         self.settled = []
@@ -166,8 +171,10 @@ class SimProducer:
 
 
 class SimConsumer:
-    """Reads every partition from its beginning and keeps what it read. ``machine_class``: of the machine that
-    reads."""
+    """A consumer that reads every partition from its beginning and keeps all records.
+
+    ``machine_class`` is the class of its state machine.
+    """
 
     def __init__(
         self,
@@ -182,7 +189,7 @@ class SimConsumer:
         self.address = f"consumer-{number}"
         self.read: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         self.fresh: list[Record] = []
-        """What the last turn brought."""
+        """The records that the last turn returned."""
         self.lost_position: list[OffsetOutOfRangeError] = []
         config = ConsumerConfig(auto_offset_reset="none", fetch_max_wait_ms=100, request_timeout_ms=1000)
         self._machine = machine_class(transport, clock, random, nodes, address=self.address, config=config)
@@ -198,14 +205,14 @@ class SimConsumer:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When :meth:`poll` is due."""
+        """When :meth:`poll` must be called next."""
         wake = self._machine.next_wake_ns
         if self._assigned:
             return wake
         return self._retry_ns if wake is None else min(wake, self._retry_ns)
 
     def poll(self) -> None:
-        """One turn."""
+        """Take one turn: read all records that are there."""
         machine = self._machine
         self.fresh = []
         if not self._assigned:
@@ -219,7 +226,7 @@ class SimConsumer:
                 self.lost_position.append(error)
                 continue
             except PyreplogError:
-                machine.poll()  # it is asked for again
+                machine.poll()  # the consumer fetches again
                 continue
             for record in records:
                 assert record.value is not None
@@ -228,7 +235,7 @@ class SimConsumer:
             machine.poll()
 
     def _assign(self) -> None:
-        """Once every topic is there: begin at offset 0 of everything."""
+        """Once every topic exists, begin to read all partitions at offset 0."""
         machine = self._machine
         known = True
         for topic in self._topics:
