@@ -1,5 +1,4 @@
-"""Copies of the machines' parts, whether they run interpreted or compiled: ``copy.copy`` knows nothing of a
-compiled class's attributes."""
+"""Shallow copies of objects whose class may be compiled: ``copy.copy`` misses the attributes of compiled classes."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ _Thing = TypeVar("_Thing")
 
 
 def shallow_copy(thing: _Thing) -> _Thing:
-    """Another object of the class of ``thing``, with the same attributes; its ``__init__`` is not called."""
+    """Return a new object of the class of ``thing`` with the same attributes, without calling ``__init__``."""
     kind = type(thing)
     new = kind.__new__(kind)
     for base in kind.__mro__:

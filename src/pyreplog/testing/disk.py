@@ -1,30 +1,31 @@
-"""A disk in memory that loses what was not synced, and fails when told to.
+"""A disk in memory that loses unsynced data in a crash, and fails calls on request.
 
 **Legal after power loss** (:meth:`SimDisk.crash`), the pessimistic reading of POSIX:
 
-* what :meth:`SimFile.sync` or a completed sync covered is there, whole: also its length;
+* data that :meth:`SimFile.sync` or a completed sync covered is there, complete, with its length;
 * a write or truncation after that is kept, dropped or torn: at any byte, in any set of 512-byte sectors, or with
-  the length grown but the bytes zero or arbitrary. Bytes that nobody wrote to stay as they were. Any order: a later
-  piece may survive an earlier one;
+  the length grown but the bytes zero or arbitrary. Bytes that were not written to are unchanged. Any order is
+  possible: a later piece may survive although an earlier one is lost;
 * a name made, renamed or removed since the last :meth:`SimDisk.sync_directory` of *its folder* is there or not.
-  Syncing a file does not sync its name. A rename is atomic (the new name holds the old or the new file, whole), yet
-  its old name may be left beside it. A folder's name counts like a file's: without it everything in the folder is
-  gone;
+  Syncing a file does not sync its name. A rename is atomic (the new name holds the whole old file or the whole new
+  one), but the old name may remain too. The name of a folder behaves as that of a file: without it everything in
+  the folder is gone;
 * the boot id changes, locks are gone.
 
-**Legal after a process kill** (:meth:`SimDisk.kill`, :meth:`SimDisk.snapshot`): everything written is shown,
-nothing more is durable; a write under way may be there in part; handles and locks are gone; the boot id stays.
+**Legal after a process kill** (:meth:`SimDisk.kill`, :meth:`SimDisk.snapshot`): all written data is shown and no
+more of it is durable than before; a write in progress may be there in part; handles and locks are gone; the boot id
+stays.
 
 **Legal while running**: any call fails with any errno (:meth:`SimDisk.fail`); a failing write may have written a
-part; a failing sync leaves the data shown but never durable, and a second sync reports success (one that finds no
-descriptor did not begin, and leaves everything as it was); reads fail; bits flip (:meth:`SimDisk.flip`); a sync
-takes arbitrarily long, and syncs end in any order. EINTR never comes out of the real disk; injected here it is one
-more error.
+part; a failing sync leaves the data shown but never durable, and a second sync reports success (a sync that finds no
+file descriptor never began, and changes nothing); reads fail; bits flip (:meth:`SimDisk.flip`); a sync takes
+arbitrarily long, and syncs end in any order. The real disk never raises EINTR; injected here it is an error like any
+other.
 
-**Not modelled**: sectors that become unreadable by power loss, writes that land elsewhere, disks that lie about
-syncs.
+**Not modelled**: sectors that a power loss makes unreadable, writes to a wrong place, disks that report syncs that
+they did not do.
 
-One thread. Deterministic: chance comes from the ``random`` given.
+Not thread-safe. Deterministic: all randomness comes from the given ``random``.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _reserve_lock: Final = OwnedLock()
 
 
 class SimFile:
-    """A :class:`~pyreplog.ports.File` of a :class:`SimDisk`. Dies with the process that opened it (``kill``)."""
+    """A :class:`~pyreplog.ports.File` of a :class:`SimDisk`. :meth:`SimDisk.kill` makes it unusable."""
 
     __slots__ = ("_closed", "_disk", "_generation", "_inode", "_path", "_write")
 
@@ -65,18 +66,18 @@ class SimFile:
 
     @property
     def path(self) -> str:
-        """The path it was opened by."""
+        """The path by which it was opened."""
         return self._path
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Write all of ``parts``; a fault may leave a first part of them."""
+        """Write all of ``parts``. If a fault strikes, only the first bytes may be written."""
         self._check()
         if not self._write:
             raise StorageError(errno.EBADF, f"{os.strerror(errno.EBADF)} while writing at byte {position}", self._path)
         self._disk.write(self._path, self._inode, position, b"".join(parts))
 
     def read_at(self, position: int, size: int) -> memoryview:
-        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        """Return ``size`` bytes from ``position``; fewer only at the end of the file."""
         self._check()
         self._disk.begin("read", self._path, position)
         if position < 0 or size < 0:
@@ -91,7 +92,7 @@ class SimFile:
         self._disk.sync(self._path, self._inode)
 
     def size(self) -> int:
-        """Current length in bytes."""
+        """Return the length of the file in bytes."""
         self._check()
         return len(self._inode.data)
 
@@ -111,7 +112,7 @@ class SimFile:
         self._disk.start_sync(self._path, self._inode, position)
 
     def reserve(self, position: int, size: int) -> None:
-        """Do nothing: a file here takes only the space of its content."""
+        """Do nothing: a simulated file takes only the space of its content."""
         self._check()
 
     def drop_cached(self) -> None:
@@ -120,7 +121,7 @@ class SimFile:
         self._inode.drop_cached()
 
     def close(self) -> None:
-        """Release it. Twice is harmless."""
+        """Close the file. Closing twice is harmless."""
         if not self._closed:
             self._closed = True
             if self._generation == self._disk.generation:
@@ -153,7 +154,7 @@ class SimLock:
         """Whether its holder wrote its name into the file."""
 
     def release(self) -> None:
-        """Give it up. Twice is harmless."""
+        """Release the lock. Releasing twice is harmless."""
         self._disk.unlock(self._inode, self)
 
 
@@ -166,11 +167,11 @@ class _Sync(NamedTuple):
 
 
 class SimDisk:
-    """A :class:`~pyreplog.ports.Disk` in memory. The module's text lists the damage that it may do.
+    """A :class:`~pyreplog.ports.Disk` in memory. The docstring of the module lists the damage that it may do.
 
-    ``capacity``: bytes in all files and reservations before ENOSPC (None: no limit). ``clock``: for modification
-    times. ``manual``: syncs end only by :meth:`complete`; otherwise the next :meth:`poll` ends all, in an order
-    drawn from ``random``.
+    ``capacity`` limits the bytes in all files and reservations; a call beyond it raises ENOSPC (None: no limit).
+    ``clock`` gives the modification times. If ``manual``, syncs end only by :meth:`complete`; otherwise the next
+    :meth:`poll` ends all of them, in an order drawn from ``random``.
     """
 
     def __init__(
@@ -186,17 +187,17 @@ class SimDisk:
         self.clock = clock
         self.manual = manual
         self.calls = 0
-        """Calls made so far, of all kinds."""
+        """The number of calls so far, of all kinds."""
         self.openings = 0
         self.generation = 0
-        """+1 at each :meth:`kill`."""
+        """The number of calls of :meth:`kill`."""
         self.observer: Callable[[Call], None] | None = None
-        """Called with each call before it happens. It may take :meth:`crash` and :meth:`snapshot`, which count as
-        no calls."""
+        """Called with each call before it happens. It may use :meth:`crash` and :meth:`snapshot`, which do not count
+        as calls."""
         self.trace: list[str] | None = None
-        """Set to a list to have each call described in it."""
+        """If set to a list, the disk appends a line for each call."""
         self.syncs = 0
-        """Syncs of files that succeeded."""
+        """The number of file syncs that succeeded."""
         self._tree = FileTree()
         self._faults: list[Fault] = []
         self._locks: dict[Inode, tuple[str, SimLock]] = {}
@@ -216,12 +217,12 @@ class SimDisk:
         error: int = errno.EIO,
         partial: int = 0,
     ) -> Fault:
-        """Let the ``nth`` matching call from now fail, and ``times`` in all from there (None: for ever), with the
-        errno ``error``.
+        """Let matching calls fail with the errno ``error``: the ``nth`` from now, and ``times`` in all from there on.
 
-        Kinds: read write truncate sync submit_sync create open close stat list rename remove make_directory
-        remove_directory sync_directory lock. ``sync`` is each file's sync, also one that was submitted;
-        ``submit_sync`` the call that submits. ``partial``: bytes that a failing write has written.
+        ``times=None`` means for ever. ``kind`` is a pattern over: read write truncate sync submit_sync create open
+        close stat list rename remove make_directory remove_directory sync_directory lock. ``sync`` is the sync of
+        one file, also of a submitted one; ``submit_sync`` is the call that submits. ``partial`` is the number of
+        bytes that a failing write has written.
         """
         fault = Fault(kind, path, nth, times, error, partial)
         self._faults.append(fault)
@@ -232,32 +233,32 @@ class SimDisk:
         self._faults.clear()
 
     def flip(self, path: str, position: int, mask: int = 1) -> None:
-        """Rot: flip the bits of ``mask`` in one byte of a file."""
+        """Flip the bits of ``mask`` in one byte of a file, as rot does."""
         self._tree.file(path).flip(position, mask)
 
     # Crashes --------------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> SimDisk:
-        """A new disk as power loss leaves this one. This one goes on unchanged.
+        """Return a new disk as a power loss would leave this one, which is unchanged.
 
-        The damage is drawn from ``random``, which then is the new disk's own chance.
+        ``random`` draws the damage, and then belongs to the new disk.
         """
         disk = self._reborn(self._tree.after_power_loss(random))
         disk.random = random
         return disk
 
     def kill(self) -> None:
-        """Kill the process: open files and locks are gone, syncs under way promise nothing, and the written data
-        stays shown."""
+        """Kill the process: open files and locks are gone, unfinished syncs promise nothing, written data is shown."""
         self.generation += 1
         self._locks.clear()
         self._pending.clear()
         self._done.clear()
 
     def snapshot(self, call: Call | None = None, written: int = 0) -> SimDisk:
-        """A new disk as a process kill leaves this one: same content, shown and stable; no handles, no locks.
+        """Return a new disk as a process kill would leave this one.
 
-        With ``call``, a write about to happen: its first ``written`` bytes are there.
+        It has the same shown and stable content, and no handles or locks. ``call`` is a write about to happen; its
+        first ``written`` bytes are included.
         """
         if call is None or call.inode is None:
             return self._reborn(self._tree.copy())
@@ -270,22 +271,22 @@ class SimDisk:
 
     @property
     def used(self) -> int:
-        """Bytes in all files and reservations, which :attr:`capacity` limits."""
+        """The bytes in all files and reservations, which :attr:`capacity` limits."""
         return self._tree.used
 
     def write_back(self) -> None:
-        """Make everything shown stable, as the kernel does in the background sooner or later."""
+        """Make all shown content stable, as the kernel does in the background sooner or later."""
         self._tree.write_back()
 
     # ports.Disk -----------------------------------------------------------------------------------
 
     def list(self, directory: str) -> Sequence[str]:
-        """Names in ``directory``, sorted."""
+        """Return the names in ``directory``, sorted."""
         self.begin("list", directory)
         return sorted(self._tree.folder(directory).entries)
 
     def create(self, path: str, size: int = 0) -> File:
-        """A new empty file; its name is durable after :meth:`sync_directory` only."""
+        """Create an empty file; its name is durable only after :meth:`sync_directory`."""
         self.begin("create", path)
         folder, name = self._tree.parent(path)
         if self.capacity is not None and size > self._free() and name not in folder.entries:
@@ -295,7 +296,7 @@ class SimDisk:
         return SimFile(self, path, inode, write=True)
 
     def open(self, path: str, *, write: bool = False) -> File:
-        """An existing file."""
+        """Open an existing file."""
         self.begin("open", path)
         self.openings += 1
         return SimFile(self, path, self._tree.file(path), write=write)
@@ -312,17 +313,19 @@ class SimDisk:
         return Stat(len(node.data), node.mtime_ms, is_directory=False, allocated=allocated, identity=(0, node.number))
 
     def make_directory(self, path: str) -> None:
-        """Make it, parents too. Names of parents made on the way are stable at once; its own needs
-        :meth:`sync_directory`."""
+        """Make a folder and its missing parents.
+
+        The names of those parents are stable at once; the folder's own name needs :meth:`sync_directory`.
+        """
         self.begin("make_directory", path)
         self._tree.make_folders(path)
 
     def is_link(self, path: str) -> bool:
-        """False: there are no links here."""
+        """Return False: a simulated disk has no links."""
         return False
 
     def check_directory(self, path: str, *, write: bool = True) -> None:
-        """Accept every folder: the user owns everything here, and there are no links."""
+        """Accept every folder: the user owns all files of a simulated disk, and it has no links."""
 
     def rename(self, source: str, target: str) -> None:
         """Replace ``target`` by ``source`` atomically."""
@@ -340,8 +343,11 @@ class SimDisk:
         self._tree.remove_folder(path)
 
     def sync_directory(self, directory: str) -> None:
-        """Make the names in ``directory`` stable. A sync that fails makes some of them stable, and no later sync
-        repairs the rest, unless it failed before it began."""
+        """Make the names in ``directory`` stable.
+
+        A sync that fails makes only some of them stable, and no later sync makes the others stable. Exception: a
+        sync that found no file descriptor never began, and can be repeated.
+        """
         folder = self._tree.folder(directory)
         try:
             self.begin("sync_directory", directory)
@@ -352,11 +358,11 @@ class SimDisk:
         self._tree.sync_names(folder)
 
     def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
-        """One after another."""
+        """Return the result of ``work`` for each item, one after another."""
         return [work(item) for item in items]
 
     def new_lock(self) -> OwnedLock:
-        """Return a lock for ``with`` that keeps out other threads."""
+        """Return a lock for a ``with`` statement that excludes other threads."""
         return OwnedLock()
 
     @property
@@ -365,7 +371,7 @@ class SimDisk:
         return _reserve_lock
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
-        """Begin a sync of the present content of the files; later writes are not covered."""
+        """Begin a sync of the files; it covers their present content, not later writes."""
         own: list[tuple[str, Inode]] = []
         for file in files:
             if not isinstance(file, SimFile):
@@ -379,7 +385,7 @@ class SimDisk:
         return self._token
 
     def poll(self) -> Sequence[SyncDone]:
-        """Syncs that ended since the last call; unless ``manual``, all that were submitted end now."""
+        """Return the syncs that ended since the last call. Unless ``manual``, all submitted syncs end now."""
         if self._pending and not self.manual:
             tokens = [*self._pending]
             if len(tokens) > 1:
@@ -390,7 +396,7 @@ class SimDisk:
         return done
 
     def lock(self, path: str, about: str) -> Lock:
-        """Take the lock file ``path``; refused while it is held."""
+        """Take the lock file ``path``. Raises LockedError while it is held."""
         self.begin("lock", path)
         node = self._tree.find(path)
         if isinstance(node, Folder):
@@ -408,7 +414,7 @@ class SimDisk:
         return lock
 
     def hold(self, path: str) -> Lock:
-        """Hold the file ``path``; refused while it is held."""
+        """Hold the file ``path``. Raises LockedError while it is held."""
         self.begin("hold", path)
         node = self._tree.file(path)
         if node in self._locks:
@@ -418,7 +424,7 @@ class SimDisk:
         return lock
 
     def open_store(self, path: str, *, write: bool) -> Store:
-        """A file of this disk, which loses what was not synced like any other."""
+        """Open a store in a file of this disk, which loses unsynced data as other files do."""
         return SimStore(self, path, write=write)
 
     def watch(self, paths: Sequence[str]) -> None:
@@ -426,7 +432,7 @@ class SimDisk:
         return
 
     def boot_id(self, directory: str) -> str:
-        """Changes with every :meth:`crash`, not with a :meth:`kill`."""
+        """Return the boot id, which :meth:`crash` changes and :meth:`kill` does not."""
         self.begin("boot_id", directory)
         return f"00000000-0000-4000-8000-{self._tree.boot:012d}"
 
@@ -434,12 +440,11 @@ class SimDisk:
 
     @property
     def pending_syncs(self) -> Sequence[int]:
-        """Tokens of submitted syncs that have not ended, oldest first."""
+        """The tokens of the submitted syncs that have not ended, oldest first."""
         return [*self._pending]
 
     def complete(self, token: int, error: int = 0) -> None:
-        """End a submitted sync, with the errno ``error`` unless 0; :meth:`poll` then tells, and its ``wake`` is
-        called."""
+        """End a submitted sync, with the errno ``error`` unless 0, and call its ``wake``; :meth:`poll` returns it."""
         wake = self._pending[token].wake
         self._end(token, error)
         wake()
@@ -447,7 +452,7 @@ class SimDisk:
     # For SimFile and SimLock ----------------------------------------------------------------------
 
     def begin(self, kind: str, path: str, position: int = 0, data: bytes = b"", inode: Inode | None = None) -> None:
-        """Count one call, show it to the observer, and raise where a fault waits for it."""
+        """Count one call, show it to the observer, and raise StorageError if a fault is planted for it."""
         self.calls += 1
         if self.observer is not None or self.trace is not None:
             call = Call(self.calls, kind, path, position, data, inode)
@@ -462,7 +467,7 @@ class SimDisk:
                 raise storage_error(fault.errno, f"{kind} (injected)", path)
 
     def write(self, path: str, inode: Inode, position: int, data: bytes) -> None:
-        """A file's write."""
+        """Write ``data`` to a file; if the disk becomes full, write the part that fits and raise ENOSPC."""
         if position < 0:
             raise storage_error(errno.EINVAL, f"writing at byte {position}", path)
         self.begin("write", path, position, data, inode)
@@ -478,14 +483,16 @@ class SimDisk:
         inode.mtime_ms = self._mtime_ms()
 
     def truncate(self, path: str, inode: Inode, size: int) -> None:
-        """A file's truncation."""
+        """Truncate or extend a file to ``size`` bytes."""
         self.begin("truncate", path, size)
         inode.change(PendingWrite(self._tree.next_sequence(), size, None))
         inode.reserved = min(inode.reserved, size)
 
     def sync(self, path: str, inode: Inode, *, sequence: int | None = None, error: int = 0) -> None:
-        """Sync one file up to ``sequence``. A sync that fails loses the data that it covers for ever, unless it failed
-        before it began."""
+        """Sync one file up to ``sequence``.
+
+        A sync that fails loses the data that it covers for ever, unless it found no file descriptor and never began.
+        """
         upto = self._tree.sequence if sequence is None else sequence
         try:
             self.begin("sync", path)
@@ -500,20 +507,22 @@ class SimDisk:
         self.syncs += 1
 
     def start_sync(self, path: str, inode: Inode, position: int) -> None:
-        """Begin a sync of one file. If it fails, the written data is lost for ever, and later syncs of this process
-        fail. Do nothing if a sync of the file is under way."""
+        """Begin a sync of one file, unless a sync of it is in progress.
+
+        If it fails, the written data is lost for ever, and later syncs of the file by this process fail.
+        """
         if any(inode is other for sync in self._pending.values() for _, other in sync.files):
             return
         try:
             self.begin("start_sync", path, position)
         except StorageError as error:
             if error.errno in NO_DESCRIPTORS_ERRNOS:
-                return  # nothing began, which is no failure here
+                return  # the sync never began, which loses nothing
             inode.spoil(self._tree.sequence, self.random)
             inode.failed_start = self.generation, error.errno or errno.EIO
 
     def unlock(self, inode: Inode, lock: SimLock) -> None:
-        """A lock's release."""
+        """Release a lock of a file."""
         held = self._locks.get(inode)
         if held is not None and held[1] is lock:
             del self._locks[inode]
@@ -533,8 +542,8 @@ class SimDisk:
         self._done.append(SyncDone(token, failure))
 
     def _reborn(self, tree: FileTree) -> SimDisk:
-        # The new disk has randomness of its own: if it drew from this one's, looking at a crash would
-        # change the rest of the run.
+        # The new disk has a random generator of its own. If it used this disk's generator, taking a
+        # crash state would change the rest of the run.
         disk = SimDisk(Random(self._tree.sequence), capacity=self.capacity, clock=self.clock, manual=self.manual)
         disk._tree = tree
         return disk

@@ -1,8 +1,8 @@
-"""Lessons: schedules told step by step, each replica's log drawn after every step, first with the rules of old and
-then with ours.
+"""Lessons: schedules that show step by step how a replicated log lost records, and how leader epochs prevent it.
 
-Nothing is scripted but the schedule: the logs drawn are those of the real replicas, with a known-bad follower in
-the first telling.
+Each lesson plays its schedule twice, first with Kafka's first design and then with our rules, and draws the log of
+every replica after every step. Only the schedule is scripted: the logs are those of real replicas, with a known-bad
+follower in the first run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ Telling = Callable[[Stage], Iterator[str]]
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson. ``telling`` does a step at a time and says what it was; ``ends`` what each of the two tellings
-    comes to."""
+    """One lesson.
+
+    ``telling`` takes one step at a time and yields its description. ``ends`` are the conclusions of the two runs.
+    """
 
     name: str
     title: str
@@ -35,14 +37,14 @@ class Lesson:
     ends: tuple[str, str]
 
     def lines(self) -> Iterator[str]:
-        """The whole lesson, a line of text at a time."""
+        """Play the lesson and yield its text, line by line."""
         yield self.title
         yield ""
         yield from self.about.splitlines()
         for heading, kind, end in (
             ("The first design: a new follower truncates to its own high watermark.", FirstDesign, self.ends[0]),
             (
-                "With leader epochs: a follower truncates only where the leader shows that their logs part.",
+                "With leader epochs: a follower truncates only where its log differs from the leader's.",
                 None,
                 self.ends[1],
             ),
@@ -60,8 +62,7 @@ class Lesson:
 
 
 def draw(stage: Stage) -> list[str]:
-    """Each node's log in one line: its records with their leader epochs, and ``|`` where its high watermark
-    stands."""
+    """Return one line for each node: its records with their leader epochs, and ``|`` at its high watermark."""
     found = []
     for node_id, actor in stage.machines.items():
         log = actor.log
@@ -90,7 +91,7 @@ def _hw_truncation(stage: Stage) -> Iterator[str]:
     stage.append(1, b"m2")
     stage.exchange(2)
     stage.exchange(2)
-    yield "m2 is on both, committed and acknowledged. Node 2 has not heard yet that the high watermark moved."
+    yield "m2 is on both, committed and acknowledged. Node 2 does not know yet that the high watermark moved."
     stage.kill(2)
     stage.start(2)
     stage.tell(2, 1)
@@ -99,7 +100,7 @@ def _hw_truncation(stage: Stage) -> Iterator[str]:
     for _ in range(3):
         stage.pass_time(600)
         stage.tell(2)
-    yield "Before it can fetch anything node 1 dies, too. Node 2 is the leader now."
+    yield "Before it can fetch anything, node 1 dies too. Node 2 is the leader now."
     stage.start(1)
     stage.settle()
     yield "Node 1 comes back and follows."
@@ -123,10 +124,10 @@ def _divergence(stage: Stage) -> Iterator[str]:
     yield "m2 is on both, but only in the page cache of node 2."
     stage.lose_power(2)
     stage.stop(1)
-    yield "Both go down: node 2 loses its power, and with it m2."
+    yield "Both go down: node 2 loses power, and with it m2."
     stage.start(2)
     stage.settle(2)
-    yield "Node 2 is back first, and is made leader although nobody knows what it lacks."
+    yield "Node 2 comes back first and is made leader, although it may lack records."
     stage.append(2, b"m3", acks=1)
     stage.settle(2)
     yield "It takes m3, at the offset that m2 had."
@@ -142,52 +143,54 @@ _ALL: Final = (
     Lesson(
         "hw-truncation",
         "How a committed record was lost (KIP-101, first case)",
-        "A follower's high watermark lags behind its leader's. If it throws away what lies above it whenever it begins"
-        " to\nfollow, it throws away committed records; and if the leader dies before it has fetched them again, they"
-        " are gone.",
+        "A follower's high watermark lags behind its leader's. A follower that truncates its log to its high watermark"
+        " removes\ncommitted records. If the leader dies before the follower has fetched them again, they are lost.",
         _hw_truncation,
         {"min_insync_replicas": 2},
         (
             (
-                "m2 was acknowledged, and is nowhere. No message was lost and no disk failed: two processes died, one"
-                " after the other."
+                "m2 was acknowledged, but no node has it any more. No message was lost and no disk failed: two"
+                " processes\ndied, one after the other."
             ),
             (
-                "Node 2 kept m2 when it came back, because nobody had shown that it should not. What was acknowledged"
-                " is there."
+                "Node 2 kept m2 when it came back, because no leader had shown that their logs differ. The acknowledged"
+                " record\nis there."
             ),
         ),
     ),
     Lesson(
         "divergence",
         "How two replicas came to differ for ever (KIP-101, second case)",
-        "Offsets alone do not say whether two logs agree. A follower that only compares its end with the leader's does"
-        " not notice\nthat another record stands at the same offset.",
+        "Offsets alone do not say whether two logs are equal. A follower that compares only its end with the leader's"
+        " does not\nnotice that the leader has another record at the same offset.",
         _divergence,
         {"min_insync_replicas": 1, "unclean": True},
         (
-            "Offset 1 is m2 on node 1 and m3 on node 2, below both high watermarks, and nobody will ever notice.",
+            "Offset 1 is m2 on node 1 and m3 on node 2, below both high watermarks, and no replica will ever notice.",
             (
-                "Node 1 said that its last epoch was 0; the leader answered that epoch 0 ends at offset 1 with it. So"
-                " m2 went, and the logs\nare equal. (That m2 is lost is the price of an unclean election: somebody had"
-                " to ask for that. By itself node 2 would wait.)"
+                "Node 1 reported that its last epoch is 0. The leader answered that its epoch 0 ends at offset 1. So"
+                " node 1 removed m2,\nand the logs are equal. (m2 is lost because of the unclean election, which an"
+                " operator must ask for. Otherwise node 2\nwould wait for node 1.)"
             ),
         ),
     ),
 )
 
 LESSONS: Final[Mapping[str, Lesson]] = MappingProxyType({one.name: one for one in _ALL})
-"""Every lesson, by its name."""
+"""The lessons by name."""
 
 
 def about(name: str) -> str:
-    """Return what is wrong with a known-bad rule. REQUIRES that there is one of that name."""
+    """Return the description of a known-bad rule. REQUIRES that a rule with this name exists."""
     variant = CLUSTERS[name] if name in CLUSTERS else KNOWN_BAD[name]
     return variant.about or "Unclean elections, with the true rules."
 
 
 def exhibit(name: str) -> Iterator[str]:
-    """Play a known-bad rule in its schedule, and say what breaks. REQUIRES that there is one of that name."""
+    """Play the schedule of a known-bad rule; yield its events and the invariant that breaks.
+
+    REQUIRES that a rule with this name exists.
+    """
     variant = CLUSTERS[name] if name in CLUSTERS else KNOWN_BAD[name]
     yield f"{name} ({', '.join(variant.numbers)})"
     yield ""
@@ -201,7 +204,7 @@ def exhibit(name: str) -> Iterator[str]:
 
 
 def _on_a_stage(name: str) -> tuple[list[str], list[str], InvariantBroken | None]:
-    """What was done, how the logs stood at the end, and what broke."""
+    """Play the rule on a stage; return the events, the drawn logs at the end, and the error."""
     variant = KNOWN_BAD[name]
     stage = variant.stage()
     broken: InvariantBroken | None = None
@@ -213,7 +216,7 @@ def _on_a_stage(name: str) -> tuple[list[str], list[str], InvariantBroken | None
 
 
 def _in_a_cluster(name: str) -> tuple[list[str], list[str], InvariantBroken | None]:
-    """The same; its logs are too long to be drawn."""
+    """Play the rule in a cluster; return the events, no logs (they are too long to draw), and the error."""
     variant = CLUSTERS[name]
     world = variant.world()
     broken: InvariantBroken | None = None

@@ -1,4 +1,4 @@
-"""The store of a simulated disk: one file, written in place, as bad as a crash can make it."""
+"""The store of a simulated disk: one file that is written in place, so that a crash can damage all of it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _MAGIC: Final = b"SIMSTORE"
 
 
 class SimStore:
-    """A :class:`~pyreplog.ports.Store` in a file of a :class:`SimDisk`. Nothing in it is checked: its user has
-    to."""
+    """A :class:`~pyreplog.ports.Store` in a file of a :class:`SimDisk`.
+
+    It has no checksums: its user must check the entries.
+    """
 
     def __init__(self, disk: Disk, path: str, *, write: bool) -> None:
         fresh = write and disk.stat(path) is None
@@ -26,10 +28,10 @@ class SimStore:
             self._file.write_at(0, [_MAGIC])
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every (key, value), by rising key."""
+        """Yield every (key, value), in the order of the keys."""
         data = bytes(self._file.read_at(0, self._file.size()))
         if data[: len(_MAGIC)] != _MAGIC:
-            raise CorruptError("no store", file=self._file.path)
+            raise CorruptError("the file does not begin as a simulated store does", file=self._file.path)
         position = len(_MAGIC)
         while position < len(data):
             key_size, value_size = _LENGTHS.unpack_from(data, position)
@@ -38,12 +40,12 @@ class SimStore:
             position += key_size + value_size
 
     def fill(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Put all of ``entries`` in."""
+        """Add all of ``entries``."""
         known = {**dict(self.scan()), **dict(entries)}
         content = b"".join(_LENGTHS.pack(len(key), len(known[key])) + key + known[key] for key in sorted(known))
         self._file.write_at(len(_MAGIC), [content])
         self._file.sync()
 
     def close(self) -> None:
-        """Release it. Twice is harmless."""
+        """Close the file. Closing twice is harmless."""
         self._file.close()

@@ -60,7 +60,7 @@ _LATER: Final = (
 class Walk:
     """One random walk.
 
-    ``variant`` is the name of a known-bad rule, whose settings the walk uses; None means the real rules. ``run()``
+    ``variant`` is the name of a known-bad rule, whose settings the walk uses; None means the true rules. ``run()``
     returns the stage at the end, or raises :class:`InvariantBroken`. The same seed takes the same steps.
     """
 

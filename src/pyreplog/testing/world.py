@@ -1,11 +1,11 @@
 """A whole cluster in one process, driven by a seed: nodes, controller, clients, network, disks and
 faults on one simulated clock.
 
-``World(seed).run()`` draws its options from the seed. It runs a *safety* phase in which things break
-(never more than the acknowledgement table allows), then heals everything and runs a *liveness* phase
-until all is quiet; checkers look on all the time. A broken invariant is an :class:`InvariantBroken`
-that names the seed and the command that repeats the run. The same seed gives the same run, to the
-last byte.
+``World(seed).run()`` draws its options from the seed. It runs a *safety* phase with faults (never more
+than the acknowledgement table allows), then heals everything and runs a *liveness* phase until all
+liveness conditions hold. Checkers watch both phases. A broken invariant raises
+:class:`InvariantBroken`, which names the seed and the command that repeats the run. The same seed
+gives the same run, byte for byte.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["World"]
 
 
 class World(SimCluster):
-    """See the module's text.
+    """A simulated cluster with clients, faults and checkers; one seed determines its run.
 
-    ``options``: what the cluster is and which faults occur; None draws them from the seed. ``checkers``:
+    ``options`` are the parts and the faults of the cluster; None draws them from the seed. ``checkers``:
     None means :func:`standard_checkers`. ``replica_class``, ``log_class``, ``controller_class``,
-    ``metadata_class`` and ``consumer_class`` put known-bad variants in the place of the real classes.
+    ``metadata_class`` and ``consumer_class`` replace the real classes by known-bad variants.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class World(SimCluster):
     ) -> None:
         super().__init__(
             seed,
-            # Drawn from a source of its own, so that the same seed with given options goes on as it
-            # did with drawn ones.
+            # The options have a random generator of their own. So a seed takes the same course with
+            # given options as with equal drawn ones.
             options if options is not None else WorldOptions.drawn(Random(seed)),
             replica_class=replica_class,
             log_class=log_class,
@@ -66,7 +66,7 @@ class World(SimCluster):
         self._replay = replay
         self._options_given = options is not None
         self._standard = options is None and checkers is None and type(self) is World
-        """Whether the seed alone made this world: a caller that gives, adds or replaces a part clears it."""
+        """Whether the seed alone determines this world: giving, adding or replacing a part clears it."""
         self._as_command = False
         """Whether :meth:`run` does what ``python -m pyreplog.testing --seed N`` does."""
         standard = (Replica, Log, Controller, MetadataListener, Consumer)
@@ -89,13 +89,16 @@ class World(SimCluster):
         self._made = self._done()
 
     def _done(self) -> tuple[int, int, int]:
-        """How much was done to the world so far, as counts."""
+        """Return counts that change with every event in the world."""
         return self.steps, self._sequence, len(self.events)
 
     @property
     def replay(self) -> str:
-        """How to repeat this run, as a broken invariant says it: a command if it repeats all of the run, else the
-        world to make again in the caller's program."""
+        """How to repeat this run, for the text of a broken invariant.
+
+        This is a command if the command repeats the whole run, else the expression that makes this world in the
+        caller's program.
+        """
         if self._replay:
             return self._replay
         if self._as_command:
@@ -104,7 +107,7 @@ class World(SimCluster):
         return f"{type(self).__name__}({', '.join(given)}) in your program"
 
     def join(self, member: Member, *addresses: Address) -> None:
-        """Add a program, as :meth:`SimCluster.join` says."""
+        """Add a program to the cluster; see :meth:`SimCluster.join`."""
         self._standard = False
         super().join(member, *addresses)
 
@@ -115,14 +118,14 @@ class World(SimCluster):
 
     @property
     def digest(self) -> int:
-        """A number that tells two runs apart. It covers the time of every turn of every node, and the
-        state of the node's logs after it."""
+        """A checksum of the run. It covers the time of every turn of every node, and the state of the
+        node's logs after it."""
         return self._digest
 
     # ------------------------------------------------------------------------------- the checkers
 
     def watch_with(self, checkers: Sequence[Checker]) -> None:
-        """Let these checkers look on from now on, and no others."""
+        """Let these checkers watch the world from now on, in place of the present ones."""
         self._standard = False
         self._watch_with(checkers)
 
@@ -145,7 +148,7 @@ class World(SimCluster):
             checker.started(self, machine)
 
     def node_stopping(self, machine: Machine, how: str) -> None:
-        """Show the checkers a node that is about to go."""
+        """Show the checkers a node that is about to end."""
         for checker in self._stop_checkers:
             checker.stopped(self, machine, how)
 
@@ -159,7 +162,7 @@ class World(SimCluster):
             checker.message(self, source, target, message)
 
     def turn_ended(self, address: Address, member: Member) -> None:
-        """Show the checkers what a turn changed."""
+        """Call the checkers after a turn that changed something."""
         if isinstance(member, Machine):
             node = member.node
             if node is not None and self._take_into_digest(address, member, node):
@@ -207,19 +210,19 @@ class World(SimCluster):
         return True
 
     def broken(self, rule: str, about: str) -> None:
-        """Raise :class:`InvariantBroken`."""
+        """Raise :class:`InvariantBroken` for invariant ``rule``."""
         kind = INVARIANTS.get(rule)
         says = "" if kind is None else kind.says
         raise InvariantBroken(rule, about, self.seed, self.clock.monotonic_ns(), self.events, self.replay, says)
 
     @property
     def lost(self) -> Mapping[TopicPartition, Mapping[int, None]]:
-        """Replicas that lost data that the table allows them to lose, and have not been in sync since."""
+        """Replicas that lost data, as the acknowledgement table allows, and have not been in sync since."""
         return self._losses.lost
 
     @property
     def rotten(self) -> Mapping[tuple[TopicPartition, int], None]:
-        """Those of them that may have lost more than a torn tail without their node knowing it."""
+        """Replicas that may have lost more than a torn tail without their node knowing it."""
         return self._losses.rotten
 
     def promises(self, attempt: Attempt) -> bool:
@@ -250,7 +253,7 @@ class World(SimCluster):
         return not self._unrest()[1]
 
     def _unrest(self) -> tuple[str, str]:
-        """Return the first invariant that is not yet quiet and whole, and the reason; empty when all are."""
+        """Return the first liveness condition that does not hold yet, and the reason; empty if all hold."""
         for checker in self._unrest_checkers:
             about = checker.unrest(self)
             if about:
@@ -258,7 +261,7 @@ class World(SimCluster):
         return "", ""
 
     def about(self) -> str:
-        """Return the options in words."""
+        """Return the options of the run as text, one line for each group."""
         options = self.options
         lines = [f"seed {self.seed}: {options.nodes} nodes, {options.safety_ms} ms, {len(self.producers)} producers"]
         lines += [f"  {topic}" for topic in options.topics]

@@ -1,5 +1,4 @@
-"""Every known way to get replication wrong, with the checker that catches it and the schedule in
-which it does.
+"""The known-bad rules of replication, with the checkers that catch each and the schedule that shows it.
 
 ``V`` numbers are those of the specification, plain numbers the planted bugs of the reliability
 plan, ``R`` the fixes that were proposed and rejected before leader epochs, ``C`` bugs that were
@@ -30,9 +29,9 @@ class Variant:
     """One known-bad rule. ``name`` is its class's; ``numbers`` its numbers in the lists; it
     breaks one of the invariants ``caught_by``.
 
-    ``schedule`` goes wrong on a stage made with ``settings`` and the variant's parts, and well
-    without them. ``search``: random walks within which it must be found, 0 if walks cannot find it
-    (see ``docs/internals/simulation.md``).
+    On a stage made with ``settings`` and the variant's parts ``schedule`` breaks an invariant;
+    without them it breaks none. ``search``: the number of random walks that must find it, 0 if walks
+    cannot (see ``docs/internals/simulation.md``).
     """
 
     name: str
@@ -44,29 +43,29 @@ class Variant:
     search: int = 0
     checkers: Callable[[], list[Checker] | None] = _none
     weather: Mapping[str, float] = field(default_factory=dict)
-    """Factors on the chances of actions in the walks that look for it, because the needed
-    actions are too rare."""
+    """Factors on the probabilities of the actions in the walks that look for the variant, because
+    the actions that it needs are too rare."""
     harmless: bool = False
     """It breaks nothing: it shows a price, or another rule already covers it."""
 
     @property
     def about(self) -> str:
-        """The wrong rule, in the words of its class."""
+        """The description of the wrong rule: the docstring of its class."""
         return " ".join((next((kind.__doc__ for kind in self.kinds.values()), None) or "").split())
 
     def parts(self) -> dict[str, Any]:
-        """Keyword arguments that put it into a :class:`Stage` or a :class:`World`."""
+        """Return the keyword arguments that put the variant into a :class:`Stage` or a :class:`World`."""
         return dict(self.kinds)
 
     def stage(self, *, right: bool = False, **more: Any) -> Stage:
-        """A stage with it; or, where ``right``, the same stage with the true rules."""
+        """Return a stage with the variant; if ``right``, the same stage with the true rules."""
         parts: dict[str, Any] = {} if right else self.parts()
         return Stage(
             **{"checkers": self.checkers(), "replay": f"replog lesson {self.name}", **self.settings, **parts, **more}
         )
 
     def perform(self, *, right: bool = False) -> Stage:
-        """Run its schedule. Raises :class:`InvariantBroken` unless ``right``, or unless it is
+        """Run the schedule. Raises :class:`InvariantBroken` unless ``right`` or the variant is
         harmless."""
         stage = self.stage(right=right)
         self.schedule(stage)

@@ -12,10 +12,10 @@ PAUSE_NS: Final = 100_000_000
 
 
 class AsksTheSameNode(Consumer):
-    """A reader that was refused waits, and then asks the same node again instead of finding out
-    who leads now."""
+    """A reader that was refused waits, and then asks the same node again instead of looking for the
+    new leader."""
 
     def _back_off(self, state: Any, leader: int) -> None:
-        """A pause; what is known of leaders stays as it is."""
+        """Pause, and keep the known leader."""
         state.failures += 1
         state.paused_until_ns = self._now_ns() + PAUSE_NS

@@ -1,9 +1,8 @@
-"""The schedules of the known-bad rules that take a whole cluster: each goes wrong with its
-variant and well without.
+"""The schedules of the known-bad rules that take a whole cluster.
 
-Three nodes, one partition of three replicas, one producer that goes on, and one reader. Every
-function is given a world that has just begun, and leaves it as it may be: whoever called heals it
-and waits until all is quiet.
+Each schedule breaks an invariant with its variant, and none with the true rules. The world has three
+nodes, one partition of three replicas, one producer that keeps sending, and one reader. Every
+function gets a world that has just begun. The caller then heals it and waits until it is quiet.
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ WITHIN_MS = 20_000
 
 
 def until(world: World, done: Callable[[], bool], what: str) -> None:
-    """Step until ``done``, which comes sooner or later."""
+    """Step until ``done`` returns True; fail after ``WITHIN_MS``."""
     assert world.run_until(done, WITHIN_MS), f"not within {WITHIN_MS} ms: {what}"
 
 
 def partition(world: World) -> PartitionImage:
-    """The one partition, as the controller has it."""
+    """Return the only partition, as the controller has it."""
     ((_, _, found),) = world.partitions()
     return found
 
 
 def leads(world: World, node_id: int) -> bool:
-    """Whether a node leads, as far as it knows."""
+    """Return whether a node believes to be the leader."""
     ((_, key, _),) = world.partitions()
     hosted = world.hosted(node_id, key)
     return hosted is not None and hosted.replica.is_leader
 
 
 def begin(world: World) -> tuple[int, ...]:
-    """Wait until some appends were acknowledged, with all replicas in sync; return the replicas, the
-    leader in front."""
+    """Wait until some appends are acknowledged and all replicas are in sync; return the replicas, the
+    leader first."""
 
     def going() -> bool:
         acknowledged = sum(attempt.outcome == "ok" for attempt in world.producers[0].attempts)
@@ -74,7 +73,7 @@ def fall_silent(world: World) -> None:
 
 
 def next_leader(world: World, *old: int) -> int:
-    """Wait until a node leads that is none of these; return it."""
+    """Wait until the partition has a leader other than these; return it."""
     until(world, lambda: partition(world).leader not in (*old, -1), "another one is elected")
     world.say(f"node {partition(world).leader} is elected")
     return partition(world).leader
@@ -87,13 +86,13 @@ def kill(world: World, node_id: int) -> None:
 
 
 def heal(world: World) -> None:
-    """Every message gets through again."""
+    """End all cuts of the network."""
     world.say("the network is well again")
     world.network.heal()
 
 
 def cut_off(world: World, node_id: int, *others: int) -> None:
-    """No way between a node and these."""
+    """Cut the links between a node and the others, in both directions."""
     world.say(f"cut between node {node_id} and {' and '.join(f'node {other}' for other in others)}")
     for other in others:
         world.network.cut_both(f"node-{node_id}", f"node-{other}")
@@ -118,8 +117,8 @@ def all_die(world: World) -> None:
 
 
 def answer_from_the_controller_lost(world: World) -> None:
-    """For a moment a follower and the controller do not hear each other, too short for its
-    session to end; then it is elected."""
+    """A follower and the controller are cut off from each other, too briefly for the session to
+    expire; then the follower is elected."""
     first, second, _ = begin(world)
     world.say(f"cut between node {second} and the controller")
     world.network.cut_both(f"node-{second}", CONTROLLER_ADDRESS)
@@ -131,7 +130,7 @@ def answer_from_the_controller_lost(world: World) -> None:
 
 
 def new_leader_hears_late(world: World) -> None:
-    """A follower learns the new leader, and fetches from it, before that one has heard of its election."""
+    """A follower learns the new leader and fetches from it before that node knows of its election."""
     first, second, _ = begin(world)
     world.say(f"cut from the controller to node {second}")
     world.network.cut(CONTROLLER_ADDRESS, f"node-{second}")
@@ -142,8 +141,8 @@ def new_leader_hears_late(world: World) -> None:
 
 
 def proposal_lost(world: World) -> None:
-    """A follower lags, its leader proposes to go on without it, and that is lost; meanwhile the
-    follower has caught up."""
+    """A follower lags, and its leader proposes to remove it from the ISR. The proposal is lost, and
+    then the follower catches up."""
     first, _, third = begin(world)
     ((_, key, _),) = world.partitions()
 
@@ -161,15 +160,15 @@ def proposal_lost(world: World) -> None:
 
 
 def followers_cut_off(world: World) -> None:
-    """The leader goes on taking appends; no follower fetches them."""
+    """The leader continues to take appends, which no follower fetches."""
     first, *others = begin(world)
     cut_off(world, first, *others)
     world.run_for(200)
 
 
 def below_the_minimum(world: World) -> None:
-    """Appends wait when the followers are cut off; the in-sync set falls below the minimum, and
-    stays there until the producer gave up."""
+    """Appends wait because the followers are cut off. The ISR falls below the minimum, and stays
+    there until the producer has given up."""
     first, *others = begin(world)
     producer = world.producers[0]
     cut_off(world, first, *others)
@@ -180,8 +179,8 @@ def below_the_minimum(world: World) -> None:
 
 
 def stops_while_somebody_waits(world: World) -> None:
-    """An append is on the leader and on one of two followers when the leader stops in order; the
-    one that has it is elected."""
+    """An append is on the leader and on one of two followers when the leader stops in order. The
+    follower that has it is elected."""
     first, second, third = begin(world)
     producer = world.producers[0]
     ((_, key, _),) = world.partitions()
@@ -198,8 +197,7 @@ def stops_while_somebody_waits(world: World) -> None:
 
 
 def silent_leader_cut_off(world: World) -> None:
-    """A leader writes nothing, is cut off, and comes back to a leader that has
-    never heard of its epoch."""
+    """A leader writes nothing and is cut off. It comes back to a leader that does not know its epoch."""
     first, *_ = begin(world)
     fall_silent(world)
     kill(world, first)
@@ -222,10 +220,11 @@ def silent_leaders_follower(world: World) -> None:
 
 
 def rot_is_fetched(world: World) -> None:
-    """The only copy that is up has a flipped bit in its first batch, unseen by its node, when an
-    empty one fetches from it; then its disk is lost, and another complete copy comes back."""
+    """An empty replica fetches from the only running copy, which has a flipped bit in its first batch
+    that its node has not noticed. Then that copy's disk is lost, and another complete copy comes
+    back."""
     first, second, third = begin(world)
-    until(world, lambda: len(world.producers[0].attempts) > 60, "there is more than what a start looks at")
+    until(world, lambda: len(world.producers[0].attempts) > 60, "the log has more batches than a start checks")
     fall_silent(world)
     world.say(f"node {third} loses its disk, the others stop")
     world.wipe(third)
@@ -248,7 +247,7 @@ def rot_is_fetched(world: World) -> None:
 
 
 def power_fails_again_and_again(world: World) -> None:
-    """The power fails while something is being synced."""
+    """The power fails repeatedly while data is being synced."""
     for _ in range(20):
         world.run_for(100)
         world.say("node 1 loses power")

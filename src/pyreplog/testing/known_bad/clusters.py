@@ -1,7 +1,7 @@
 """The known-bad rules that take a whole cluster: they need clients, timeouts and a controller
 beyond a network.
 
-Each rule is there for one checker that no schedule on a stage reaches: it alone must speak.
+Each rule tests one checker that no schedule on a stage reaches: only that checker may report it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ CALM: Final = WorldOptions(
     faults=FaultRates.none(),
     config=QUICK,
 )
-"""Three nodes, one partition, one producer, one reader; nothing breaks but the parts that a
-schedule breaks."""
+"""Three nodes, one partition, one producer, one reader, and no faults but those of the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +46,9 @@ class ClusterVariant:
     """One known-bad rule. ``name`` is its class's; ``numbers`` its numbers in the lists;
     ``caught_by`` the one invariant that breaks.
 
-    ``schedule`` goes wrong in a world of ``seed`` and ``options`` with the variant's parts, and
-    well without them. ``before``: another invariant that breaks with it, and earlier, when all
-    checkers look on; it is left out if the
-    intended checker must speak.
+    In a world of ``seed`` and ``options`` with the variant's parts ``schedule`` breaks an invariant;
+    without them it breaks none. ``before``: another invariant that breaks earlier if all checkers
+    are used. Its checker is left out to show that the intended checker reports the rule too.
     """
 
     name: str
@@ -64,29 +62,31 @@ class ClusterVariant:
 
     @property
     def about(self) -> str:
-        """The wrong rule, in the words of its class."""
+        """The description of the wrong rule: the docstring of its class."""
         return " ".join((next((kind.__doc__ for kind in self.kinds.values()), None) or "").split())
 
     def parts(self) -> dict[str, Any]:
-        """Keyword arguments that put it into a :class:`World`."""
+        """Return the keyword arguments that put the variant into a :class:`World`."""
         return dict(self.kinds)
 
     def world(self, *, right: bool = False, every: bool = False) -> World:
-        """A world with it; where ``right``, the same one with the true rules. ``every``: the
-        checker of ``before`` looks on, too."""
+        """Return a world with the variant; if ``right``, the same world with the true rules.
+
+        ``every``: use the checker of ``before`` too.
+        """
         checkers = [one for one in standard_checkers() if every or self.before not in one.numbers]
         parts: dict[str, Any] = {} if right else self.parts()
         return World(self.seed, self.options, checkers=checkers, replay=f"replog lesson {self.name}", **parts)
 
     def perform(self, *, right: bool = False, every: bool = False) -> World:
-        """Play its schedule, heal, and wait until all is quiet. Raises :class:`InvariantBroken`
-        unless ``right``."""
+        """Play the schedule, heal all faults and wait until the world is quiet. Raises
+        :class:`InvariantBroken` unless ``right``."""
         world = self.world(right=right, every=every)
         self.play(world)
         return world
 
     def play(self, world: World) -> None:
-        """The same in a world that is there already."""
+        """Play the schedule in ``world``, heal all faults and wait until the world is quiet."""
         self.schedule(world)
         world.run()
 
@@ -175,4 +175,4 @@ _ALL: Final = (
 )
 
 CLUSTERS: Final[Mapping[str, ClusterVariant]] = MappingProxyType({one.name: one for one in _ALL})
-"""Every known-bad rule that takes a whole cluster, by its name."""
+"""The known-bad rules that take a whole cluster, by name."""

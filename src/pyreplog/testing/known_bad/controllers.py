@@ -26,7 +26,7 @@ __all__ = [
 
 
 class AnyPartitionEpoch(Controller):
-    """A proposal is accepted whatever partition epoch it was made on: no compare before the swap."""
+    """A proposal is accepted with any partition epoch: no compare before the swap."""
 
     def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
         """Validate the proposal as if it had the newest partition epoch."""
@@ -71,8 +71,8 @@ class UncleanStartsIgnored(Controller):
 
 
 class SuspectsTrusted(Controller):
-    """Among replicas that restarted uncleanly the first in the list is elected, not the one that
-    reaches furthest."""
+    """Among replicas that restarted uncleanly the first in the list is elected, not the one with the
+    longest log."""
 
     def _suspect(self, key: PartitionKey, broker_id: int, end: Any) -> None:
         """Suspect no replica."""

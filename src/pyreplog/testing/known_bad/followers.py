@@ -29,21 +29,21 @@ class NonDurableFollower(Replica):
 
 class _TruncatingFollower(Follower):
     def enter(self, now_ns: int) -> None:
-        """Cut off everything above the own high watermark first, as Kafka did before KIP-101."""
+        """Truncate to the own high watermark first, as Kafka did before KIP-101."""
         self.context.load_log().truncate_to(max(self.context.log.start_offset, self.context.log.high_watermark))
         super().enter(now_ns)
 
 
 class TruncateToHighWatermark(Replica):
-    """A new follower truncates to its own high watermark (V1). Breaks S2: acknowledged records
-    go with the second failure."""
+    """A new follower truncates to its own high watermark (V1). Breaks S2: a second failure then loses
+    acknowledged records."""
 
     follower_class = _TruncatingFollower
 
 
 class _UnquestioningFollower(Follower):
     def ask(self) -> None:
-        """Without saying which epoch the log ends with, so that the leader cannot compare."""
+        """Fetch without the last epoch of the log, so that the leader cannot compare."""
         super().ask()
         if self.asked is not None:
             self.asked.last_fetched_epoch = -1
@@ -51,7 +51,7 @@ class _UnquestioningFollower(Follower):
 
 class _FirstFollower(_UnquestioningFollower):
     def enter(self, now_ns: int) -> None:
-        """Cut off everything above the own high watermark first."""
+        """Truncate to the own high watermark first."""
         self.context.load_log().truncate_to(max(self.context.log.start_offset, self.context.log.high_watermark))
         super().enter(now_ns)
 
@@ -65,8 +65,7 @@ class FirstDesign(Replica):
 
 class _WaitingFollower(_UnquestioningFollower):
     def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
-        """The first answer shows that a leader is there: only then truncate to the own high
-        watermark."""
+        """Truncate to the own high watermark after the first answer, which shows that a leader is up."""
         if event.request is self.asked and not vars(self).setdefault("answered", False):
             vars(self)["answered"] = True
             if self.context.log.high_watermark < self.context.log.end_offset:
@@ -75,8 +74,8 @@ class _WaitingFollower(_UnquestioningFollower):
 
 
 class TruncateAfterFirstAnswer(Replica):
-    """As the first design, but a follower keeps its log until the leader has answered once: the
-    second fix that was proposed, and rejected because two logs may still part below their high
+    """As in the first design, but a follower keeps its log until the leader has answered once. This
+    was the second proposed fix, and was rejected because two logs may still diverge below their high
     watermarks."""
 
     follower_class = _WaitingFollower
@@ -92,7 +91,7 @@ class _ObedientFollower(Follower):
 
 
 class StopsAtUnknownEpoch(Replica):
-    """A follower that hears of a leader before that one does is told so, and waits for newer
-    metadata instead of asking again."""
+    """A follower that knows a new leader before that node itself does gets UNKNOWN_LEADER_EPOCH. It
+    then waits for newer metadata instead of asking again."""
 
     follower_class = _ObedientFollower

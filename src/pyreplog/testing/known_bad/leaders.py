@@ -347,7 +347,7 @@ class DeletesAlone(Replica):
 
 class _TwiceReadingLeader(Leader):
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Let other events happen between the look at the high watermark and the read."""
+        """Let other events happen between reading the high watermark and reading the log."""
         high_watermark = self.context.log.high_watermark
         between = getattr(self.context, "between", None)
         if between is not None:
@@ -360,8 +360,8 @@ class _TwiceReadingLeader(Leader):
 
 
 class ReadsTwice(Replica):
-    """The read path looks at the high watermark twice with a yield between (KAFKA-9807): the second
-    look sees another log."""
+    """The read path reads the high watermark twice with a yield between (KAFKA-9807). At the second
+    read the log may have changed."""
 
     leader_class = _TwiceReadingLeader
 
@@ -417,8 +417,7 @@ class _PatientLeader(Leader):
             self.delayed_appends.acknowledge_committed(min(known, default=self.context.log.high_watermark), 0)
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
-        """Look at the waiting appends after each fetch, because it may be the last one that they
-        need."""
+        """Check the waiting appends after each fetch, because it may complete them."""
         super().follower_fetch(event, now_ns)
         self.acknowledge_appends()
 
@@ -455,7 +454,8 @@ class _RecomputingLeader(Leader):
 
 
 class WatermarkRecomputed(Replica):
-    """The high watermark is computed afresh each time, so a follower that comes back pulls it down."""
+    """The high watermark is computed without regard to its old value, so a follower that comes back
+    lowers it."""
 
     leader_class = _RecomputingLeader
 

@@ -24,8 +24,8 @@ __all__ = [
 
 
 class MarkTooEarly(Log):
-    """The durable mark calls written data synced. After power loss an honest torn tail reads as
-    rot, and a copy that is as good as any is refused."""
+    """The durable mark counts written data as synced. After power loss a legal torn tail then looks
+    like rot, and a good copy is refused."""
 
     def write_mark(self) -> None:
         """Write the written end in place of the synced end."""
@@ -33,8 +33,8 @@ class MarkTooEarly(Log):
 
 
 class ChecksumUnchecked(Log):
-    """Checksums are looked at neither by a leader that reads nor by a follower that fetched: rot
-    on the leader's disk spreads to others."""
+    """Neither a leader that reads nor a follower that fetched checks checksums: rot on the leader's
+    disk spreads to other replicas."""
 
     def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> LogSlice:
         """Read without a check."""

@@ -8,8 +8,8 @@ __all__ = ["AsksOnce"]
 
 
 class AsksOnce(MetadataListener):
-    """A node whose question for metadata, or its answer, was lost does not ask again: it never
-    hears what it is to lead."""
+    """A node whose request for metadata, or the response, was lost does not ask again: it never
+    learns that it was elected."""
 
     def _expire(self, correlation_id: int) -> None:
-        """The answer will come."""
+        """Keep waiting for the response after the timeout."""

@@ -1,4 +1,4 @@
-"""The schedules of the known-bad rules: each goes wrong with its rule and well without it.
+"""The schedules of the known-bad rules: each breaks an invariant with its rule, and none without it.
 
 They have the names of ``docs/internals/replication.md`` if they have one there (F1 to F42, N1 to N3:
 the history of Kafka's own bugs). Nodes are 1, 2, 3; node 1 leads at first. Every function gets a stage

@@ -47,7 +47,7 @@ def waiting_append(stage: Stage) -> None:
 
 
 def zombie_answers(stage: Stage) -> None:
-    """F4: a leader that has not heard of the election still takes appends and answers fetches."""
+    """F4: a leader that does not know of the election yet still takes appends and answers fetches."""
     commit(stage, b"a")
     stage.append(1, b"b", acks=1)
     stage.exchange(3)
@@ -61,7 +61,7 @@ def zombie_answers(stage: Stage) -> None:
 
 
 def retry_after_truncation(stage: Stage) -> None:
-    """F33: a leader took a batch, lost it to a truncation, and leads again when its producer sends it once more."""
+    """F33: a leader appended a batch, truncated it, and leads again when the producer sends it again."""
     stage.append(1, b"s0", numbers=(7, 0, 0))
     stage.exchange(2, 3)
     stage.exchange(2, 3)
@@ -80,7 +80,7 @@ def retry_after_truncation(stage: Stage) -> None:
 
 
 def retry_after_election(stage: Stage) -> None:
-    """A producer's batch is committed, its answer lost; it sends it again to the next leader."""
+    """A producer's batch is committed, but the answer is lost; the producer sends it again to the next leader."""
     stage.append(1, b"s0", numbers=(7, 0, 0))
     stage.exchange(2, 3)
     stage.exchange(2, 3)
@@ -92,7 +92,7 @@ def retry_after_election(stage: Stage) -> None:
 
 
 def deleted_elsewhere(stage: Stage) -> None:
-    """DeleteRecords is answered; a live replica has not heard of it."""
+    """DeleteRecords is answered before a live replica has learnt of the deletion."""
     commit(stage, b"a", b"b")
     stage.settle()
     stage.delete_records(1, 1)
@@ -101,8 +101,10 @@ def deleted_elsewhere(stage: Stage) -> None:
 
 
 def two_looks(stage: Stage) -> None:
-    """F19: between two looks at the log another thread appends to it. (Ours has no such moment: one step, one
-    look.)"""
+    """F19: another thread appends to the log between two reads of its high watermark.
+
+    Our leader reads it only once per step, so this cannot happen there.
+    """
     commit(stage, b"a")
     replica = stage.machines[1].replica
 
@@ -111,14 +113,14 @@ def two_looks(stage: Stage) -> None:
         assert builder.append(b"b", None, (), 1)
         stage.log(1).append_as_leader(bytearray(builder.finish()), 0)
 
-    if hasattr(replica, "__dict__"):  # the true rules have no room for it
+    if hasattr(replica, "__dict__"):  # the true rules have no such hook
         vars(replica)["between"] = between
     stage.read(1, 0)
     stage.finish()
 
 
 def old_end_told(stage: Stage) -> None:
-    """F18: readers were told where the end is; the next leader's high watermark is older."""
+    """F18: readers know the end of the log; the next leader has an older high watermark."""
     commit(stage, b"a")
     stage.latest(1)
     stage.kill(1)
@@ -128,8 +130,7 @@ def old_end_told(stage: Stage) -> None:
 
 
 def replaced_while_somebody_waits(stage: Stage) -> None:
-    """A leader has an append that no follower fetched, and learns that another leader was elected, which leads
-    already."""
+    """A leader with an append that no follower fetched learns of its successor, which leads already."""
     stage.append(1, b"a")
     stage.prefer(2)
     stage.tell(2)
@@ -138,7 +139,7 @@ def replaced_while_somebody_waits(stage: Stage) -> None:
 
 
 def deleted_meanwhile(stage: Stage) -> None:
-    """While a follower was down records were deleted that it has not got."""
+    """While a follower is down, records are deleted that it does not have."""
     commit(stage, b"a")
     stage.kill(3)
     stage.tell()

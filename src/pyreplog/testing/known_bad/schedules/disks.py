@@ -15,7 +15,7 @@ __all__ = [
 
 
 def cut_then_power_loss(stage: Stage) -> None:
-    """F17: a follower truncates, and loses its power right after."""
+    """F17: a follower truncates, and loses power right after."""
     stage.append(1, b"a", acks=1)
     stage.sync()
     stage.exchange(2)
@@ -33,14 +33,14 @@ def cut_then_power_loss(stage: Stage) -> None:
 
 
 def ack_then_power_loss(stage: Stage) -> None:
-    """Appended, answered, and then the power is gone."""
+    """A record is appended and acknowledged; then the leader loses power."""
     stage.append(1, b"a")
     stage.append(1, b"b", acks=1)
     stage.finish()
 
 
 def follower_loses_its_tail(stage: Stage) -> None:
-    """A follower has written and not synced, and asks for more."""
+    """A follower fetches again before it has synced the records that it wrote."""
     stage.append(1, b"a")
     stage.exchange(2, 3)
     stage.sync(1)
@@ -49,7 +49,7 @@ def follower_loses_its_tail(stage: Stage) -> None:
 
 
 def failed_sync(stage: Stage) -> None:
-    """A sync fails; then the power is gone."""
+    """A sync fails; then the node loses power."""
     stage.append(1, b"a")
     stage.fail_sync(1)
     stage.lose_power(1)
@@ -59,7 +59,7 @@ def failed_sync(stage: Stage) -> None:
 
 
 def rot_on_the_leader(stage: Stage) -> None:
-    """A bit of the leader's log flipped; a follower that was away fetches it."""
+    """A bit of the leader's log is flipped; a follower that was fenced fetches the batch."""
     stage.fence(3)
     stage.tell()
     commit(stage, *(bytes([letter]) * 3000 for letter in b"abcd"))

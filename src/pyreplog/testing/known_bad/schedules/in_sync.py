@@ -43,7 +43,7 @@ def replica_behind_the_epoch(stage: Stage) -> None:
 
 
 def shrink_undecided(stage: Stage) -> None:
-    """A leader proposes to drop a slow follower; the proposal has not reached the controller."""
+    """A leader proposes to remove a slow follower; the proposal has not reached the controller."""
     commit(stage, b"a")
     stage.append(1, b"b")
     for _ in range(6):
@@ -56,7 +56,7 @@ def shrink_undecided(stage: Stage) -> None:
 
 
 def proposed_and_not_awaited(stage: Stage) -> None:
-    """The controller accepted a new member, the answer is on its way, and the leader goes on without it."""
+    """The controller has accepted a new member; the leader goes on without it before the answer arrives."""
     stage.fence(3)
     stage.tell()
     stage.unfence(3)
@@ -71,8 +71,7 @@ def proposed_and_not_awaited(stage: Stage) -> None:
 
 
 def old_proposal(stage: Stage) -> None:
-    """A proposal is long on its way; the controller changes the set itself, and the leader goes on with
-    that."""
+    """A proposal is delayed; the controller changes the set itself, and the leader uses that set."""
     stage.append(1, b"a", acks=1)
     stage.exchange(2)
     lagging(stage, 3)
@@ -98,7 +97,7 @@ def metadata_replay(stage: Stage) -> None:
     stage.exchange(3)
     stage.exchange(3)
     assert stage.letters("proposal", 1)
-    stage.append(1, b"x", acks=1)  # which answers the fetch of node 3 that waits: it is not proposed again
+    stage.append(1, b"x", acks=1)  # this answers the waiting fetch of node 3, so node 3 is not proposed again
     stage.tell(1)
     stage.decide(1, answer=False)
     stage.pass_time(5000, 1, 2)
@@ -109,8 +108,7 @@ def metadata_replay(stage: Stage) -> None:
 
 
 def late_reply(stage: Stage) -> None:
-    """N3: the answer to a shrink is late; the leader has learnt of it from the metadata and proposed something
-    else."""
+    """N3: the answer to a shrink is late; the leader knows of it from the metadata and has made another proposal."""
     stage.append(1, b"a", acks=1)
     stage.exchange(2)
     lagging(stage, 3)
@@ -131,7 +129,7 @@ def late_reply(stage: Stage) -> None:
 
 
 def empty_again(stage: Stage) -> None:
-    """F40: a replica is taken away and comes back empty; the leader learns both at once."""
+    """F40: a replica is removed and comes back empty; the leader learns both at once."""
     commit(stage, b"a")
     stage.exchange(3)
     stage.take_away(3)
@@ -145,7 +143,7 @@ def empty_again(stage: Stage) -> None:
 
 
 def stale_incarnation(stage: Stage) -> None:
-    """F30: a replica that was about to join loses its power; the proposal names its former life."""
+    """F30: a replica that was about to join loses power; the proposal names its former incarnation."""
     stage.fence(3)
     stage.tell()
     commit(stage, b"a")
@@ -164,7 +162,7 @@ def stale_incarnation(stage: Stage) -> None:
 
 
 def last_replica_standing(stage: Stage) -> None:
-    """F35: two are gone, one after the other; the last one loses its power and returns alone."""
+    """F35: two replicas fail one after the other; the last one loses power and returns alone."""
     commit(stage, b"a")
     stage.fence(3)
     stage.tell()
@@ -178,8 +176,8 @@ def last_replica_standing(stage: Stage) -> None:
 
 
 def another_node_holds_the_rest(stage: Stage) -> None:
-    """F20: below the minimum a leader alone takes more; then it dies and one of the eligible replicas is
-    elected."""
+    """F20: a leader alone, below the minimum, takes more appends. Then it dies, and an eligible
+    replica is elected."""
     commit(stage, b"a")
     stage.fence(2)
     stage.fence(3)
@@ -192,7 +190,7 @@ def another_node_holds_the_rest(stage: Stage) -> None:
 
 
 def unclean_restart(stage: Stage) -> None:
-    """An eligible replica lost its power, and with it what made it eligible."""
+    """An eligible replica loses power, and with it records that it must have to be eligible."""
     stage.fence(3)
     stage.tell()
     commit(stage, b"a")
@@ -233,7 +231,7 @@ def unclean(stage: Stage) -> None:
 
 
 def back_below_the_high_watermark(stage: Stage) -> None:
-    """A follower was fenced for a moment, and the others committed a record without it."""
+    """A follower is fenced briefly, and the others commit a record without it."""
     commit(stage, b"a")
     stage.fence(3)
     stage.tell()

@@ -22,14 +22,14 @@ def commit(stage: Stage, *values: bytes) -> None:
 
 
 def commit_without(stage: Stage, value: bytes, *followers: int) -> None:
-    """Append at node 1; only these fetch."""
+    """Append at node 1; only these followers fetch."""
     stage.append(1, value)
     stage.exchange(*followers)
     stage.exchange(*followers)
 
 
 def lagging(stage: Stage, slow: int) -> None:
-    """Node 1 proposes to go on without ``slow``, which does not fetch."""
+    """Let node 1 propose to remove ``slow``, which does not fetch, from the ISR."""
     (other,) = (one for one in (2, 3) if one != slow)
     for _ in range(8):
         if stage.letters("proposal", 1):

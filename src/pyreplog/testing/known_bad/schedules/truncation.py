@@ -40,8 +40,8 @@ def hw_truncation(stage: Stage) -> None:
 
 
 def divergence(stage: Stage) -> None:
-    """F2: both lose their power; the node that lost more returns first, leads (uncleanly), writes; then the other
-    returns."""
+    """F2: both nodes go down. The node that lost more records returns first, is elected uncleanly and
+    writes; then the other returns."""
     stage.append(1, b"m1", acks=1)
     stage.exchange(2)
     stage.exchange(2)
@@ -87,8 +87,10 @@ def fast_elections(stage: Stage) -> None:
 
 
 def parted_below(stage: Stage) -> None:
-    """KIP-279: node 1 led, was away, and leads again; node 2 led between, over a log that ends in the same offset.
-    The two part in the middle, and the latest epoch of node 2 is unknown to node 1."""
+    """KIP-279: node 1 leads twice, and node 2 between, with a log that ends at the same offset.
+
+    The logs diverge in the middle, and node 1 does not know the latest epoch of node 2.
+    """
     stage.append(1, b"a0", b"a1", b"a2", acks=1)
     stage.exchange(2)
     stage.append(1, b"a3", b"a4", b"a5", acks=1)
@@ -105,7 +107,7 @@ def parted_below(stage: Stage) -> None:
 
 
 def one_foreign_record(stage: Stage) -> None:
-    """A leader that was replaced returns with one record that its successor does not have."""
+    """A replaced leader returns with one record that its successor does not have."""
     stage.append(1, b"a", acks=1)
     stage.exchange(2)
     stage.append(1, b"b", acks=1)
@@ -120,8 +122,10 @@ def one_foreign_record(stage: Stage) -> None:
 
 
 def fetch_of_an_older_epoch(stage: Stage) -> None:
-    """A follower's fetch of an older leader epoch reaches a new leader, and afterwards the follower truncates against a
-    zombie between the two."""
+    """A follower's fetch of an older leader epoch reaches a new leader.
+
+    Afterwards the follower truncates against the zombie leader of an epoch between the two.
+    """
     stage.append(1, b"a", acks=1)
     stage.exchange(2, 3)
     stage.append(1, b"b", acks=1)
@@ -157,7 +161,7 @@ def hidden_between_two_elections(stage: Stage) -> None:
 
 
 def diverging_fetch(stage: Stage) -> None:
-    """F9: a follower with a longer, foreign log fetches at its end."""
+    """F9: a follower with a longer, diverging log fetches at its end."""
     for value in (b"a", b"b", b"c"):
         stage.append(1, value, acks=1)
         stage.exchange(2)
@@ -187,8 +191,10 @@ def unknown_epoch(stage: Stage) -> None:
 
 
 def silent_leader(stage: Stage) -> None:
-    """F5: a leader that writes nothing is asked by one whose epoch it has never heard of, over a log just as
-    long."""
+    """F5: a follower asks a leader that has written nothing about an epoch that this leader does not know.
+
+    Their logs have the same length.
+    """
     stage.append(1, b"a", acks=1)
     stage.exchange(2, 3)
     stage.append(1, b"b", acks=1)
@@ -204,7 +210,7 @@ def silent_leader(stage: Stage) -> None:
 
 
 def behind_the_high_watermark(stage: Stage) -> None:
-    """F6: an epoch that began at the end of the log and in which nothing was written must go when the leader has no
+    """F6: an epoch without records began at the end of the log. It must be removed if the leader has no
     such epoch."""
     commit(stage, b"a")
     stage.prefer(2)
