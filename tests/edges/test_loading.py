@@ -272,7 +272,7 @@ def test_e099_a_start_above_the_end(place: Place) -> None:
             )
             assert (raw(log), log.start_offset, log.end_offset) == (whole, 0, 10)
             if not mark:
-                assert any("not believed" in note for note in log.recovery.notes)
+                assert any("was ignored" in note for note in log.recovery.notes)
             log.close(clean=True)
 
 

@@ -695,7 +695,7 @@ def test_a_checkpoint_behind_the_end_wipes_nothing(place: Place) -> None:
     )
     assert raw(log) == whole
     assert log.start_offset == 0
-    assert any("not believed" in note for note in log.recovery.notes)
+    assert any("was ignored" in note for note in log.recovery.notes)
     log.close(clean=True)
 
 

@@ -25,7 +25,7 @@ _VALUES: Final[dict[str, Callable[[Log | Summary], int | None]]] = {
 
 
 class CheckpointedOffsets(NamedTuple):
-    """The entries of one partition in the three checkpoints; 0 where it has none."""
+    """The entries of one partition in the three checkpoints; 0 for a missing entry."""
 
     recovery_point: int
     log_start_offset: int
@@ -60,15 +60,15 @@ class OffsetCheckpoints:
             try:
                 self._kept[name] = read_offsets(self._disk, join(self._path, name))
             except CorruptError as error:
-                self._notes.append(f"{name} is damaged and not believed: {error}")
+                self._notes.append(f"{name} is damaged and was ignored: {error}")
         self._absent = set[TopicPartition]().union(*self._kept.values())
 
     def __contains__(self, key: object) -> bool:
-        """Whether a file, as it was read, names the partition ``key``."""
+        """Return whether a file named the partition ``key`` when it was read."""
         return any(key in kept for kept in self._kept.values())
 
     def offsets_of(self, key: TopicPartition) -> CheckpointedOffsets:
-        """Return what the files, as they were read, say of the partition ``key``."""
+        """Return the entries of the partition ``key`` in the files at the time of :meth:`read`."""
         return CheckpointedOffsets(*(kept.get(key, 0) for kept in self._kept.values()))
 
     def keep_only(self, damaged: Container[TopicPartition]) -> None:

@@ -1,7 +1,7 @@
-"""The controller's file in a cluster's folder, as far as readers of logs need it: its frame, its cluster, and the
-topics' ids.
+"""The parts of the controller's file in a cluster's folder that readers of logs need: its frame, its cluster id, the
+topic ids and the members of partitions.
 
-``pyreplog.controller`` owns its content.
+``pyreplog.controller`` owns the content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SIZE_MAX: Final = 1 << 30
 
 
 class Members(NamedTuple):
-    """The nodes of one partition by their numbers, as the controller has them."""
+    """The node numbers of one partition's replicas and in-sync replicas in the controller's file."""
 
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
@@ -39,13 +39,13 @@ class ControllerBody(NamedTuple):
 
 
 def frame_controller(line: bytes) -> bytes:
-    """The whole file for the JSON ``line``."""
+    """Return the content of the file for the JSON ``line``."""
     return b"%s %s %08x\n%s\n" % (_MAGIC, _VERSION, crc32c(line), line)
 
 
 def unframe_controller(data: bytes, file: str) -> bytes:
-    """The JSON line in ``data``. Raises :class:`CorruptError` naming ``file`` for anything but a whole, undamaged
-    file."""
+    """Return the JSON line in ``data``. Raises :class:`CorruptError`, which names ``file``, if the content is
+    damaged."""
     head, separator, rest = data.partition(b"\n")
     words = head.split(b" ")
     if not separator or len(words) != 3 or words[0] != _MAGIC:
@@ -59,7 +59,7 @@ def unframe_controller(data: bytes, file: str) -> bytes:
 
 
 def read_controller(disk: Disk, folder: str) -> bytes | None:
-    """The whole file as it is; None if there is none."""
+    """Return the content of the file in ``folder``, unchecked; None if there is no file."""
     path = join(folder, CONTROLLER_NAME)
     if disk.stat(path) is None:
         return None
@@ -71,7 +71,7 @@ def read_controller(disk: Disk, folder: str) -> bytes | None:
 
 
 def controller_body(disk: Disk, folder: str) -> ControllerBody | None:
-    """The cluster and topics in the file in ``folder``; None if there is none, or it is damaged."""
+    """Return the cluster and the topics in the file in ``folder``; None if it is missing or damaged."""
     data = read_controller(disk, folder)
     if data is None:
         return None
@@ -91,6 +91,7 @@ def controller_body(disk: Disk, folder: str) -> ControllerBody | None:
 
 
 def _members(row: Sequence[Any]) -> Members:
-    """The members that the row of one partition names: its number, then the fields of ``quorum.PartitionImage``."""
+    """Return the members in the row of one partition: its number, then the fields of
+    ``controller.PartitionImage``."""
     replicas, isr, elr = (tuple(map(int, numbers)) for numbers in row[1:4])
     return Members(replicas, isr + elr)

@@ -1,8 +1,7 @@
-"""Which logs lie under a path: one log, the folders of one cluster, several independent logs, or one bare
-partition.
+"""Find the logs under a path: one log, the folders of one cluster, several independent logs, or one bare partition.
 
-Content and ids decide, never names or nearness (docs/guide/folders.md states the rule as a table). ``verify``,
-which shares no code with this module, implements the same rule.
+Files and ids decide which folders belong together, never names or their places (docs/guide/folders.md states the
+rule as a table). ``verify`` implements the same rule and shares no code with this module.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ _NAMED_MAX: Final = 5
 
 
 class Found:
-    """What lies under a path: independent logs (in the order of their paths), foreign folders, and folders that may
-    be roots and may not be looked into."""
+    """The findings under a path: independent logs (in the order of their paths), foreign folders, and folders that
+    may be roots but that this process may not read."""
 
     __slots__ = ("foreign", "logs", "path", "unreadable")
 
@@ -48,15 +47,16 @@ class Found:
         self.unreadable = unreadable
 
     def hidden(self, disk: Disk) -> list[str]:
-        """The folders of logs that lie inside another log's folder, or too deep: a reader of the path passes over
-        them."""
+        """Return the folders of logs that a reader of the path ignores, because they lie inside another log's folder
+        or too deep."""
         if any(log.bare is not None for log in self.logs):
             return []
         return hidden_roots(disk, self.path, [root.path for log in self.logs for root in log.roots])
 
 
 def deeper_logs(disk: Disk, path: str) -> str:
-    """The end of an error about a missing log: the logs that lie deeper below ``path``. "" if there are none."""
+    """Return the end of an error about a missing log: the logs that lie deeper below ``path``. "" if there are
+    none."""
     hidden = find_logs(disk, path).hidden(disk)
     if not hidden:
         return ""
@@ -67,8 +67,8 @@ def deeper_logs(disk: Disk, path: str) -> str:
 
 
 def find_logs(disk: Disk, path: str) -> Found:
-    """The independent logs and clusters under ``path``, which may be a root, a cluster's folder, a bare partition,
-    or a folder of many.
+    """Find the independent logs and clusters under ``path``, which may be a root, a cluster's folder, a bare
+    partition, or a folder of many logs.
 
     Raises :class:`StorageError` if there is no such folder.
     """
@@ -92,7 +92,7 @@ def _group(disk: Disk, places: Places) -> Found:
 
 
 def _of_one_cluster(roots: Sequence[FoundRoot]) -> list[list[FoundRoot]]:
-    """``roots`` by their cluster ids; each of those without one by itself."""
+    """Group ``roots`` by their cluster ids. A root without a cluster id is a group of its own."""
     groups: dict[str, list[FoundRoot]] = {}
     for root in roots:
         groups.setdefault(root.cluster_id or join(root.path, ""), []).append(root)
@@ -100,7 +100,7 @@ def _of_one_cluster(roots: Sequence[FoundRoot]) -> list[list[FoundRoot]]:
 
 
 def _of_shared_topics(disk: Disk, groups: Sequence[list[FoundRoot]]) -> list[list[FoundRoot]]:
-    """``groups`` of which no root names its cluster, united if they hold partitions of one topic id."""
+    """Unite those ``groups`` that hold partitions of the same topic id. REQUIRES that no root has a cluster id."""
     united: list[tuple[set[tuple[str, str]], list[FoundRoot]]] = []
     for group in groups:
         partitions = FoundLog(disk, "", group).partitions()
@@ -121,8 +121,8 @@ def _of_shared_topics(disk: Disk, groups: Sequence[list[FoundRoot]]) -> list[lis
 
 
 def _name_of(places: Places, group: Sequence[FoundRoot]) -> str:
-    """The folder that holds the roots of ``group`` and no other, relative to the path; else the first of those
-    roots."""
+    """Return the folder that holds the roots of ``group`` and no others, relative to the path; else the first of
+    those roots."""
     if places.is_listed and len({root.cluster_id for root in places.roots}) == 1:
         return "."
     if group[0].home and group[0].home != places.path:
@@ -138,21 +138,21 @@ def _name_of(places: Places, group: Sequence[FoundRoot]) -> str:
 
 
 def find_roots(disk: Disk, path: str, depth: int = DEPTH_MAX) -> list[str]:
-    """The folders under ``path``, itself among them, that have the files of a root, sorted: of one log, one
-    cluster, or several.
+    """Return the folders that have the files of a root, ``path`` or below it, sorted. They may belong to one log,
+    one cluster, or several.
 
-    ``depth``: look so many folders deep at most. Raises :class:`StorageError` if there is no such folder.
+    ``depth``: the number of folder levels to search. Raises :class:`StorageError` if there is no such folder.
     """
     return [root.path for root in find_places(disk, path, depth).roots if root.has_files]
 
 
 class Finder:
-    """The partitions of the one log under ``path``, as they were when it was made. Short-lived: make another one
-    for a fresh look.
+    """The partitions of the one log under ``path`` at the time of construction. Create another finder to see
+    changes.
 
-    Every question raises :class:`ConfigError` if several independent logs are there, or one partition twice under
-    one node id, because one log is meant; and :class:`StorageError` if a folder that may belong to the log may not
-    be looked into. ``partial``: leave out folders that may not be looked into; the caller names them.
+    Every method raises :class:`ConfigError` if there are several independent logs, or one partition twice under one
+    node id; and :class:`StorageError` if this process may not read a folder that may belong to the log. ``partial``:
+    leave such folders out; the caller reports them.
     """
 
     def __init__(self, disk: Disk, path: str, *, partial: bool = False) -> None:
@@ -162,12 +162,12 @@ class Finder:
         self._views: dict[str, RootView] = {}
         self._log: FoundLog | None = None
         self._is_finished = False
-        #: All that lies under the path.
+        #: All findings under the path.
         self.found = find_logs(disk, path)
 
     @classmethod
     def of(cls, disk: Disk, found: Found, log: FoundLog, *, partial: bool = False) -> Finder:
-        """A finder of ``log``, one of several in ``found``."""
+        """Return a finder for ``log``, one of several in ``found``."""
         finder = cls.__new__(cls)
         finder._disk, finder._partial, finder._views, finder._log, finder._is_finished = disk, partial, {}, log, False
         finder.found = found
@@ -175,7 +175,7 @@ class Finder:
 
     @property
     def log(self) -> FoundLog | None:
-        """The one log that is meant; None if there is none."""
+        """The one log under the path; None if there is none."""
         if self._log is None:
             found = self.found
             if not self._partial:
@@ -188,8 +188,7 @@ class Finder:
         return self._log
 
     def _finished(self) -> FoundLog | None:
-        """The one log that is meant. Raises :class:`UnfinishedBackupError` if it is a backup that was not
-        finished."""
+        """Return :attr:`log`. Raises :class:`UnfinishedBackupError` if it is an unfinished backup."""
         if not self._is_finished:
             refuse_unfinished(self._disk, [self.found.path])
             log = self.log
@@ -200,22 +199,23 @@ class Finder:
         return self.log
 
     def folders(self, topic: str | None = None, *, whole: bool = True) -> dict[TopicPartition, list[str]]:
-        """The folders of each partition (of ``topic``), sorted by partition: one, or in a cluster one for each node
-        that has it.
+        """Return the folders of each partition (of ``topic``), sorted by partition: one folder, or in a cluster one
+        for each node that has the partition.
 
         ``whole``: raise :class:`StorageError` if the topic has an :meth:`absent` partition.
         """
         log = self._finished()
         if log is None:
-            # Every node of a cluster may be away; the controller's file names the topics then.
+            # The folders of all nodes of a cluster may be missing. Then the controller's file names
+            # the topics.
             FoundLog(self._disk, ".", (), homes=[self.found.path]).check(topic, partial=self._partial, whole=whole)
             return {}
         log.check(topic, partial=self._partial, whole=whole)
         return {key: folders for key, folders in log.partitions().items() if topic in (None, key.topic)}
 
     def claimed(self) -> dict[TopicPartition, list[str]]:
-        """As :meth:`folders`, with the partitions that cannot be read: :meth:`open` raises the reason for these
-        alone."""
+        """Return the folders of each partition, including partitions that cannot be read. For those, :meth:`open`
+        raises the reason."""
         log = self._finished()
         if log is None:
             return {}
@@ -227,7 +227,8 @@ class Finder:
         return {key: found[key] for key in sorted(found)}
 
     def left_out(self, topic: str | None = None) -> list[str]:
-        """The folders that may hold a part of ``topic``, or of any topic, and that may not be looked into."""
+        """Return the folders that this process may not read and that may hold a part of ``topic`` (None: of any
+        topic)."""
         inside = [] if self.log is None else list(self.log.unreadable)
         parsed = {folder: parse_directory_name(name_of(folder)) for folder in inside}
         mine = [
@@ -238,7 +239,7 @@ class Finder:
         return [*self.found.unreadable, *mine]
 
     def absent(self, topic: str | None = None) -> dict[TopicPartition, str]:
-        """The partitions that the present folders do not hold whole, each with the reason: see
+        """Return the partitions that the present folders do not hold completely, each with the reason: see
         :meth:`FoundLog.absent`."""
         log = self.log or FoundLog(self._disk, ".", (), homes=[self.found.path])
         return log.absent(topic)
@@ -248,7 +249,7 @@ class Finder:
         (self.log or FoundLog(self._disk, ".", (), homes=[self.found.path])).refuse_absent()
 
     def open(self, partition: TopicPartition) -> LogReader | None:
-        """A reader of one partition, without a look at the others; None if it has no folder."""
+        """Return a reader of one partition, or None if it has no folder. Other partitions are not read."""
         log = self._finished()
         if log is None:
             return None
@@ -268,8 +269,8 @@ class Finder:
 
 
 def several_logs(path: str, logs: Sequence[FoundLog]) -> ConfigError:
-    """The refusal to take one of several independent ``logs`` for the one that is meant."""
-    listed = any(log.name.startswith("/") for log in logs)  # on another disk, which may hold another cluster's node
+    """Return the error for a path that must hold one log but holds several independent ``logs``."""
+    listed = any(log.name.startswith("/") for log in logs)  # a listed node elsewhere: its path does not say its cluster
     names = [
         f"{log.name} of cluster {log.cluster_id or 'unknown'}" if listed else log.name for log in logs[:_NAMED_MAX]
     ]
@@ -282,26 +283,25 @@ def several_logs(path: str, logs: Sequence[FoundLog]) -> ConfigError:
 
 
 def unfinished_backups(disk: Disk, found: Found) -> dict[str, UnfinishedBackupError]:
-    """The backups in ``found`` that were not finished, by their folders, each with the refusal to open it."""
+    """Return the unfinished backups in ``found`` by their folders, each with the error that opening it raises."""
     errors: dict[str, UnfinishedBackupError] = {}
     places = {log.folder(found.path): [root.path for root in log.roots if log.bare is None] for log in found.logs}
-    places |= {folder: [] for folder in found.foreign}  # a run that was interrupted before it had copied a file
+    places |= {folder: [] for folder in found.foreign}  # a backup run may have ended before it copied a file
     for folder, roots in places.items():
         try:
             refuse_unfinished(disk, dict.fromkeys([folder, *roots]))
         except UnfinishedBackupError as error:
             errors[folder] = error
         except StorageError as error:
-            # A foreign folder that this process may not enter, such as `lost+found`, is passed
-            # over.
+            # A foreign folder that this process may not enter, such as `lost+found`, is ignored.
             if folder not in found.foreign or error.errno not in (errno.EACCES, errno.EPERM):
                 raise
     return errors
 
 
 def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicPartition, LogReader]:
-    """A reader for every partition of the one log under ``path``, or for those of ``topic``; sorted. Nothing is
-    locked or written.
+    """Return a reader for every partition of the one log under ``path`` (or of ``topic``), sorted. Nothing is locked
+    or written.
 
     Raises as :class:`Finder` does, and :class:`CorruptError` for a message format that is not read.
     """
@@ -319,7 +319,7 @@ def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicP
 
 
 def unsafe_permissions(disk: Disk, readers: Iterable[LogReader]) -> str:
-    """As :func:`untrusted`, of the folders that ``readers`` read, and the roots that these are in."""
+    """Return :func:`untrusted` for the folders that ``readers`` read, and for their roots."""
     folders = dict.fromkeys(directory for reader in readers for directory in reader.replicas)
     roots = [
         root for root in dict.fromkeys(map(parent_of, folders)) if root not in folders and has_root_file(disk, root)
@@ -328,8 +328,8 @@ def unsafe_permissions(disk: Disk, readers: Iterable[LogReader]) -> str:
 
 
 def untrusted(disk: Disk, folders: Iterable[str]) -> str:
-    """Why not to trust the content of ``folders``: the first one that others may write to, and how many more there
-    are; empty if there is none. One text for all, because the folders of one log mostly have one mode."""
+    """Return why ``folders`` cannot be trusted: the first one that other users may write to, and the number of
+    others; "" if there is none. The folders of one log mostly have one mode, so one text is enough."""
     found: list[StorageError] = []
     for folder in folders:
         try:
@@ -344,8 +344,8 @@ def untrusted(disk: Disk, folders: Iterable[str]) -> str:
 
 
 def list_topics(disk: Disk, path: str) -> dict[str, list[int]]:
-    """The topics of all logs under ``path`` and their partitions that have a folder there, both sorted. Folders
-    that may not be looked into are left out."""
+    """Return the topics of all logs under ``path`` and their partitions that have a folder there, both sorted.
+    Folders that this process may not read are left out."""
     topics: dict[str, set[int]] = {}
     for log in find_logs(disk, path).logs:
         for topic, partition in log.partitions():

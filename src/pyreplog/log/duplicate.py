@@ -1,10 +1,9 @@
-"""A copy of one partition up to an offset, made beside its writer: the new segments and the last one, and all small
-files.
+"""Copy one partition up to an offset while its writer runs: the new segments, the last one, and all small files.
 
-The source is read without a lock, as :class:`ReplicaView` does: what its mark promises is in its files, and no byte
-below that changes. The copy is made into a folder that nobody else uses. A file gets its name there only when it is
-whole and synced, so a file of the same name and size is taken as it is by the next run. The caller keeps readers
-away until it is done.
+The source is read without a lock, as :class:`ReplicaView` does: all records below the mark's high watermark are in
+the files, and no byte below it changes. REQUIRES that no other process uses the target folder. A file there gets its
+name only when it is whole and synced, so the next run keeps a file of the same name and size. The caller keeps
+readers away from the copy until it is complete.
 """
 
 from __future__ import annotations
@@ -53,29 +52,29 @@ from pyreplog.ports import Disk, File, RandomBytes
 from pyreplog.values import TopicPartition
 
 COPY_CHUNK_SIZE: Final = 1 << 20
-"""Bytes that are copied at a time."""
+"""Number of bytes to copy at a time."""
 TAIL_COMPARED_SIZE: Final = 4 << 10
-"""So much of the end of a segment that was copied before is compared: its last batch tells one history from
-another."""
+"""Number of bytes to compare at the end of a segment that was copied before. Its last batch distinguishes two
+histories."""
 NAMED_AT_ONCE_SIZE: Final = 1 << 20
-"""A segment of so many bytes gets its name as soon as it is copied. Smaller ones wait for a sync together with
-others."""
+"""A segment of at least this many bytes gets its name as soon as it is copied. Smaller segments are synced
+together."""
 FILES_TOGETHER: Final = 16
-"""Files that are open at a time, so that their syncs begin together."""
+"""Number of files that are open at a time, so that their syncs run side by side."""
 _ABORTED: Final = struct.Struct(">hqqqq")
 _LAST_OFFSET: Final = 3
 _EXTRA: Final = (".checkpoint", "quorum-state")
-"""Of the metadata log of a Kafka cluster: snapshots, which its beginning may be in, and who voted."""
+"""Files of the metadata log of a Kafka cluster: snapshots, which may replace its first records, and the voters."""
 
 
 class Duplicate(NamedTuple):
-    """What the copy of a partition holds."""
+    """The offsets of the copy of a partition, and its cost."""
 
     first_base_offset: int
     start_offset: int
     end_offset: int
     copied_size: int
-    """Bytes that were copied for it."""
+    """Number of bytes that this run copied."""
 
 
 def duplicate(
@@ -86,12 +85,12 @@ def duplicate(
     topic_partition: TopicPartition,
     progress: Callable[[int], None],
 ) -> Duplicate:
-    """Make the folder ``directory`` hold what ``source`` has below ``end_offset``, durably but for the name of the
-    folder itself.
+    """Copy the records of ``source`` below ``end_offset`` into the folder ``directory``, durably except for the
+    folder's own name.
 
-    ``progress``: bytes copied. Raises :class:`BackupDivergedError` where the folder holds records that ``source``
-    has not, :class:`CorruptError` where ``source`` is damaged, :class:`StorageError` with ENOENT where its writer
-    removed a file.
+    ``progress`` is called with the number of bytes after each chunk. Raises :class:`BackupDivergedError` if the
+    folder holds records that ``source`` does not have, :class:`CorruptError` if ``source`` is damaged, and
+    :class:`StorageError` with ENOENT if the writer of ``source`` removed a file.
     """
     return _Duplicator(source, end_offset, disk, directory, topic_partition, progress).run()
 
@@ -117,10 +116,10 @@ def sign_off(
     broker_epoch: int,
     own: bool,
 ) -> None:
-    """Leave the copy of a root, which holds what was ``made``, as a clean stop leaves it, durably.
+    """Write the checkpoints and the shutdown files of the copy of a root, as a clean stop writes them, durably.
 
-    ``own``: a writer of ours made it. A broker's stays without a clean shutdown marker, so the next broker looks at
-    it.
+    ``made``: the copied partitions. ``own``: pyreplog wrote the source. The copy of a broker's root gets no clean
+    shutdown marker, so that the next broker recovers it.
     """
     write_offsets(disk, join(root, RECOVERY_POINT_NAME), {key: one.end_offset for key, one in made.items()})
     write_offsets(disk, join(root, HIGH_WATERMARK_NAME), {key: one.end_offset for key, one in made.items()})
@@ -134,7 +133,7 @@ def sign_off(
 
 
 class _Duplicator:
-    """One run over one partition."""
+    """One run of :func:`duplicate` or :func:`check_extends` over one partition."""
 
     def __init__(
         self,
@@ -153,11 +152,11 @@ class _Duplicator:
         self._open: list[File] = []
         self._copied_size = 0
         self._changed = False
-        #: What an earlier run left whole; None where none did.
+        #: The mark of a copy that an earlier run completed; None without one.
         self._before: MarkState | None = None
 
     def check(self) -> None:
-        """Compare the history and the segments of the earlier copy with the source, without a change."""
+        """Compare the epochs and the segments of the earlier copy with the source. Changes nothing."""
         self._look_there()
         for part in self._parts:
             name = segment_name(part.base_offset, LOG_SUFFIX)
@@ -165,7 +164,7 @@ class _Duplicator:
                 self._check_prefix(part, name)
 
     def _look_there(self) -> None:
-        """Find the segments to copy and what an earlier run left, and compare the histories of both."""
+        """Find the segments to copy and the mark of an earlier run, and compare the epoch histories of both."""
         self._names = set(self._disk.list(self._directory))
         self._parts = self._source.log_files_below(self._end)
         found = find_mark(self._disk, self._directory)
@@ -173,6 +172,7 @@ class _Duplicator:
         self._check_history()
 
     def run(self) -> Duplicate:
+        """Make the copy; see :func:`duplicate`."""
         disk, directory, source = self._disk, self._directory, self._source
         disk.make_directory(directory)
         self._look_there()
@@ -185,7 +185,7 @@ class _Duplicator:
                 before = self._copied_size
                 self._segment(part)
                 if self._copied_size - before >= NAMED_AT_ONCE_SIZE:
-                    self._finish_open()  # `replog repair` finds it if this run is interrupted
+                    self._finish_open()  # so that `replog repair` finds it if this run is interrupted
             if not self._parts and source.mark is not None:
                 self._first_segment()
             self._snapshots()
@@ -202,10 +202,10 @@ class _Duplicator:
         start = min(source.start_offset, self._end)
         return Duplicate(self._parts[0].base_offset if self._parts else start, start, self._end, self._copied_size)
 
-    # -- before --
+    # -- comparison with an earlier copy --
 
     def _check_history(self) -> None:
-        """Raises :class:`BackupDivergedError` where an earlier run copied records that the source has no more."""
+        """Raise :class:`BackupDivergedError` if an earlier run copied records that the source no longer has."""
         before = self._before
         if before is None:
             return
@@ -228,7 +228,7 @@ class _Duplicator:
     # -- files --
 
     def _segment(self, part: LogFilePart) -> None:
-        """Copy the log of one segment, and the files beside it that do not depend on where the copy ends."""
+        """Copy the log of one segment and the files beside it that do not depend on the end of the copy."""
         name = segment_name(part.base_offset, LOG_SUFFIX)
         kept = self._keep_log(part, name)
         if not kept:
@@ -255,8 +255,8 @@ class _Duplicator:
             self._copy(path, name, found.size)
 
     def _index(self, part: LogFilePart, *, kept: bool) -> None:
-        """Make both indexes of a segment from its batches. Those of the source may not be written yet, nor synced,
-        or be wrong."""
+        """Build both indexes of a segment from its batches, because those of the source may be incomplete, unsynced
+        or wrong."""
         names = [segment_name(part.base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
         self._wanted.update(names)
         if kept and self._names.issuperset(names):
@@ -273,7 +273,8 @@ class _Duplicator:
             self._put(name, bytes(content))
 
     def _keep_log(self, part: LogFilePart, name: str) -> bool:
-        """Whether the log ``name`` of an earlier run is the segment ``part``: as long, and with the same end."""
+        """Return whether the log ``name`` of an earlier run is the segment ``part``: the same size and last
+        bytes."""
         if self._size_there(name) != part.size:
             return False
         start = max(part.size - TAIL_COMPARED_SIZE, 0)
@@ -296,10 +297,11 @@ class _Duplicator:
                 return
 
     def _differs(self, base_offset: int) -> None:
-        """A segment that was copied before holds other bytes than the source has."""
+        """Raise :class:`BackupDivergedError` for a segment whose earlier copy has other bytes than the source, unless
+        a broker's cleaner may have rewritten it."""
         before = self._before
-        # A broker's cleaner rewrites segments; in a log of ours nothing below the high watermark
-        # changes.
+        # A broker's cleaner rewrites segments. In a log of pyreplog no byte below the high
+        # watermark changes.
         if before is not None and not before.may_have_gaps and before.high_watermark > base_offset:
             why = (
                 f"its segment from offset {base_offset} on holds other bytes than the source's (`replog verify` tells"
@@ -308,7 +310,7 @@ class _Duplicator:
             raise self._diverged(base_offset, why)
 
     def _size_there(self, name: str) -> int:
-        """Of the file ``name`` in the copy; -1 where there is none."""
+        """Return the size of the file ``name`` in the copy; -1 if there is none."""
         if name not in self._names:
             return -1
         found = self._disk.stat(join(self._directory, name))
@@ -323,7 +325,7 @@ class _Duplicator:
             while at < size:
                 data = source.read_at(at, min(COPY_CHUNK_SIZE, size - at))
                 if not data:
-                    raise CorruptError(f"the file ends, and {size} bytes of it were promised", file=path, position=at)
+                    raise CorruptError(f"the file has {at} bytes, expected {size}", file=path, position=at)
                 target.write_at(at, [data])
                 at += len(data)
                 self._copied_size += len(data)
@@ -332,7 +334,7 @@ class _Duplicator:
             source.close()
 
     def _begin(self, name: str) -> File:
-        """A new file that gets the name ``name`` when it is synced."""
+        """Create a file that gets the name ``name`` when it is synced."""
         if len(self._open) >= FILES_TOGETHER:
             self._finish_open()
         path = join(self._directory, name + TEMPORARY_SUFFIX)
@@ -343,7 +345,7 @@ class _Duplicator:
         return file
 
     def _finish_open(self) -> None:
-        """Sync the files that were begun, and give them their names."""
+        """Sync the open files, close them and give them their names."""
         self._disk.map(_sync, self._open, waits=True)
         while self._open:
             file = self._open.pop()
@@ -352,7 +354,7 @@ class _Duplicator:
             self._changed = True
 
     def _aborted(self, path: str, name: str) -> None:
-        """The transaction index of the last segment, as far as its entries lie below the end."""
+        """Copy the entries of the last segment's transaction index that lie below the end."""
         content = read_whole(self._source.disk, path) or b""
         kept = b""
         for position in range(0, len(content) - _ABORTED.size + 1, _ABORTED.size):
@@ -363,12 +365,11 @@ class _Duplicator:
         self._put(name, kept)
 
     def _snapshots(self) -> None:
-        """The producers where segments begin, and for the metadata log of a Kafka cluster what stands beside its
-        segments."""
+        """Copy the producer snapshots, and for the metadata log of a Kafka cluster its other files."""
         names = self._source.disk.list(self._source.directory)
         first = self._parts[0].base_offset if self._parts else 0
         disk, directory = self._source.disk, self._source.directory
-        # Power loss may have left one that is torn: its writer does without, and so does the copy.
+        # Power loss may have left a torn snapshot. Recovery ignores it, so the copy leaves it out.
         whole = [
             offset
             for offset in snapshot_offsets(names)
@@ -383,19 +384,19 @@ class _Duplicator:
                 self._put(name, content)
 
     def _put(self, name: str, content: bytes) -> None:
-        """Begin the small file ``name``, unless it is there as it is."""
+        """Write the small file ``name``, unless the copy has it with the same content."""
         if self._size_there(name) == len(content) and read_whole(self._disk, join(self._directory, name)) == content:
             return
         self._begin(name).write_at(0, [content])
 
     def _small(self, name: str) -> None:
-        """One of the files that are replaced as a whole."""
+        """Copy the small file ``name`` if the source has it."""
         content = read_whole(self._source.disk, join(self._source.directory, name))
         if content is not None:
             self._put(name, content)
 
     def _first_segment(self) -> None:
-        """Of a log whose records all went the copy has an empty segment, as a clean stop leaves it."""
+        """Create an empty segment in the copy of a log without records, as a clean stop leaves it."""
         name = segment_name(self._end, LOG_SUFFIX)
         self._wanted.add(name)
         self._put(name, b"")
@@ -425,7 +426,8 @@ class _Duplicator:
                 file.close()
 
     def _remove_rest(self) -> None:
-        """Segments that retention removed from the source, and what an interrupted run left."""
+        """Remove the segments that retention removed from the source, and the temporary files of interrupted
+        runs."""
         gone = False
         for name in self._disk.list(self._directory):
             ours = name.endswith((*SEGMENT_SUFFIXES, TEMPORARY_SUFFIX, DELETED_SUFFIX)) and name not in self._wanted

@@ -20,9 +20,9 @@ INDEX_INTERVAL: Final = 4096
 
 
 class LogFileView(NamedTuple):
-    """A log file with its attributes at the look, and the segments in it.
+    """A log file with its attributes at the last look, and its segments.
 
-    It is one segment, except in a file of an old broker whose offsets reach too far for one.
+    A file is one segment, except a file of an old broker whose offsets span more than one segment can.
     """
 
     path: str
@@ -36,10 +36,10 @@ class LogFileView(NamedTuple):
 
 
 class FolderView:
-    """The log files in ``directory``. Belongs to one thread at a time.
+    """The log files in ``directory``. One thread at a time may use it.
 
     A writer may remove or replace files at any time. Then :meth:`look` raises :class:`StorageError`,
-    and the caller looks again.
+    and the caller calls it again.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -65,14 +65,14 @@ class FolderView:
         self.files, self._plan = {}, None
 
     def distrust(self) -> None:
-        """Let the next look read all files, because one that the last look passed over may be gone."""
+        """Make the next look read all files, because a file that the last look skipped may be gone."""
         self._plan = None
 
     def look(self, settled: int, *, foreign: bool) -> None:
-        """Look at the folder again.
+        """List the folder again and read the files that may have changed.
 
         ``settled``: records below this offset cannot have changed since the last look. ``foreign``:
-        there is no mark, so a file may hold offsets that reach too far for one segment.
+        there is no mark, so a file may hold offsets that span more than one segment can.
         """
         disk = self._disk
         known, self.files = self.files, {}
@@ -114,8 +114,8 @@ class FolderView:
         """Return the index of the first segment that must be read again."""
         first = max(bisect_right(plan.bases, settled) - 1, 0)
         if first:
-            # If a backup was restored and written to, all files from some offset on are others. The
-            # last one of the settled files tells.
+            # If a backup was restored and written to, all files from some offset on have changed. The
+            # last settled file shows that.
             last = known[plan.bases[first - 1]]
             found = self._disk.stat(last.path)
             if found is None or not last.is_still(found):

@@ -49,14 +49,13 @@ class FoundLog:
         homes: Sequence[str] = (),
     ) -> None:
         """``homes``: folders in which the controller's file of this cluster may lie."""
-        #: Its folder relative to the path that was looked at; "." for that path itself. Absolute if
+        #: Its folder relative to the path that was searched; "." for that path itself. Absolute if
         #: it lies elsewhere.
         self.name = name
         self.roots = list(roots)
         #: The one partition, if the path is its folder; the root is that folder then.
         self.bare = bare
-        #: Partitions' folders that this process may not look into; complete after
-        #: :meth:`partitions`.
+        #: Partitions' folders that this process may not read; complete after :meth:`partitions`.
         self.unreadable: dict[str, StorageError] = {}
         #: Folders of earlier topics: the controller's file names another id for that topic.
         #: Complete after :meth:`partitions`.
@@ -84,7 +83,7 @@ class FoundLog:
         return sorted({root.node_id for root in self.roots if root.node_id is not None})
 
     def folder(self, path: str) -> str:
-        """Its folder; ``path`` is the path that was looked at."""
+        """Return its folder. ``path`` is the path that was searched."""
         return path if self.name == "." else self.name if self.name.startswith("/") else join(path, self.name)
 
     def partitions(self) -> dict[TopicPartition, list[str]]:
@@ -100,10 +99,10 @@ class FoundLog:
         return self._partitions
 
     def folders_of(self, partition: TopicPartition) -> list[str]:
-        """Return the folders of one partition, without a look at other topics.
+        """Return the folders of one partition. Folders of other topics are not read.
 
         Raise :class:`ConfigError` if the folders of its topic cannot be read together, and
-        :class:`StorageError` if this process may not look into a folder of the partition.
+        :class:`StorageError` if this process may not read a folder of the partition.
         """
         if self.bare is not None:
             return [self.roots[0].path] if partition == self.bare else []
@@ -158,9 +157,11 @@ class FoundLog:
         return list(self._conflicts.values())
 
     def check(self, topic: str | None = None, *, partial: bool = False, whole: bool = True) -> None:
-        """Raise :class:`ConfigError` for a conflict of ``topic`` (None: any topic), and :class:`StorageError`,
-        unless ``partial``, for a folder that may hold a part of it and that this process may not look into, and
-        if ``whole``, for an :meth:`absent` partition."""
+        """Raise the error that forbids to read ``topic`` (None: any topic), if there is one.
+
+        :class:`ConfigError`: its folders conflict. :class:`StorageError`: this process may not read a folder that
+        may hold a part of it (unless ``partial``), or if ``whole``, a partition is :meth:`absent`.
+        """
         self.partitions()
         for folder, error in self.unreadable.items() if not partial else ():
             parsed = parse_directory_name(name_of(folder))
@@ -173,8 +174,8 @@ class FoundLog:
             self.refuse_absent(topic)
 
     def absent(self, topic: str | None = None) -> dict[TopicPartition, str]:
-        """Return the partitions of ``topic`` (None: of all topics) that are not here whole by the
-        controller's file, each with the reason.
+        """Return the partitions of ``topic`` (None: of all topics) that these folders do not hold
+        completely according to the controller's file, each with the reason.
 
         Raise :class:`CorruptError` if the only controller's file is that of another cluster.
         """
@@ -195,7 +196,7 @@ class FoundLog:
     def _absent(self, wanted: Mapping[TopicPartition, Sequence[str]]) -> dict[TopicPartition, str]:
         known = self._state()
         if known is None or not self._is_inside(known[0]):
-            return {}  # one node of a cluster is read as it is
+            return {}  # the path is one node of a cluster, which may be read alone
         home, body = known
         if self.cluster_id and body.cluster_id != self.cluster_id:
             raise foreign_controller(home, body, self.cluster_id, [root.path for root in self.roots])
@@ -213,11 +214,11 @@ class FoundLog:
             raise absent_error(self._disk, *known, found, self.node_ids)
 
     def _is_inside(self, home: str) -> bool:
-        """Return whether ``home`` is the path that was looked at, or lies in it."""
+        """Return whether ``home`` is the path that was searched, or lies in it."""
         return bool(self._homes) and (home == self._homes[0] or home.startswith(join(self._homes[0], "")))
 
     def _state(self) -> tuple[str, ControllerBody] | None:
-        """Return the controller's file of this cluster, with its folder; else the one that lies in the
+        """Return the controller's file of this cluster and its folder; else a controller's file in the
         path; None if there is neither."""
         if not self._has_asked:
             bodies = [(home, body) for home in self._homes if (body := controller_body(self._disk, home)) is not None]
@@ -228,8 +229,7 @@ class FoundLog:
         return self._controller
 
     def _compare(self, found: dict[TopicPartition, list[str]]) -> dict[str, Conflict]:
-        """Take the folders of earlier topics out of ``found``, and note which of the others cannot be read
-        together."""
+        """Remove the folders of earlier topics from ``found``, and record which of the others conflict."""
         topics: dict[str, list[str]] = {}
         for key, folders in found.items():
             topics.setdefault(key.topic, []).extend(folders)
@@ -260,11 +260,11 @@ class FoundLog:
             by_id[""] = [folder for folder in by_id[""] if is_partition(self._disk, folder)]
         by_id = {topic_id: there for topic_id, there in by_id.items() if there}
         if len({parent_of(folder) for folder in folders}) == 1:
-            by_id.pop("", None)  # side by side in one root they need no id, but two ids contradict one another
+            by_id.pop("", None)  # folders in one root need no id, but two different ids conflict
         if len(by_id) < 2 and "" not in by_id:
             return None
         current = self._current_id(topic)
-        if current in by_id:  # a node that was down while the topic was deleted and created again
+        if current in by_id:  # a node was down while the topic was deleted and created again
             earlier = [folder for topic_id, there in by_id.items() if topic_id != current for folder in there]
             self.stale += [folder for folder in earlier if folder not in self.stale]
             return None
@@ -289,7 +289,7 @@ class FoundLog:
 
 
 def unreadable(folder: str, error: StorageError) -> StorageError:
-    """Return the error for ``folder``, which this process may not look into."""
+    """Return the error for ``folder``, which this process may not read."""
     parsed = parse_directory_name(name_of(folder))
     what = "a node or a log" if parsed is None else f"{parsed.topic_partition}, a node or a log"
     text = (

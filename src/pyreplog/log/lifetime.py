@@ -45,8 +45,8 @@ class RootLifetime:
         marker = read_farewell(disk, path)
         self._boot_id = boot_id = disk.boot_id(path)
         self._is_new = is_new
-        #: What other programs wrote here, as :class:`Incarnation` says it. It stays so until every
-        #: log was opened, whatever happens to the marker.
+        #: Which files other programs wrote here, as in :class:`Incarnation`. It is kept until every
+        #: log was opened, even if the marker is gone.
         self.adopting = self._find_adopted(before, marker)
         #: Whether the last writer stopped cleanly. A marker that names an earlier incarnation is
         #: left from a start that ended before it removed the marker.
@@ -86,9 +86,9 @@ class RootLifetime:
         remove_farewell(self._disk, self._path)
 
     def logs_opened(self, failures: Iterable[Exception]) -> None:
-        """Write down that every log was opened, or found damaged; ``failures`` are the reasons.
+        """Record that every log was opened, or found damaged; ``failures`` are the errors.
 
-        A log that could not even be read may still be as an earlier boot left it.
+        A log that could not be read may still be as an earlier boot left it.
         """
         survived = self._written.boot_id or all(isinstance(error, CorruptError) for error in failures)
         known = Incarnation(self.incarnation_id, self._boot_id if survived else "")

@@ -116,7 +116,7 @@ class Loader:
             if loaded is not None:
                 return loaded
             self._notes.append(
-                "the clean shutdown marker is ignored, because the log does not end at its mark's synced end"
+                "the clean shutdown marker was ignored, because the log does not end at its mark's synced end"
             )
         try:
             return self._load_unclean(segments)

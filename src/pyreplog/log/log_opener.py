@@ -1,4 +1,4 @@
-"""Opening the logs of one root: those in the folders that a start finds, and those that a clean stop left unloaded."""
+"""Open the logs of one root: those in the folders that a start finds, and unloaded ones at their first use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORTAGE_ERRNOS: Final = NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS
 
 
 def is_shortage(error: PyreplogError) -> bool:
-    """Return whether room, descriptors or memory were lacking: nothing is wrong with the log."""
+    """Return whether ``error`` is a lack of disk space, descriptors or memory, not a fault of the log."""
     return isinstance(error, StorageError) and error.errno in SHORTAGE_ERRNOS
 
 
@@ -47,14 +47,17 @@ class LogOpener:
         if disk.stat(join(directory, PARTITION_METADATA_NAME)) is None and not (
             origin.trust_mark and find_mark(disk, directory)
         ):
-            topic_id = id_for_name(key.topic)  # from before topics had ids
+            topic_id = id_for_name(key.topic)  # the log is from before Kafka 2.8, where topics had no ids
         if key in recovery.durability and read_config(disk, directory) is None and find_mark(disk, directory) is None:
             config = LogConfig(durability=recovery.durability[key])
         return self._log_class.open(disk, directory, key, config, self._clock, topic_id, origin, recovery.listener)
 
     def load(self, directory: str, unloaded: UnloadedLog) -> Log:
-        """Open a log that a clean stop left in ``directory``. Raise :class:`CorruptError` if its files
-        are not as the stop left them, and :class:`StorageError`."""
+        """Open a log in ``directory`` that is unloaded since a clean stop.
+
+        Raise :class:`CorruptError` if its files are not as the stop left them, and
+        :class:`StorageError`.
+        """
         left = unloaded.mark_state
         origin = RecoveryContext(
             clean=True,
@@ -79,7 +82,7 @@ class LogOpener:
             parts.segments.close()
             parts.mark.close()
             raise
-        log.trust_clock(self._trusted_clock.copy())  # it has seen jumps since the root was opened
+        log.trust_clock(self._trusted_clock.copy())  # it knows the clock's jumps since the root was opened
         return log
 
     def _write_epoch(self, directory: str, unloaded: UnloadedLog, parts: Parts) -> None:
@@ -115,5 +118,5 @@ def _check_unchanged(directory: str, unloaded: UnloadedLog, parts: Parts) -> Non
     )
     if found != left or parts.epochs != epochs_of(known):
         raise CorruptError(
-            f"{unloaded.topic_partition} is not as its clean end left it: {found} instead of {left}", file=directory
+            f"{unloaded.topic_partition} is not as its clean stop left it: {found} instead of {left}", file=directory
         )

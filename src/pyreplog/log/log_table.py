@@ -15,11 +15,11 @@ from pyreplog.values import TopicPartition
 
 
 class LogTable(MutableMapping[TopicPartition, Log]):
-    """Belongs to the root's owner. Its keys exist without an open log; getting an item opens the log.
+    """The logs of a root by partition. Getting an item opens the log; its key exists before that.
 
-    An item is an open log, its handle (:class:`UnloadedLog`), or only the body of its entry in the
-    store of summaries. If opening a log shows that it is damaged, its key is removed, and getting
-    the item raises ``KeyError``.
+    Not thread-safe: the root's owner calls it. An item is an open log, its handle (:class:`UnloadedLog`), or only
+    the body of its entry in the store of summaries. If opening a log shows that it is damaged, its key is removed,
+    and getting the item raises ``KeyError``.
 
     ``load`` opens a handle and puts the log into this table. ``cache`` and ``room``: the memory
     that all logs share for their indexes and their tails.
@@ -30,7 +30,7 @@ class LogTable(MutableMapping[TopicPartition, Log]):
         self._cache = cache
         self._room = room
         self._logs: dict[TopicPartition, Log | UnloadedLog | bytes] = {}
-        # Each topic id once, because very many partitions may have the same.
+        # One object for each topic id, because very many partitions may have the same id.
         self._topic_ids: dict[str, str] = {}
         #: Rises with each log that is added, removed or loaded.
         self.changes = 0
@@ -47,8 +47,8 @@ class LogTable(MutableMapping[TopicPartition, Log]):
             raise KeyError(key) from None
 
     def peek(self, key: TopicPartition, config: LogConfig | None = None) -> Log | UnloadedLog:
-        """Return the log of ``key`` if it is open, else its handle. ``config``: its settings, as far as
-        the caller knows them. Raise :class:`KeyError` if there is none."""
+        """Return the log of ``key`` if it is open, else its handle. ``config``: its settings, if the
+        caller knows them. Raise :class:`KeyError` if there is none."""
         found = self._logs[key]
         if isinstance(found, bytes):
             topic_id = decode_body(found).topic_id
@@ -75,13 +75,13 @@ class LogTable(MutableMapping[TopicPartition, Log]):
         return key in self._logs
 
     def add_unloaded(self, key: TopicPartition, body: bytes) -> None:
-        """Add the partition ``key`` without opening it; ``body`` is that of its checked entry in the
-        store."""
+        """Add the partition ``key`` without opening it. ``body``: the body of its checked entry in the
+        store of summaries."""
         self._logs[key] = body
         self.changes += 1
 
     def opened(self) -> list[Log]:
-        """Return the logs that were opened, also those that were closed since."""
+        """Return the logs that were opened, including those that were closed since."""
         return [log for log in self._logs.values() if not isinstance(log, (bytes, UnloadedLog))]
 
     def usable(self) -> list[Log]:

@@ -1,12 +1,12 @@
-"""Names in a folder that power loss may take although the file system shows them.
+"""Names in a folder that power loss may remove although the file system shows them.
 
 If fsync of a folder fails and the file system goes on, the file system shows the new names but may
 not have written them, and the next fsync of the folder succeeds without writing them. So no sync
-can be believed for these names. Two rules follow:
+can be trusted for these names. Two rules follow:
 
-* A change of names that could not be made durable is undone: then nothing is kept under such a
+* A change of names that could not be made durable is undone, so that no data is kept under such a
   name. :func:`make_folder` and :class:`NameChanges` do so.
-* If the process ended before it could undo the change, the next opening makes the name again:
+* If the process ended before it could undo the change, the next open creates the name again:
   :func:`recreate_empty_segments`. Only the last segments can have such names, because a log appends
   nothing to a segment before the sync that makes its name durable.
 

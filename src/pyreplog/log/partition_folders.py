@@ -1,4 +1,4 @@
-"""The folders of partitions in a log root: which of them hold a log, and how they go."""
+"""The folders of partitions in a log root: find them, reuse them, and remove them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ folder."""
 
 
 class FoundPartition(NamedTuple):
-    """A partition with a folder in the root. ``refusal``: why the folder cannot be read; None: it can."""
+    """A partition with a folder in the root. ``refusal``: the error if the folder cannot be read, else None."""
 
     topic_partition: TopicPartition
     refusal: StorageError | None = None
@@ -122,11 +122,11 @@ class PartitionFolders:
 
     def _finish_removal(self, name: str, directory: str) -> None:
         if not self.is_leftover(name, directory):
-            self._notes.append(f"{name} is left as it is: it holds what is no file of a partition")
+            self._notes.append(f"{name} is left as it is: it holds files that are not a partition's")
             return
         try:
             self.remove([directory])
-        except StorageError as error:  # the folder is in no partition's way
+        except StorageError as error:  # no partition needs this name
             self._notes.append(f"{name} is left as it is: {error}")
 
     def is_leftover(self, name: str, directory: str) -> bool:
@@ -143,8 +143,8 @@ class PartitionFolders:
     def is_half_made(self, directory: str) -> bool:
         """Return whether the creation of this partition was interrupted.
 
-        Then there is no mark, and only files that are written before the mark. Any other file tells
-        of records, also of removed ones: a segment that begins above 0, an epoch, a producer.
+        Then there is no mark, and only files that are written before the mark. Any other file proves
+        that there were records: a segment that begins above 0, an epoch, a producer snapshot.
         """
         names = self._disk.list(directory)
         if not _BEGUN.issuperset(names) or find_mark(self._disk, directory) is not None:

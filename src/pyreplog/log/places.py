@@ -1,8 +1,8 @@
-"""Where the roots of logs lie under a path, which ids they carry, and what else lies there.
+"""Find the log roots under a path, their ids, and the other folders there.
 
-A root is recognised by its content: a file that only a root has, or a partition's folder in it. A partition's
-folder is recognised by its content too: a segment, or a small file that only a partition has. Names decide nothing,
-except for a folder that may not be looked into.
+A folder is a root if it has a file that only roots have, or a partition's folder in it. A folder is a partition's if
+it has a segment, or a small file that only partitions have. Names decide only for a folder that this process may not
+read.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 
 DEPTH_MAX: Final = 2
-"""Roots lie at most so many folders below a path: in it (`node-1`), or in a folder in it (`n1/data`)."""
+"""How many folders deep below a path its roots may lie: in it (`node-1`), or in a folder in it (`n1/data`)."""
 
 _SEARCH_DEPTH_MAX: Final = 8
 _SEARCHED_MAX: Final = 5_000
-"""The search for logs that readers of a path pass over ends after so many folders."""
+"""Number of folders after which the search for ignored logs ends."""
 _ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME, RECOVERY_POINT_NAME)
 _PARTITION_FILES: Final = (PARTITION_METADATA_NAME, MARK_NAME)
 _REFUSED: Final = (errno.EACCES, errno.EPERM)
@@ -54,16 +54,16 @@ class FoundRoot(NamedTuple):
 
     path: str
     cluster_id: str = ""
-    """"" where no file names it."""
+    """"" if no file names it."""
     node_id: int | None = None
     has_files: bool = True
-    """It has a root's files. False: it only holds partitions' folders."""
+    """True: the folder has a root's files. False: it only holds partitions' folders."""
     home: str = ""
     """The folder of the cluster that lists this root among its nodes; "" if no list does."""
 
 
 class Places:
-    """What lies under a path."""
+    """The roots and the other folders under a path."""
 
     __slots__ = ("bare", "foreign", "is_listed", "path", "roots", "unreadable")
 
@@ -74,19 +74,18 @@ class Places:
         self.roots: list[FoundRoot] = []
         """In the order of the names on their paths."""
         self.foreign: list[str] = []
-        """Folders in it that hold no root and are no partition's."""
+        """Folders directly in the path that hold no root and are no partition's."""
         self.unreadable: dict[str, StorageError] = {}
-        """Folders that may be roots, and that this process may not look into."""
+        """Folders that may be roots and that this process may not read."""
         self.is_listed = False
-        """The roots are those that a file in the path lists; they may be anywhere."""
+        """Whether a file in the path lists the roots, which then may be anywhere."""
 
 
 def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
-    """Look for roots in ``path`` and at most ``depth`` folders below it.
+    """Find the roots in ``path`` and at most ``depth`` folders below it.
 
-    Nothing is looked for below a root that has a root's files, nor in a folder whose name begins with a dot. A link
-    and the folder that it leads to are one. Raises :class:`StorageError` if ``path`` is no folder that can be
-    listed.
+    The search does not enter a folder with a root's files or a folder whose name begins with a dot. A link and its
+    target count as one folder. Raises :class:`StorageError` if ``path`` is no folder that can be listed.
     """
     places = Places(path)
     names = disk.list(path)
@@ -114,8 +113,8 @@ def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
             continue
         places.roots.append(found)
         deepest = max(deepest, level)
-    # Folders that lie deeper than every root are no node's: another program's folder is not in the
-    # way of a cluster's readers.
+    # A folder deeper than every root is no node's folder, so that an unreadable folder of another
+    # program does not stop the readers of a cluster.
     places.unreadable = {folder: error for level, folder, error in refused if level <= max(deepest, 1)}
     if not any(root.path == path and root.has_files for root in places.roots):
         places.foreign = list(_foreign(disk, places, names))
@@ -123,9 +122,11 @@ def find_places(disk: Disk, path: str, depth: int = DEPTH_MAX) -> Places:
 
 
 def _listed(disk: Disk, home: str, folders: Sequence[str], unreadable: dict[str, StorageError]) -> list[FoundRoot]:
-    """The roots among ``folders``, the nodes of the cluster in ``home``. A missing or empty folder is a node that
-    is down: perhaps its disk is not mounted. ``unreadable`` takes the folders that this process may not look
-    into."""
+    """Return the roots among ``folders``, the nodes of the cluster in ``home``.
+
+    A missing or empty folder is skipped, because its disk may not be mounted. Folders that this process may not read
+    are added to ``unreadable``.
+    """
     roots = []
     for folder in folders:
         try:
@@ -141,8 +142,8 @@ def _listed(disk: Disk, home: str, folders: Sequence[str], unreadable: dict[str,
 def _of_cluster(
     disk: Disk, home: str, folders: Sequence[str], level: int, refused: list[tuple[int, str, StorageError]]
 ) -> list[FoundRoot]:
-    """As :func:`_listed`, of a cluster below the path that is looked at. ``refused`` takes ``home`` if no node is
-    there."""
+    """Return the roots of a cluster below the searched path as :func:`_listed` does. ``home`` is added to
+    ``refused`` if no node has a folder."""
     unreadable: dict[str, StorageError] = {}
     roots = _listed(disk, home, folders, unreadable)
     if not roots and not unreadable:
@@ -155,7 +156,7 @@ def _of_cluster(
 def _walk(
     disk: Disk, path: str, names: Sequence[str], depth: int, level: int, refused: list[tuple[int, str, StorageError]]
 ) -> Iterator[tuple[int, FoundRoot]]:
-    """The roots at ``path``, whose content is ``names``, and below, each with its depth."""
+    """Iterate over the roots at ``path``, whose content is ``names``, and below, each with its depth."""
     if any(name in names for name in _ROOT_FILES):
         yield level, _identified(disk, path)
         return
@@ -192,11 +193,10 @@ def _walk(
 
 
 def hidden_roots(disk: Disk, path: str, known: Sequence[str]) -> list[str]:
-    """The roots below ``path`` that a reader of ``path`` passes over: they lie in another root, or too deep. Sorted
-    by depth, then by name.
+    """Return the roots below ``path`` that a reader of ``path`` ignores, because they lie in another root or too
+    deep. Sorted by depth, then by name.
 
-    ``known``: the roots that a reader of ``path`` takes. The search is bounded: eight folders deep, and at most
-    5,000 folders.
+    ``known``: the roots that a reader of ``path`` reads. The search ends eight folders deep, or after 5,000 folders.
     """
     seen: set[tuple[int, int]] = set()
     readers = {stat.identity for root in known if (stat := disk.stat(root)) is not None}
@@ -226,7 +226,7 @@ def hidden_roots(disk: Disk, path: str, known: Sequence[str]) -> list[str]:
 
 
 def root_above(disk: Disk, path: str) -> str | None:
-    """The nearest folder above the absolute ``path`` that has the files of a root; None if there is none."""
+    """Return the nearest folder above the absolute ``path`` that has the files of a root, or None."""
     while (parent := parent_of(path) or "/") != path:
         path = parent
         try:
@@ -239,7 +239,7 @@ def root_above(disk: Disk, path: str) -> str | None:
 
 
 def has_root_file(disk: Disk, path: str) -> bool:
-    """Whether a file that only a root has lies in the folder ``path``."""
+    """Return whether the folder ``path`` has a file that only roots have."""
     return any(disk.stat(join(path, file)) is not None for file in _ROOT_FILES)
 
 
@@ -253,7 +253,7 @@ def _identified(disk: Disk, path: str) -> FoundRoot:
 
 
 def _foreign(disk: Disk, places: Places, names: Sequence[str]) -> Iterator[str]:
-    """The folders right in the path in which nothing was found."""
+    """Iterate over the folders directly in the path that hold no root and are no partition's."""
     roots = [found for root in places.roots for found in (root.path, root.home)]
     for name in names:
         folder = join(places.path, name)
@@ -272,8 +272,8 @@ def _foreign(disk: Disk, places: Places, names: Sequence[str]) -> Iterator[str]:
 
 
 def foreign_in(disk: Disk, root: str) -> list[str]:
-    """The folders in ``root`` that are no partition's, also not of one that is being deleted, moved, or was set
-    aside."""
+    """Return the folders in ``root`` that are not a partition's, nor of a partition that is being deleted or moved or
+    was set aside."""
     found = []
     for name in disk.list(root):
         folder = join(root, name)
@@ -294,17 +294,18 @@ def foreign_in(disk: Disk, root: str) -> list[str]:
 
 
 def is_refusal(error: StorageError) -> bool:
-    """Whether ``error`` says that this process may not look there."""
+    """Return whether ``error`` is a lack of permission."""
     return error.errno in _REFUSED
 
 
 def may_be_partition(name: str) -> bool:
-    """Whether a folder called ``name`` that may not be looked into may be a partition's."""
+    """Return whether an unreadable folder called ``name`` may be a partition's."""
     return _PLAIN.fullmatch(name) is not None and parse_directory_name(name) is not None
 
 
 def is_partition(disk: Disk, path: str) -> bool:
-    """Whether ``path`` is a partition's folder: it holds a segment, or a small file that only a partition has."""
+    """Return whether ``path`` is a partition's folder: it has a segment, or a small file that only partitions
+    have."""
     if any(disk.stat(join(path, file)) is not None for file in _PARTITION_FILES):
         return True
     found = disk.stat(path)
@@ -328,8 +329,8 @@ def _is_partition_if_readable(disk: Disk, path: str) -> bool:
 
 
 def topic_id_of(disk: Disk, directory: str) -> str:
-    """The id of the topic that the partition's folder ``directory`` belongs to, as its ``partition.metadata`` or
-    else its mark says; "" if neither does."""
+    """Return the topic id in the ``partition.metadata`` of a partition's folder, or else in its mark; "" if neither
+    has one."""
     try:
         topic_id = read_topic_id(disk, directory)
     except CorruptError:
@@ -341,8 +342,10 @@ def topic_id_of(disk: Disk, directory: str) -> str:
 
 
 def proves_topic(topic_id: str) -> bool:
-    """Whether two folders of one ``topic_id`` are of one topic even if no file names their cluster. Kafka's
-    reserved ids, such as that of ``__cluster_metadata``, are the same in every cluster."""
+    """Return whether two folders with the same ``topic_id`` belong to one topic even if no file names their cluster.
+
+    Kafka's reserved ids do not prove that: the id of ``__cluster_metadata`` is the same in every cluster.
+    """
     try:
         return int.from_bytes(decode_uuid(topic_id), "big") >= _RESERVED_BELOW
     except ValueError:

@@ -1,4 +1,4 @@
-"""Reading without a writer: one partition, of which one or several copies lie in folders."""
+"""LogReader: read one partition from the folders of its copies, without a writer."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ T = TypeVar("T")
 
 
 class LogReader:
-    """A read-only view of one partition, of which one or several copies lie in folders. One thread at a time.
+    """A read-only view of one partition that has one or several copies in folders. One thread at a time may use it.
 
-    Of several copies the one with the highest leader epoch is read, up to the highest watermark among all, as far
-    as their epoch histories agree. The view is that of the last :meth:`refresh`. Where another log has taken the
-    place of the one that was opened, whose offsets mean other records, every look raises
-    :class:`TopicRecreatedError`.
+    Of several copies, the one with the highest leader epoch is read, up to the highest high watermark of all copies
+    whose epoch histories agree with it. The view is that of the last :meth:`refresh`. If a folder holds another log
+    now, whose offsets mean other records, every method that reads raises :class:`TopicRecreatedError`.
     """
 
     def __init__(
@@ -52,44 +51,45 @@ class LogReader:
         self._copies = list(copies)
         self._roots = roots or {}
         self._chosen = self._copies[0]
-        #: Where the chosen copy ends although a damaged one is known to have held more.
+        #: The end of the chosen copy and a damaged copy that held records behind it, if there is
+        #: such a copy.
         self._rest: tuple[int, ReplicaView] | None = None
         #: One past the last offset that a reader may see.
         self.end_offset = 0
         self._includes_above = False
         self._choose()
-        #: 22 characters; "" where the folder does not say.
+        #: 22 characters; "" if the folder does not name it.
         self.topic_id = self._chosen.topic_id
-        #: Whether the folder was asked for its log's id since a file in it was opened by its name.
+        #: Whether the folder's topic id was read after the last open of one of its files by name.
         self._is_asked = False
-        #: Whether that was another one's: files of it may be open, also where the former comes
-        #: back.
+        #: Whether that id was another log's. Then files of that log may be open, even if the
+        #: folder holds the first log again later.
         self._is_another = False
 
     @property
     def directory(self) -> str:
-        """The folder that is read."""
+        """The folder of the copy that is read."""
         return self._chosen.directory
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset of the log."""
         return self._chosen.start_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the oldest transaction begins that is open below the high watermark; :attr:`end_offset` where none
-        is."""
+        """The first offset of the oldest transaction that is open below the high watermark; :attr:`end_offset` if
+        none is open."""
         return self._look(lambda: self._chosen.last_stable_offset(self.end_offset))
 
     @property
     def above_high_watermark(self) -> int:
-        """How many offsets of whole batches the copy that is read holds at or above :attr:`end_offset`. They are
-        not known to be committed.
+        """Number of offsets in whole batches at or above :attr:`end_offset` in the copy that is read. These records
+        are not known to be committed.
 
-        A log has some while its writer waits for a sync or for followers, and if the high watermark on disk is
-        stale: a broker writes its own every 5 seconds, and a mark may be older than the last acknowledgement after
-        power loss. 0 if the bytes cannot be read.
+        A log has such records while its writer waits for a sync or for followers, and if the high watermark on disk
+        is stale: a broker writes it every 5 seconds, and after power loss a mark may be older than the last
+        acknowledgement. 0 if the bytes cannot be read.
         """
         try:
             return max(self._look(self._chosen.log_end) - self.end_offset, 0)
@@ -103,14 +103,16 @@ class LogReader:
         self._choose()
 
     def isolated(self, isolation: str) -> LogReader | CommittedSource:
-        """What to read from: this reader for ``"read_uncommitted"``, and for ``"read_committed"`` a view of it that
-        ends at the last stable offset and leaves out what was aborted. Raises :class:`ConfigError` for anything
-        else."""
+        """Return the source for an isolation level: this reader for ``"read_uncommitted"``, and for
+        ``"read_committed"`` a view that ends at the last stable offset and leaves out aborted records.
+
+        Raises :class:`ConfigError` for any other value.
+        """
         return CommittedSource(self) if check_isolation(isolation) == READ_COMMITTED else self
 
     @property
     def leader_epoch(self) -> int:
-        """The newest leader epoch in the copy that is read; -1 where there is none."""
+        """The newest leader epoch in the copy that is read; -1 if there is none."""
         return self._chosen.epochs.latest
 
     @property
@@ -120,41 +122,41 @@ class LogReader:
 
     @property
     def durability(self) -> str | None:
-        """``"sync"`` or ``"os"``; None where the folder does not say (a broker's)."""
+        """``"sync"`` or ``"os"``; None if the folder has no mark, as one of a broker."""
         return self._chosen.durability
 
     @property
     def flushed_offset(self) -> int:
-        """Below this offset the copy that is read is on stable storage, as far as its mark tells; 0 where there is
-        none."""
+        """The offset below which the copy that is read is on stable storage according to its mark; 0 without a
+        mark."""
         return self._chosen.flushed_offset
 
     def config(self) -> LogConfig:
-        """The settings kept with the copy that is read; Kafka's defaults, as far as a folder of Kafka's does not
-        say."""
+        """Return the settings kept with the copy that is read. A folder of a broker has none; then Kafka's
+        defaults."""
         kept = self._look(lambda: read_config(self._chosen.disk, self._chosen.directory))
         return kept or LogConfig(durability=self._chosen.durability or "os")
 
     @property
     def replicas(self) -> list[str]:
-        """The folders that hold a copy, the one that is read among them."""
+        """The folders of all copies, including the copy that is read."""
         return [copy.directory for copy in self._copies]
 
     @property
     def marks(self) -> list[str]:
-        """The files that a writer changes whenever there is more to read: one for each copy, which need not be
-        there."""
+        """The paths of the marks, which a writer changes whenever there are new records to read: one for each copy.
+        A file may be missing."""
         return [join(copy.directory, MARK_NAME) for copy in self._copies]
 
     @property
     def unreadable_size(self) -> int:
-        """Bytes of a lone copy that are no whole batch and lie where records were looked for: torn or damaged, and
-        not shown."""
+        """Number of torn or damaged bytes at the end of a single copy, which are not returned; 0 if there are
+        several copies."""
         return self._chosen.unreadable_size if len(self._copies) == 1 else 0
 
     def describe_unreadable(self, *, skips: bool = False) -> str:
-        """What and where they are, in words; empty if there are none. ``skips``: for a reading that skips damage
-        among the records, and tells of it."""
+        """Return a sentence about the unreadable bytes; "" if there are none. ``skips``: the caller skips damage
+        among the records and reports it itself."""
         if skips:
             self.see_behind()
         size, start, end = self.unreadable_size, self._chosen.unreadable_start, self.end_offset
@@ -163,7 +165,7 @@ class LogReader:
         where = ", ".join(self.replicas)
         if start < end and skips:
             return ""
-        if start < end:  # records were there: what is behind the damage can still be read
+        if start < end:  # there are readable records behind the damage
             return f"{where} is damaged at offset {start}, below its end at {end}; reading stops there"
         return (
             f"{size} bytes in {where} behind offset {start} are no whole record batch (torn or damaged) and are not"
@@ -171,13 +173,12 @@ class LogReader:
         )
 
     def segments(self) -> list[tuple[int, int]]:
-        """(base offset, size in bytes) of each segment of the copy that is read, in order; of the last one, what
-        was there at :meth:`refresh`."""
+        """Return (base offset, size in bytes) of each segment of the copy that is read, in order. The last segment
+        has the size that it had at the last :meth:`refresh`."""
         return self._chosen.segments()
 
     def refresh(self) -> None:
-        """Look at the folders again: what was appended since, which copy is ahead now, and which copies there
-        are."""
+        """Read the folders again, to find appended records, new and removed copies, and the copy that is ahead."""
         chosen = self._chosen
         was_asked, self._is_asked = self._is_asked, False
         opened = self._refresh_copies()
@@ -187,14 +188,17 @@ class LogReader:
         except StorageError:
             if all(chosen.disk.stat(copy.directory) is not None for copy in self._copies):
                 raise
-            self.refresh()  # one was moved away since it was looked at
+            self.refresh()  # a copy was moved away since its refresh
             return
         self._check_id(self._chosen.topic_id)
         self._is_asked = was_asked and chosen is self._chosen and not opened and chosen.disk.openings == openings
 
     def _refresh_copies(self) -> bool:
-        """Whether files were opened by their names for it. A node may make its copy later than others, and one that
-        is damaged may be moved away: whoever follows a log goes on with those that are there."""
+        """Refresh each copy, add new copies and drop removed ones. Return whether files were opened by their names.
+
+        A node may create its copy later than others, and a user may move a damaged copy away; the reader goes on
+        with the copies that exist.
+        """
         disk = self._chosen.disk
         opened = False
         there: dict[str, ReplicaView] = {}
@@ -224,8 +228,8 @@ class LogReader:
         return opened
 
     def _check_node(self, folder: str, there: Iterable[str]) -> None:
-        """Raise :class:`ConfigError` if a node that has ``folder``, which is new, has another one of this partition
-        among ``there``."""
+        """Raise :class:`ConfigError` if the node of the new ``folder`` has another copy of this partition among
+        ``there``."""
         node_id = self._roots[parent_of(folder)]
         for other in there if node_id is not None else ():
             if self._roots.get(parent_of(other)) == node_id:
@@ -235,27 +239,27 @@ class LogReader:
                 )
 
     def see_behind(self) -> None:
-        """For a reader that leaves damage out: see also the whole batches behind damage at the end of a lone folder
-        without a mark."""
+        """Raise :attr:`end_offset` to include whole batches behind damage at the end of a single folder without a
+        mark. For a reader that skips damage."""
         if len(self._copies) == 1:
             self._look(self._chosen.see_behind)
             self.end_offset = max(self.end_offset, self._chosen.high_watermark)
 
     def release(self) -> None:
-        """Close the files until they are needed again: for whoever has many readers."""
+        """Close the files; the next read opens them again. For a caller with many readers."""
         for copy in self._copies:
             copy.release()
 
     def close(self) -> None:
-        """Release the files. Twice is harmless."""
+        """Close the files. A second call does nothing."""
         for copy in self._copies:
             copy.close()
 
     def read(self, offset: int, size_max: int) -> memoryview:
-        """Whole, checked batches from the one that holds ``offset`` on: up to ``size_max`` bytes, at least one
-        batch; empty at the end, and where ``size_max`` is 0.
+        """Return whole, checked batches from the one that holds ``offset`` on: up to ``size_max`` bytes, but at
+        least one batch. Empty at the end, or if ``size_max`` is 0.
 
-        Raises :class:`OffsetOutOfRangeError`, and :class:`CorruptLogError` for damaged ones.
+        Raises :class:`OffsetOutOfRangeError`, and :class:`CorruptLogError` for a damaged batch.
         """
         return self._look(lambda: self._read(offset, size_max))
 
@@ -264,8 +268,8 @@ class LogReader:
         return self._chosen.read(offset, size_max, self._reach(offset))
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
-        """The checked batches that hold an offset in the half-open range, as far as a reader may see. The first may
-        begin below ``start``, the last end above ``end``."""
+        """Iterate over the checked batches that hold an offset in the half-open range, below :attr:`end_offset`. The
+        first batch may begin below ``start``, and the last may end above ``end``."""
         self._check(start)
         return self._batches(start, min(end, self.end_offset))
 
@@ -278,29 +282,31 @@ class LogReader:
                 start = batch.next_offset
                 yield batch
             if not found:
-                before, start = start, self._reach(start)  # nothing is between
+                before, start = start, self._reach(start)  # there is no batch in between
                 if start <= before:
-                    return  # the log was cut there meanwhile
+                    return  # the log was truncated to this offset
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there
-        is none."""
+        """Return (offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms), or None."""
         return self._look(lambda: self._chosen.find_timestamp(timestamp, self.end_offset, self.max_batch_bytes))
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """Return the error for a damaged batch that was read for ``offset``, with its file and position."""
         return self._look(lambda: self._chosen.damage(offset, self.end_offset, reason))
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
-        """Rising offsets from ``start`` to ``end`` that cut the range into pieces of about ``size_target`` bytes,
-        along index entries."""
+        """Return rising offsets from ``start`` to ``end`` that divide the range into pieces of about ``size_target``
+        bytes, at index entries."""
         self._check(start)
         return self._look(lambda: self._chosen.split_points(start, min(end, self.end_offset), size_target))
 
     def _look(self, look: Callable[[], T]) -> T:
-        """What ``look`` finds in the log that was opened. What is open is of that one; what had to be opened by its
-        name may be another's, as long as the folder was not asked for its log's id since. Who finds what cannot be
-        may have met such a one, too."""
+        """Return ``look()``. Raises :class:`TopicRecreatedError` if its result may come from another log.
+
+        Files that were open belong to the log that was opened. A file that ``look`` opened by its name may belong to
+        another log that took the folder, so the folder's topic id is read afterwards. It is also read after an
+        error, which may come from such a file.
+        """
         self._check_id(self._chosen.topic_id)
         disk = self._chosen.disk
         openings = disk.openings
@@ -314,7 +320,7 @@ class LogReader:
         return found
 
     def _ask(self) -> bool:
-        """Whether the folder still names the log that was opened; False where it names none."""
+        """Return whether the folder names the topic id of the log that was opened; False if it names none."""
         try:
             found = self._chosen.topic_id_now()
         except StorageError:
@@ -324,14 +330,14 @@ class LogReader:
 
     def _check_id(self, found: str) -> None:
         if not self.topic_id:
-            self.topic_id = found  # a log of before topics had ids gets one from its first writer
+            self.topic_id = found  # a log from before Kafka 2.8 gets its id from its first newer writer
         elif self._is_another or (found and found != self.topic_id):
             self._is_another = True
             advice = "Open it again to read that one"
             raise TopicRecreatedError(f"another log of its name is in {self.directory} now", advice) from None
 
     def _reach(self, offset: int) -> int:
-        """Up to where the chosen copy is read from ``offset`` on."""
+        """Return the offset up to which the chosen copy can be read from ``offset`` on."""
         if self._rest is None or offset >= self.end_offset:
             return self.end_offset
         rest, damaged = self._rest
@@ -361,10 +367,10 @@ class LogReader:
         chosen = self._chosen = self._copies[best]
         end = chosen.high_watermark
         for copy in self._copies:
-            # Of a topic that was deleted and made anew an older copy may be left.
+            # A copy of an earlier topic of this name may be left.
             if copy is not chosen and copy.topic_id == chosen.topic_id:
                 end = max(end, min(copy.high_watermark, chosen.epochs.agrees_up_to(copy.epochs)))
-        # What all live copies were seen to have may lag behind what one of them was told. What is
-        # damaged does not: it was there.
+        # A copy may have received a high watermark above the end of all copies that were read just
+        # now; that is no loss. A damaged copy held the records up to its high watermark.
         self._rest = (ends[best], damaged[0]) if damaged and ends[best] < end else None
         self.end_offset = max(end if self._rest is not None else min(end, ends[best]), chosen.start_offset)

@@ -1,4 +1,4 @@
-"""The input and the output of one recovery: how the folder was left, and what the recovery did."""
+"""The input and the output of one recovery: how the folder was left, and the changes of the recovery."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class RecoveryReport(NamedTuple):
     mark_found: bool
     """Whether there was a valid durable mark of this partition."""
     durable_end: int
-    """Damage below this offset would have been rot."""
+    """Damage below this offset is rot, which recovery does not truncate."""
     poisoned: bool = False
-    """Whether the mark told of a failed sync."""
+    """Whether the mark records a failed sync."""
     scanned_size: int = 0
     torn_size: int = 0
     """Bytes cut at the end."""

@@ -54,9 +54,9 @@ from pyreplog.ports import Clock, Disk, Lock, RandomBytes
 from pyreplog.values import TopicPartition
 
 TAILS_SIZE: Final = 128 << 20
-"""Bytes of appended batches that all logs of a root keep in memory together."""
+"""Most bytes of appended batches that all logs of a root keep in memory together."""
 CREATED_TOGETHER: Final = 64
-"""New logs whose files are open at a time."""
+"""Most new logs whose files are open at a time."""
 
 
 def _close_cleanly(log: Log) -> StorageError | None:
@@ -80,7 +80,7 @@ class PartitionInfo(NamedTuple):
 
 
 class LogRoot:
-    """The log root at ``path``. :meth:`open` makes it. It belongs to one owner.
+    """The log root at ``path``, held by :meth:`open` until :meth:`close`. Not thread-safe.
 
     ``logs`` are the partitions that could be opened, ``damaged`` those that could not, with the
     reason.
@@ -150,8 +150,8 @@ class LogRoot:
             raise StorageError(errno.ENOTDIR, "a file is where the log's folder should be", path)
         if known is None:
             make_folder(disk, path)
-        # A process that got the lock, but no room to write who it is, does not hold the lock.
-        # Another process may get it first; that one makes the reserve again.
+        # If the disk is too full to write the owner into the lock file, the lock is not held.
+        # Another process may get it first; then that process makes the reserve again.
         lock = with_reserve(disk, path, lambda: disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         root: LogRoot | None = None
         try:
@@ -389,8 +389,7 @@ class LogRoot:
             self.logs.add_unloaded(new.topic_partition, self._new_body)
 
     def remove_log(self, topic_partition: TopicPartition) -> None:
-        """Delete a partition with all its records; it is durably gone when this returns. A missing
-        partition is no error."""
+        """Delete a partition with all its records, durably. A missing partition is no error."""
         self.remove_logs([topic_partition])
 
     def remove_logs(self, topic_partitions: Sequence[TopicPartition]) -> None:
@@ -482,7 +481,7 @@ class LogRoot:
     # -- closing --
 
     def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
-        """Close every log and release the root. Not ``clean``: as the end of the process would.
+        """Close every log and release the root. Not ``clean``: leave the files as a process kill would.
 
         The clean shutdown marker is written last, and only if all went well: each log is on stable
         storage up to its end, with its producers. Raise the first error after releasing all. A
@@ -492,7 +491,7 @@ class LogRoot:
             return
         failure: PyreplogError | None = None
         try:
-            # A log that was closed before, or is poisoned, cannot vouch for its files.
+            # The files of a log that was closed before or is poisoned may not be complete.
             opened = self.logs.opened()
             well = not self.damaged and not any(log.failure or (log.closed and clean) for log in opened)
             if clean:

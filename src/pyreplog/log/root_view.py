@@ -1,4 +1,4 @@
-"""The facts of a root's files for readers: the checkpoints, and whether the machine lost power."""
+"""The root's files for readers of its partitions: the checkpoints, and whether the machine lost power."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyreplog.values import TopicPartition
 class RootView:
     """The files of the root at ``path``, each read at its first use and kept.
 
-    A caller that opens many partitions at once shares one.
+    A caller that opens many partitions at once shares one view.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -26,8 +26,8 @@ class RootView:
 
     @cached_property
     def lost_power(self) -> bool | None:
-        """Whether the machine went down since the last write to the root, and no writer has recovered
-        it; None if no file tells."""
+        """Whether the machine restarted since the last write to the root and no writer has recovered the
+        logs since. None if no file tells it."""
         if read_farewell(self._disk, self._path) is not None:
             return False
         incarnation = read_incarnation(self._disk, self._path)

@@ -1,7 +1,7 @@
-"""The bytes that a recovery cuts off the end of a log, kept beside it.
+"""The bytes that a recovery truncates at the end of a log, kept in files beside it.
 
-They are copied to ``replog.torn-<base offset>-<position>-<number>`` before they leave the log.
-Kafka ignores such names, and no program reads them: they are for a person.
+They are copied to ``replog.torn-<base offset>-<position>-<number>`` before the truncation. Kafka
+ignores such names, and no program reads the files; they are for a person.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyreplog.ports import Disk, File
 
 
 class TornTail:
-    """The bytes that one recovery of the log in ``directory`` cut off."""
+    """The bytes that one recovery of the log in ``directory`` truncates."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -37,13 +37,13 @@ class TornTail:
         self.kept: list[str] = []
 
     def cut(self, segment: SegmentWriter, position: int) -> None:
-        """Cut ``segment`` at ``position``, durably, and keep the bytes behind it."""
+        """Truncate ``segment`` to ``position``, durably, and keep the bytes behind it."""
         size = segment.size
         kept = _save(self._disk, segment, position, size)
         if kept is not None:
             self.kept.append(kept)
         segment.file.truncate(position)
-        segment.file.sync()  # the cut bytes must not come back behind new ones
+        segment.file.sync()  # the truncated bytes must not return behind new ones after power loss
         segment.size = position
         self.size += size - position
 

@@ -2,7 +2,7 @@
 
 A replica with nothing to append or to read asks its log only for ends, epochs and the high
 watermark. The handle answers these from the summary that the clean stop left. Everything else needs
-:meth:`UnloadedLog.load`, which returns the open log; the handle is of no use after that.
+:meth:`UnloadedLog.load`, which returns the open log. The caller then drops the handle.
 
 The folder is as after a clean stop, and no other process writes there. One fact may be newer in the
 handle than on the disk: the leader epoch that began at the log's end. An open log writes an epoch
@@ -24,7 +24,7 @@ from pyreplog.values import TopicPartition
 
 
 class UnloadedLog:
-    """The facts of one closed log. Belongs to the owner of its root.
+    """The facts of one closed log. Not thread-safe: the owner of its root calls it.
 
     Its attributes mean the same as those of :class:`Log`. ``body``: the log's entry in the store of
     summaries; ``config``: its settings, if the caller knows them; ``load``: opens the log, see
@@ -66,16 +66,16 @@ class UnloadedLog:
         self.high_watermark = summary.high_watermark
         self.failure: Exception | None = None
         self.closed = False
-        #: Called with the open log when it is loaded, by whichever caller.
+        #: Called with the open log when any caller loads it.
         self.on_load: Callable[[Log], None] | None = None
         self._config = config if config is not None and config.durability == summary.durability else None
         self._load = load
 
     def load(self) -> Log:
-        """Open the log, and tell :attr:`on_load`.
+        """Open the log, call :attr:`on_load`, and return the log.
 
-        Raise :class:`StorageError` or :class:`CorruptError` if the log cannot be opened. If room,
-        descriptors or memory were lacking, the handle stays as it was, and a later call may
+        Raise :class:`StorageError` or :class:`CorruptError` if the log cannot be opened. If disk
+        space, descriptors or memory were lacking, the handle is unchanged, and a later call may
         succeed. After any other error ``failure`` is set, and the root has the log among its
         damaged ones.
         """
@@ -94,8 +94,8 @@ class UnloadedLog:
 
     @property
     def mark_state(self) -> MarkState:
-        """The state in the log's mark. The mark may be lost since; the summary has all that
-        counts."""
+        """The state of the log's mark at the clean stop, from the summary. The mark itself may be lost
+        since."""
         known = self.summary
         return MarkState(
             synced_end=known.flushed_offset,
@@ -133,7 +133,7 @@ class UnloadedLog:
 
     @property
     def incomplete(self) -> bool:
-        """Whether this copy may miss acknowledged records."""
+        """Whether this copy may lack acknowledged records."""
         return is_incomplete(self.body)
 
     @property
@@ -172,7 +172,7 @@ class UnloadedLog:
 
 
 def epochs_of(summary: Summary) -> EpochCache:
-    """Return the leader epochs as an opening finds them: those that records have."""
+    """Return the leader epochs that an open log would have: those of existing records."""
     epochs = EpochCache(summary.epochs)
     epochs.keep_those_of(summary.start_offset, summary.end_offset)
     return epochs
