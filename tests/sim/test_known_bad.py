@@ -16,7 +16,7 @@ from pyreplog.testing import INVARIANTS, InvariantBroken, SimDisk, Stage, Walk, 
 from pyreplog.testing.known_bad import KNOWN_BAD, NoMinimum
 from tests.log.support import batch, create, raw, reopen, sync_in_place
 
-WALKS = 150
+WALKS = 240
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "simulation.md"
 LISTED = [f"V{number}" for number in (*range(1, 21), 22, 23, 28, 29, 30, 31, 34, 36, 37, 39)]
 PLANTED = [str(number) for number in range(26, 38)]
@@ -140,6 +140,16 @@ def test_a_walk_is_its_seed() -> None:
     seed, broken = found
     assert broken.replay == f"python -m pyreplog.testing --walk {seed} --variant NoMinimum"
     assert KNOWN_BAD["NoMinimum"].kinds["replica_class"] is NoMinimum
+
+
+@pytest.mark.parametrize(
+    "name", ["AckBeforeFsync", "NonDurableFollower", "TruncateToHighWatermark", "EpochEndOffByOne", "MarkTooLate"]
+)
+def test_found_soon_by_walking(name: str) -> None:
+    """A walk within the budget breaks an invariant; the same walk with the true rules does not."""
+    found = search(name, KNOWN_BAD[name].search)
+    assert found is not None, f"not within {KNOWN_BAD[name].search} walks"
+    Walk(found[0], name, right=True).run()
 
 
 @pytest.mark.soak

@@ -4,11 +4,12 @@ the checker itself."""
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pyreplog.testing import INVARIANTS, Checker, InvariantBroken, standard_checkers
+from pyreplog.testing import INVARIANTS, Checker, InvariantBroken, Stage, standard_checkers
 from pyreplog.testing.checkers import CommittedIdentical, stage_checkers
 from pyreplog.testing.known_bad import CLUSTERS, KNOWN_BAD, ClusterVariant, Variant
 
@@ -57,6 +58,40 @@ def test_caught_by_one_checker(name: str) -> None:
         assert caught.value.rule == number
         assert said_by_a_checker(caught.value)
     variant.perform(right=True)
+
+
+def fetch_behind_unmarked(stage: Stage) -> None:
+    """A follower syncs a record, and fetches behind it."""
+    stage.exchange(2)
+    stage.sync(2)
+
+
+def send_unmarked_high_watermark(stage: Stage) -> None:
+    """A follower's second fetch raises the high watermark, and waits; the next append answers it."""
+    stage.exchange(2, 2)
+    stage.append(1, b"b", acks=1)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "durability", "about"),
+    [
+        (fetch_behind_unmarked, "sync", "Fetch of node 2"),
+        (lambda stage: stage.sync(1), "sync", "Reply of node 1"),
+        (send_unmarked_high_watermark, "os", "Reply of node 1"),
+    ],
+)
+def test_each_thing_that_the_mark_must_hold(schedule: Callable[[Stage], None], durability: str, about: str) -> None:
+    """A fetch, an acknowledgement and a high watermark are each compared with the mark."""
+    for right in (False, True):
+        stage = KNOWN_BAD["MarkTooLate"].stage(
+            right=right, checkers=only("mark"), count=2, min_insync_replicas=1, durability=durability
+        )
+        stage.append(1, b"a", acks=1 if durability == "sync" else -1)
+        if right:
+            schedule(stage)
+            continue
+        with pytest.raises(InvariantBroken, match=f"{about} tells 1, its mark says 0"):
+            schedule(stage)
 
 
 def test_a_high_watermark_that_falls() -> None:

@@ -138,6 +138,11 @@ class LogState:
         """Whether :meth:`close` was called."""
         return self._closed
 
+    @property
+    def mark(self) -> MarkState:
+        """The content of the mark's file."""
+        return self._mark.state
+
     def write_mark(self) -> None:
         """Bring the mark's file up to date where it differs. Not synced; costs one small write."""
         if not self._closed:

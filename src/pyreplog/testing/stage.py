@@ -129,6 +129,7 @@ class Stage:
 
     def _watch_with(self, checkers: Sequence[Checker]) -> None:
         self.checkers = list(checkers)
+        self._effect_checkers = overriding(checkers, "effect")
         self._node_checkers = overriding(checkers, "node_turn")
         self._controller_checkers = overriding(checkers, "controller_turn")
         self._settle_checkers = overriding(checkers, "settled")
@@ -219,6 +220,8 @@ class Stage:
             return
         self.steps += 1
         for effect in replica.step(event, self.now_ns):
+            for checker in self._effect_checkers:
+                checker.effect(self._observed, actor, effect)
             self._note(actor, effect)
         for checker in self._node_checkers:
             checker.node_turn(self._observed, actor)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
+from pyreplog.replica import AlterPartitionAnswered, Leader
 from pyreplog.testing.checkers import InvariantBroken
 from pyreplog.testing.known_bad.catalogue import KNOWN_BAD, Variant
 from pyreplog.testing.stage import Stage
@@ -44,9 +45,14 @@ USUAL: Final[Mapping[str, float]] = {
     "delete": 0.3,
     "replace": 0.3,
     "refuse": 0.5,
+    "retell": 2,
+    "time_out": 1,
+    "blackout": 0.5,
 }
 RARER: Final = ("number", "look", "delete", "replace", "refuse")
 """Actions that every other walk leaves out, because they would make the other actions too rare."""
+UNBUDGETED: Final = ("retell", "time_out", "blackout")
+"""Actions of walks with the true rules alone: the budgets of the known-bad rules were measured without them."""
 KINDS: Final = ("fetch", "records", "proposal", "decision")
 _LATER: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -80,8 +86,9 @@ class Walk:
             self.stage = found.stage(right=right, replay=replay, **settings)
             weather = found.weather
         plain = random.random() < 0.5
+        never = (*(RARER if plain else ()), *(() if variant is None else UNBUDGETED))
         self.weights = {
-            action: 0 if plain and action in RARER else weight * random.choice((0.2, 1, 1, 3)) * weather.get(action, 1)
+            action: 0 if action in never else weight * random.choice((0.2, 1, 1, 3)) * weather.get(action, 1)
             for action, weight in USUAL.items()
         }
         self.slow_node = random.choice([0, 0, *self.stage.machines])
@@ -171,6 +178,20 @@ class Walk:
         up = [one for one in self._up() if self.stage.machines[one].told > self.stage.machines[one].epoch]
         if up:
             self.stage.skip(self.random.choice(up))
+
+    def _retell(self) -> None:
+        """A node that hosts the partition hears once more how it is."""
+        hosts = [one for one in self._up() if self.stage.machines[one].replica is not None]
+        if hosts:
+            self.stage.picture(self.random.choice(hosts))
+
+    def _time_out(self) -> None:
+        """A leader's proposal gets no answer in time, whether the controller has decided or not."""
+        for node_id, actor in self.stage.machines.items():
+            role = None if actor.replica is None else actor.replica.role
+            if isinstance(role, Leader) and role.in_sync_set.pending is not None:
+                token = role.in_sync_set.pending.token
+                self.stage.step(node_id, AlterPartitionAnswered(token, ErrorCode.REQUEST_TIMED_OUT))
 
     def _leading(self) -> list[int]:
         return [
@@ -308,6 +329,13 @@ class Walk:
                 return
         self.fenced.pop(node_id, None)
         stage.lose_power(node_id, chance=Random(self.random.getrandbits(32)), tell=self.random.random() < 0.7)
+
+    def _blackout(self) -> None:
+        """All lose power at once; only a ``sync`` topic promises to survive that."""
+        if self.stage.durability == "sync":
+            for node_id in self._up():
+                self.fenced.pop(node_id, None)
+                self.stage.lose_power(node_id, chance=Random(self.random.getrandbits(32)), tell=False)
 
     def _forget_losses(self) -> None:
         stage = self.stage

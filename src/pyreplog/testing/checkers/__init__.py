@@ -30,6 +30,7 @@ from pyreplog.testing.checkers.logs import (
     CrashConsistent,
     EpochsWellFormed,
     LogsMatch,
+    MarkedBeforeTold,
     NoBrokenRule,
     WatermarkMonotonic,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "InvariantBroken",
     "LeaderComplete",
     "LogsMatch",
+    "MarkedBeforeTold",
     "MaximalSuperset",
     "MetadataWellFormed",
     "NoBrokenRule",
@@ -102,6 +104,7 @@ _KINDS: Final = (
     SomewhereKept,
     DeletedStaysDeleted,
     CrashConsistent,
+    MarkedBeforeTold,
     HistoryHolds,
     EverybodyLed,
     AppendsSucceed,
@@ -155,4 +158,5 @@ def stage_checkers() -> list[Checker]:
         MetadataWellFormed(),
         SomewhereKept(committed),
         DeletedStaysDeleted(committed),
+        MarkedBeforeTold(),
     ]

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 from pyreplog.controller import MetadataImage
 from pyreplog.log import Log, UnloadedLog
 from pyreplog.record import Record, RecordBatch, split
+from pyreplog.replica import Effect
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.testing.workload import Attempt, SimConsumer
 
@@ -60,6 +61,9 @@ class Checker:
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """A node has had a turn."""
+
+    def effect(self, world: ObservedWorld, machine: ObservedNode, effect: Effect) -> None:
+        """A replica of a stage has returned ``effect``, and nobody has received it yet. A world calls none."""
 
     def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """A node is about to make, within its turn, a disk call that may fail and end the turn."""

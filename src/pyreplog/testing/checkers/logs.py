@@ -1,4 +1,4 @@
-"""Checkers of single logs and of logs compared with each other: S3, S4, S6, S8, S9, S11, S24.
+"""Checkers of single logs and of logs compared with each other: S3, S4, S6, S8, S9, S11, S24, mark.
 
 The checkers keep the ghost state themselves: every batch that was ever committed, and every batch seen at an offset.
 """
@@ -9,15 +9,18 @@ from itertools import pairwise
 
 from pyreplog.controller import PartitionKey
 from pyreplog.log import Log, UnloadedLog
+from pyreplog.replica import Effect, Fetch, Reply
 from pyreplog.testing.checkers.base import Checker, Committed, batches_of, summary
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.values import TopicPartition
+from pyreplog.wire import PartitionData, PartitionProduceResponse
 
 __all__ = [
     "CommittedIdentical",
     "CrashConsistent",
     "EpochsWellFormed",
     "LogsMatch",
+    "MarkedBeforeTold",
     "NoBrokenRule",
     "WatermarkMonotonic",
 ]
@@ -274,6 +277,41 @@ class NoBrokenRule(Checker):
             world.broken("S11", f"node {machine.node_id} went offline: {node.offline}")
         if node.failure is not None:
             world.broken("S11", f"node {machine.node_id} cannot join: {node.failure}")
+
+
+class MarkedBeforeTold(Checker):
+    """Checks that the durable mark holds what a replica tells others.
+
+    After a kill only the mark separates a torn tail from damage. So a ``sync`` replica marks records as synced
+    before it acknowledges them or fetches behind them, and a leader marks a high watermark before it sends it.
+    """
+
+    numbers = ("mark",)
+    says = "what a replica tells others is in its durable mark"
+
+    def effect(self, world: ObservedWorld, machine: ObservedNode, effect: Effect) -> None:
+        """Compare a fetch or an answer with the mark."""
+        assert machine.node is not None
+        for hosted in machine.node.hosted.values():
+            log = hosted.log
+            if isinstance(log, UnloadedLog):
+                continue
+            mark = log.mark
+            counts_synced = log.durability == "sync"
+            match effect:
+                case Fetch(_, request) if counts_synced and request.fetch_offset > log.start_offset:
+                    told, marked = request.fetch_offset, mark.synced_end
+                case Reply(_, _, PartitionProduceResponse(error_code=0) as result) if counts_synced:
+                    told, marked = result.base_offset + 1, mark.synced_end
+                case Reply(_, _, PartitionData(error_code=0)) if (
+                    hosted.replica.is_leader and log.high_watermark > log.start_offset
+                ):
+                    told, marked = log.high_watermark, mark.high_watermark
+                case _:
+                    continue
+            if marked < told:
+                about = f"{type(effect).__name__} of node {machine.node_id} tells {told}, its mark says {marked}"
+                world.broken("mark", f"{hosted.topic_partition}: {about}")
 
 
 class CrashConsistent(Checker):

@@ -9,11 +9,6 @@ checker that must catch it. ``replog lesson`` shows them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
-
-from pyreplog.replica import Replica
 from pyreplog.testing.known_bad.catalogue import KNOWN_BAD, Variant
 from pyreplog.testing.known_bad.clients import AsksTheSameNode
 from pyreplog.testing.known_bad.clusters import CLUSTERS, ClusterVariant
@@ -73,6 +68,7 @@ from pyreplog.testing.known_bad.logs import (
     EpochsKept,
     MarkBeforeCut,
     MarkTooEarly,
+    MarkTooLate,
     NumbersKept,
     NumbersNotCopied,
     WatermarkKept,
@@ -82,7 +78,6 @@ from pyreplog.testing.known_bad.nodes import AsksOnce
 __all__ = [
     "CLUSTERS",
     "KNOWN_BAD",
-    "VARIANTS",
     "AckBeforeFsync",
     "AnswersLeft",
     "AnyBrokerEpoch",
@@ -109,6 +104,7 @@ __all__ = [
     "KeepsProgress",
     "MarkBeforeCut",
     "MarkTooEarly",
+    "MarkTooLate",
     "MetadataReplayCounts",
     "NoElr",
     "NoMinimum",
@@ -140,19 +136,3 @@ __all__ = [
     "WatermarkKept",
     "WatermarkRecomputed",
 ]
-
-VARIANTS: Final[Mapping[str, type[Replica]]] = MappingProxyType(
-    {
-        kind.__name__: kind
-        for kind in (
-            AckBeforeFsync,
-            NonDurableFollower,
-            TruncateToHighWatermark,
-            EpochEndOffByOne,
-            CommittedIsrOnly,
-            NoMinimum,
-            JoinBelowStartOfEpoch,
-        )
-    }
-)
-"""Those of the replica that need no more than a replica and its log."""

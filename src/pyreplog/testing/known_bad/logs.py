@@ -17,6 +17,7 @@ __all__ = [
     "EpochsKept",
     "MarkBeforeCut",
     "MarkTooEarly",
+    "MarkTooLate",
     "NumbersKept",
     "NumbersNotCopied",
     "WatermarkKept",
@@ -30,6 +31,14 @@ class MarkTooEarly(Log):
     def write_mark(self) -> None:
         """Write the written end in place of the synced end."""
         self._mark.write(self.end_offset, self.high_watermark, self.start_offset)
+
+
+class MarkTooLate(Log):
+    """The durable mark is not written before others are told. After a kill, damage to records that
+    others count on reads as an honest torn tail."""
+
+    def write_mark(self) -> None:
+        """Write nothing."""
 
 
 class ChecksumUnchecked(Log):
