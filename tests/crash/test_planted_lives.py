@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from pyreplog.errors import StorageError
-from pyreplog.log import Log, clean_shutdown, epochs, identity, loader, segments, settings, snapshot
+from pyreplog.log import Log, clean_shutdown, epochs, identity, loader, log_segments, settings, snapshot
 from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Buffer, Disk
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
@@ -90,7 +90,7 @@ def new_segment_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
 
 def rolled_segments_not_synced(patch: pytest.MonkeyPatch) -> None:
     """A sync is on the newest file only."""
-    patch.setattr(segments.Segments, "unsynced", lambda _: [])
+    patch.setattr(log_segments.LogSegments, "unsynced", lambda _: [])
 
 
 def truncation_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,6 @@ def test_it_is_refused_where_spark_would_be_wrong() -> None:
     check_safe("unsafe", "4.3.0")
     check_safe("true", "5.0.0.dev1")
     with pytest.raises(
-        ConfigError, match=r"true, but Spark 4.3.0 keeps a pushed filter with the DataFrame.*call load\(\) anew"
+        ConfigError, match=r"true, but Spark 4.3.0 keeps a pushed filter with the DataFrame.*call load\(\) again"
     ):
         check_safe("true", "4.3.0")
