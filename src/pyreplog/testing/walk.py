@@ -118,7 +118,7 @@ class Walk:
         return self.stage.up()
 
     def _append(self) -> None:
-        """A producer sends its next batch to a node that believes to be the leader."""
+        """A producer sends its next batch to a node that believes it is the leader."""
         stage = self.stage
         leaders = self._leading()
         if leaders:
@@ -227,7 +227,7 @@ class Walk:
             self._committing[number] = None
 
     def _look(self) -> None:
-        """A consumer reads from a node that believes to be the leader, and asks the leader for its log end."""
+        """A consumer reads from a node that believes it is the leader, and asks the leader for its log end."""
         stage = self.stage
         for node_id in self._leading()[:1]:
             log = stage.log(node_id)

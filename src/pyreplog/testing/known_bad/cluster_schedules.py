@@ -44,7 +44,7 @@ def partition(world: World) -> PartitionImage:
 
 
 def leads(world: World, node_id: int) -> bool:
-    """Return whether a node believes to be the leader."""
+    """Return whether a node believes it is the leader."""
     ((_, key, _),) = world.partitions()
     hosted = world.hosted(node_id, key)
     return hosted is not None and hosted.replica.is_leader
