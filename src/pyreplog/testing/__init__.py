@@ -1,9 +1,8 @@
-"""A simulated cluster, down to its disks and its network: for our tests and for those of programs built on
-pyreplog.
+"""A simulated cluster with its disks and its network, for our tests and for tests of programs built on pyreplog.
 
-``World(seed).run()`` is a whole cluster under faults with checkers looking on
-(``python -m pyreplog.testing --seed N``). No sleeping, no threads, and no chance but that of the seed or of the
-``random.Random`` given.
+``World(seed).run()`` runs a whole cluster under faults, watched by checkers (``python -m pyreplog.testing --seed N``).
+The simulation does not sleep and starts no threads. All randomness comes from the seed or from the given
+``random.Random``.
 """
 
 from __future__ import annotations

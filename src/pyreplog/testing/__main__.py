@@ -1,8 +1,7 @@
-"""``python -m pyreplog.testing --seed N``: run the simulated cluster of a seed, and say what happened. Exit code 1:
-an invariant broke.
+"""``python -m pyreplog.testing --seed N``: run the simulated cluster of a seed, and print its result.
 
-A failing seed is shrunk: the options that it does not need to fail are left out, and the smaller world is printed
-too.
+The exit code is 1 if an invariant broke. A failing seed is shrunk: the options that the failure does not need are
+removed, and the smaller world is printed too.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pyreplog.testing.world import World
 
 
 def _run(seed: int, parts: dict[str, Any], options: WorldOptions) -> None:
-    World(seed, options, **parts, replay="what is called above").run()
+    World(seed, options, **parts, replay="the call above").run()
 
 
 def _walk(first: int, count: int, variant: str | None, *, trace: bool) -> int:
@@ -47,19 +46,17 @@ def _arguments() -> argparse.ArgumentParser:
         prog="python -m pyreplog.testing", description="Run simulated clusters under faults."
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--count", type=int, default=1, help="how many seeds from there (default 1)")
+    parser.add_argument("--count", type=int, default=1, help="number of seeds (default 1)")
     parser.add_argument("--trace", action="store_true", help="print every action on the cluster with its time")
     names = sorted((*KNOWN_BAD, *CLUSTERS))
-    parser.add_argument(
-        "--variant", metavar="NAME", choices=names, help="put this known-bad rule in the place of the right one"
-    )
+    parser.add_argument("--variant", metavar="NAME", choices=names, help="replace the right rule by this known-bad one")
     parser.add_argument(
         "--walk",
         type=int,
         metavar="SEED",
         help="a random walk over one partition instead of a cluster (also with --count)",
     )
-    parser.add_argument("--no-shrink", action="store_true", help="stop at the failure itself")
+    parser.add_argument("--no-shrink", action="store_true", help="do not shrink a failing seed")
     return parser
 
 
@@ -82,7 +79,7 @@ def _print_run(world: World) -> None:
 
 
 def main() -> int:
-    """Run the seeds asked for; return 1 as soon as one fails."""
+    """Run the given seeds; return 1 as soon as one fails."""
     parser = _arguments()
     options = parser.parse_args()
     parts: dict[str, Any] = {}
@@ -91,7 +88,7 @@ def main() -> int:
     if options.walk is not None:
         if options.variant in CLUSTERS:
             parser.error(
-                f"{options.variant} takes a whole cluster, which a walk has not; repeat it with: replog lesson"
+                f"{options.variant} needs a whole cluster, which a walk does not have; repeat it with: replog lesson"
                 f" {options.variant}"
             )
         return _walk(options.walk, options.count, options.variant, trace=options.trace)

@@ -1,4 +1,4 @@
-"""AioBreakableCluster: a cluster that breaks when a test says so, for coroutines."""
+"""AioBreakableCluster: the asyncio form of BreakableCluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AioBreakableCluster(Cluster):
     """
 
     def __init__(self, cluster: BreakableCluster) -> None:
-        """``cluster`` is open."""
+        """Wrap ``cluster``, which must be open."""
         self._broken = cluster
         self._stand_for(cluster)
 
@@ -65,5 +65,5 @@ class AioBreakableCluster(Cluster):
         return await self._calls.write(self._broken.tear, node)
 
     def release(self) -> None:
-        """End the threads that the calls ran in. The cluster stays open. No call may follow."""
+        """End the threads in which the calls ran. The cluster stays open; no other call may follow."""
         self._calls.stop()

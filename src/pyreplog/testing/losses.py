@@ -36,7 +36,7 @@ class CopyLosses:
         self.lost: dict[TopicPartition, dict[int, None]] = {}
         """Replicas that may lack records that the table allows them to lose."""
         self.rotten: dict[tuple[TopicPartition, int], None] = {}
-        """Those of them that may have lost more than a torn tail without their node knowing it."""
+        """Replicas that may have lost more than a torn tail without their node knowing it."""
 
     def add(self, topic_partition: TopicPartition, node_id: int, *, rotten: bool) -> None:
         """Count a copy as lossy until it is in sync again. ``rotten``: its node may not know it."""
@@ -64,7 +64,7 @@ class CopyLosses:
 
     def _forget_complete_copies(self) -> None:
         """Forget the losses of each replica whose present incarnation is in sync, so that it holds
-        every committed record, even if its node has not heard of it yet."""
+        every committed record, even if its node does not know that yet."""
         world = self._world
         for name, key, partition in world.partitions():
             lost = self.lost.get(name, {})

@@ -1,5 +1,7 @@
-"""The faults of a simulated cluster: which, when and for how long is drawn from the cluster's ``random``, within
-the limits of the acknowledgement table."""
+"""The nemesis, which injects the faults of a simulated cluster.
+
+It draws their kind, time and duration from the cluster's ``random``, within the limits of the acknowledgement table.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,13 @@ class Nemesis:
         }
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to inject faults."""
         self._going = True
         if any(getattr(self._rates, kind) for kind in self._kinds):
             self._plan()
 
     def stop(self) -> None:
-        """No more faults: heal the network, start every node."""
+        """Inject no more faults: heal the network, start every node."""
         self._going = False
         world = self._world
         world.network.heal()
@@ -180,7 +182,7 @@ class Nemesis:
         network.link(other, one).cut = False
 
     def _isolate(self) -> bool:
-        """From the other nodes and the controller: clients still reach it."""
+        """Cut a node off from the other nodes and the controller; clients still reach it."""
         machines = list(self._world.machines.values())
         alone = self._random.choice(machines).address
         others = [*(machine.address for machine in machines if machine.address != alone), CONTROLLER_ADDRESS]
@@ -230,7 +232,7 @@ class Nemesis:
             self._world.start_controller()
 
     def _pause(self) -> bool:
-        """A process gets no turn for a while; its timers find out afterwards."""
+        """Let a process take no turn for a while; its timers notice that afterwards."""
         up = [one for one in self._up() if not self._world.machines[one].paused]
         if not up:
             return False
@@ -247,7 +249,7 @@ class Nemesis:
             self._world.touch(machine.address)
 
     def _clock_jump(self) -> bool:
-        """A wall clock jumps by a second, an hour or two years, either way: nothing but time stamps may notice."""
+        """Let a wall clock jump by a second, an hour or two years, forward or back: only time stamps may show it."""
         machine = self._random.choice(list(self._world.machines.values()))
         delta_ms = self._random.choice((1_000, 3_600_000, 63_072_000_000)) * self._random.choice((1, -1))
         self._world.say(f"the clock of node {machine.node_id} jumps by {delta_ms} ms")
@@ -286,7 +288,7 @@ class Nemesis:
         return True
 
     def _io_error(self) -> bool:
-        """One write or sync fails: the node must leave, and must report the truth after its return."""
+        """Let one write or sync fail: the node must leave, and must report its losses after its return."""
         up = [one for one in self._up() if self._world.may_lose([one], wiped=False)]
         if not up:
             return False
@@ -310,7 +312,7 @@ class Nemesis:
         return True
 
     def _disk_full(self) -> bool:
-        """A disk has room for little more, for a while."""
+        """Leave little free space on a disk for a while."""
         up = self._up()
         if not up:
             return False

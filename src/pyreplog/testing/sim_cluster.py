@@ -1,5 +1,5 @@
 """A whole cluster in one process on one simulated clock: nodes, controller, clients, network and
-disks, and the accidents that can happen to them.
+disks, and the faults that can hit them.
 
 Nothing here judges the cluster: :class:`~pyreplog.testing.World` adds the checkers and the run.
 """
@@ -48,9 +48,9 @@ STEPS_MAX: Final = 2_000_000
 
 
 class SimCluster(ABC):
-    """See the module's text. A subclass reports broken invariants and may watch every turn.
+    """A simulated cluster. A subclass reports broken invariants and may watch every turn.
 
-    One thread; everything in it shares one simulated clock and draws from one ``random``.
+    Not thread-safe. All parts share one simulated clock and draw from one ``random``.
     """
 
     root_class: type[LogRoot] = LogRoot
@@ -101,7 +101,7 @@ class SimCluster(ABC):
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._syncs: dict[int, dict[int, None]] = {}
-        self._wakes: dict[Address, int] = {}  # FAR_NS: not before something arrives
+        self._wakes: dict[Address, int] = {}  # FAR_NS: not before a message arrives
         self._members: dict[Address, Member] = {}
 
     # ------------------------------------------------------------------ what a subclass adds to it
@@ -120,7 +120,7 @@ class SimCluster(ABC):
 
     @abstractmethod
     def node_stopping(self, machine: Machine, how: str) -> None:
-        """Called before a node goes; ``how`` is kill, power loss, stop or wipe."""
+        """Called before a node ends; ``how`` is kill, power loss, stop or wipe."""
 
     @abstractmethod
     def disk_called(self, machine: Machine) -> None:
@@ -262,7 +262,7 @@ class SimCluster(ABC):
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When the controller is due."""
+        """When the controller must take its next turn."""
         return None if self.endpoint is None else self.endpoint.next_wake_ns
 
     def poll(self) -> None:

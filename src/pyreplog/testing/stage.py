@@ -1,18 +1,17 @@
-"""One partition on a stage: the real replicas and the real controller. The caller decides about every
-message, sync, decision and accident.
+"""One partition on a stage: real replicas and the real controller, driven step by step.
 
-A :class:`World` is a cluster under random faults; a stage is for schedules. Nothing moves by itself: a
-caller says which message arrives or is lost, which sync ends, which node learns the controller's
-decisions, is killed or loses power. The checkers look on after every step::
+A :class:`World` is a cluster under random faults; a stage is for schedules. Nothing moves by itself: the
+caller decides which message arrives or is lost, which sync ends, which node learns the controller's
+decisions, is killed or loses power. The checkers check the stage after every step::
 
     stage = Stage(3, min_insync_replicas=2)
     stage.append(1, b"m1")
     stage.exchange(2, 3)          # both fetch it
-    stage.exchange(2, 3)          # and say so: now it is committed
+    stage.exchange(2, 3)          # and fetch again: now it is committed
     stage.kill(1)
-    stage.settle()                # everything else that can happen, happens
+    stage.settle()                # all other possible events happen
 
-Nodes are called 1, 2, 3, ...; node 1 leads first.
+The nodes are 1, 2, 3, ...; node 1 leads first.
 """
 
 from __future__ import annotations
@@ -71,12 +70,12 @@ CLUSTER_ID: Final = "stage"
 
 
 class Stage:
-    """See the module's text. A known-bad rule (see :mod:`pyreplog.testing.known_bad`) gives its parts as
-    keywords.
+    """One partition with its replicas and its controller, for schedules.
 
-    ``durability``: ``"os"`` or ``"sync"``. ``unclean``: a partition without an eligible leader is led by
-    any live replica. ``home``: makes the home of a node's log; None: a :class:`DiskHome`. A broken
-    invariant is an :class:`InvariantBroken`.
+    ``durability``: ``"os"`` or ``"sync"``. ``unclean``: any live replica may lead a partition without an
+    eligible leader. ``home`` makes the home of a node's log; None means a :class:`DiskHome`. A known-bad
+    rule (see :mod:`pyreplog.testing.known_bad`) passes its classes as keywords. A broken invariant raises
+    :class:`InvariantBroken`.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class Stage:
 
     @property
     def now_ns(self) -> int:
-        """The present moment (monotonic)."""
+        """The present monotonic time in ns."""
         return self.clock.monotonic_ns()
 
     @property
@@ -163,7 +162,7 @@ class Stage:
 
     @property
     def flight(self) -> list[Envelope]:
-        """The messages that are on their way, in the order of sending."""
+        """The messages in flight, in the order of sending."""
         return self.messages.messages
 
     @property
@@ -213,7 +212,7 @@ class Stage:
     # ------------------------------------------------------------------------------------- one step
 
     def step(self, node_id: int, event: Event) -> None:
-        """Give one event to one replica, note its effects, and let the checkers look."""
+        """Give one event to one replica, note its effects, and call the checkers."""
         actor = self.machines[node_id]
         replica = actor.replica
         if replica is None:
@@ -292,7 +291,7 @@ class Stage:
         return found
 
     def latest(self, node_id: int) -> int | None:
-        """Return the end of the log that a node tells readers; None if it does not know. It never goes back (S8)."""
+        """Return the log end that a node reports to readers; None if it does not know. It never goes back (S8)."""
         event = self.clients.latest()
         self.step(node_id, event)
         return self.clients.end(event.correlation_id)
@@ -356,11 +355,11 @@ class Stage:
                 self.step(letter.target, answer)  # as a node has it: only the answer to its newest request counts
 
     def letters(self, kind: str, source: int = -1, target: int = -1) -> list[Envelope]:
-        """Return the messages on their way of ``kind``, from ``source`` and to ``target`` if given."""
+        """Return the messages in flight of ``kind``, from ``source`` and to ``target`` if given."""
         return self.messages.find(kind, source, target)
 
     def exchange(self, *followers: int) -> None:
-        """Let the newest fetch of each of these arrive, and its answer, if it has one."""
+        """Let the newest fetch of each of these nodes arrive, and its answer, if it has one."""
         for follower in followers:
             for letter in self.letters("fetch", follower)[:-1]:
                 self.lose(letter)
@@ -410,7 +409,7 @@ class Stage:
             self.step(actor.node_id, actor.metadata(key, **changes))
 
     def picture(self, node_id: int, **changes: Any) -> None:
-        """Tell a node again how the partition is, as far as the node knows; ``changes`` replace parts of it."""
+        """Give a node its own metadata of the partition again; ``changes`` replace parts of it."""
         self._picture(self.machines[node_id], **changes)
 
     def take_away(self, node_id: int) -> None:
@@ -504,7 +503,7 @@ class Stage:
             self._end_sync(node_id, 0)
 
     def sync_all(self) -> None:
-        """Let every disk write back its cache, as the system does sooner or later."""
+        """Let every disk write back its cache, as the kernel does sooner or later."""
         for actor in self.machines.values():
             actor.home.disk.write_back()
 
@@ -537,8 +536,7 @@ class Stage:
     # ----------------------------------------------------------------------------------- the finale
 
     def settle(self, *node_ids: int, rounds: int = ROUNDS_MAX) -> None:
-        """Let everything happen that can happen between these nodes (none: all that are up), in order, until nothing
-        changes."""
+        """Let all possible events between these nodes (none: all that are up) happen, until nothing changes."""
         live = list(node_ids) or self.up()
         for _ in range(rounds):
             before = self._shape()
@@ -570,7 +568,7 @@ class Stage:
                 self.broken("S3", f"node {node_id}: {error}")
 
     def finish(self) -> None:
-        """Start every node and let everything arrive: all logs must become equal and committed to their end."""
+        """Start every node and deliver all messages: all logs must become equal and committed to their end."""
         self.flight.clear()
         for node_id in self.machines:
             self.start(node_id, unfence=False)

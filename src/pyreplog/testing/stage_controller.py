@@ -31,8 +31,8 @@ __all__ = ["StageController"]
 
 
 class StageController:
-    """The controller with its records. ``unclean``: a partition without an eligible leader is led by any
-    live replica. ``changed`` is called after each of its turns."""
+    """The controller with its records. ``unclean``: any live replica may lead a partition without an
+    eligible leader. ``changed`` is called after each of its turns."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class StageController:
         self._changed()
 
     def write(self, **changes: Any) -> None:
-        """Change the partition as a person would, past the rules."""
+        """Change the partition by hand, without the controller's rules."""
         assert self.key is not None
         self.controller._write(PartitionChangeRecord(0, self.key[0], **changes))
         self.take()
@@ -130,7 +130,7 @@ class StageController:
         self.take()
 
     def end_session(self, node_id: int) -> None:
-        """End the session of a node's former life, if it is still open."""
+        """End the session of a node's former incarnation, if it is still open."""
         if self.controller._sessions[node_id].alive:
             self.controller.fence(node_id, self._clock.monotonic_ns())
 

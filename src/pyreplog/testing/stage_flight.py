@@ -1,4 +1,4 @@
-"""The messages of a stage that are on their way."""
+"""The messages of a stage that are in flight."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Flight:
         self.messages.append(Envelope("proposal", actor.node_id, 0, (effect, actor.epoch, self._proposals)))
 
     def count_refusal(self, actor: StageNode, event: FetchAnswered) -> None:
-        """Count an answer that refuses a fetch. A follower must not be told for ever that its log diverges
+        """Count an answer that refuses a fetch. A follower must not learn for ever that its log diverges
         (L5), or that its offset is out of range (L12)."""
         data = event.data
         out_of_range = data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -37,7 +37,7 @@ FOREVER_MS: Final = 1 << 40
 
 @dataclass(slots=True, eq=False)
 class Envelope:
-    """A message on its way. ``kind``: fetch, records, proposal or decision; ``body``: its content."""
+    """A message in flight. ``kind``: fetch, records, proposal or decision; ``body``: its content."""
 
     kind: str
     source: int
@@ -128,7 +128,7 @@ class DiskHome:
 
 
 class _Worst(Random):
-    """A source of randomness with which a crash loses everything that was not synced."""
+    """A random generator with which a crash loses all unsynced data."""
 
     def randrange(self, *arguments: Any, **more: Any) -> int:
         """Always the first."""
@@ -145,10 +145,10 @@ class _Worst(Random):
 
 @dataclass(slots=True, eq=False)
 class StageNode:
-    """One node on the stage. ``told``: how many of the controller's records it has applied; ``epoch``:
-    its broker epoch.
+    """One node on the stage. ``told`` is the number of the controller's records that it has applied;
+    ``epoch`` is its broker epoch.
 
-    Checkers read ``node``, ``root``, ``disk_failed`` and ``rotten``, as they do of a world's machine.
+    Checkers read ``node``, ``root``, ``disk_failed`` and ``rotten``, as they do with a machine of a world.
     """
 
     node_id: int
@@ -192,7 +192,7 @@ class StageNode:
         return int(previous)
 
     def went_down(self) -> None:
-        """Forget everything that a process forgets at its end."""
+        """Clear the state that a process loses when it ends."""
         self.unhost()
         self.root = None
         self.incarnation_id = ""
@@ -218,13 +218,13 @@ class StageNode:
         return True
 
     def unhost(self) -> None:
-        """Drop the replica and all that it waits for."""
+        """Drop the replica and its pending requests and syncs."""
         self.replica = self.node = self.fetch = None
         self.syncs.clear()
         self.wake_ns = 0
 
     def note(self, effect: Effect) -> None:
-        """Take an effect of the replica that concerns this node alone."""
+        """Take an effect of the replica that concerns only this node."""
         match effect:
             case StopFetching():
                 self.fetch = None
@@ -247,7 +247,7 @@ class StageNode:
         self.told += 1
 
     def statuses(self) -> Mapping[int, BrokerStatus]:
-        """Return the brokers as its metadata has them."""
+        """Return the brokers in the node's metadata."""
         return {one.broker_id: BrokerStatus(one.epoch, one.active) for one in self.image.brokers.values()}
 
     def metadata(self, key: PartitionKey, **changes: Any) -> MetadataApplied:

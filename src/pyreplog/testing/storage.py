@@ -49,10 +49,10 @@ class Inode:
         self.pending: list[PendingWrite] = []
         self.mtime_ms = mtime_ms
         self.reserved = reserved
-        #: Of no other file of this process.
+        #: Unique among the files of this process.
         self.number = next(self._numbers)
-        #: The generation of processes and the errno of a sync that failed when it was only begun:
-        #: the process remembers, not the file.
+        #: (process generation, errno) of a sync that failed when it was begun. The process
+        #: remembers that failure, not the file.
         self.failed_start = (-1, 0)
         self._frozen_data: bytes | None = data
         self._frozen_stable: bytes | None = stable
@@ -121,7 +121,7 @@ class Inode:
         return Inode(left, left, mtime_ms=self.mtime_ms, reserved=self.reserved)
 
     def copy(self) -> Inode:
-        """A new file with the same shown, stable and pending state."""
+        """Return a new file with the same shown, stable and pending state."""
         if self._frozen_data is None:
             self._frozen_data = bytes(self.data)
         if self._frozen_stable is None:
@@ -138,12 +138,12 @@ class Inode:
 
 
 class Folder:
-    """Names: ``entries`` as shown, ``stable`` as power loss leaves them for certain."""
+    """The names in a folder: ``entries`` as shown, ``stable`` as power loss leaves them for certain."""
 
     __slots__ = ("entries", "number", "stable")
 
     def __init__(self) -> None:
-        #: As of a file.
+        #: Unique, as that of a file.
         self.number = next(Inode._numbers)
         self.entries: dict[str, Node] = {}
         self.stable: dict[str, Node] = {}
@@ -153,28 +153,28 @@ Node = Inode | Folder
 
 
 class Change(NamedTuple):
-    """One unsynced change of names, whole or not at all: ``(folder, name, what it then names or None)``.
+    """One unsynced change of names, which is atomic. Each part is ``(folder, name, file or folder, or None)``.
 
-    A rename has two parts, the new name first. After a crash its old name may still be there too, but never is
-    neither.
+    A rename has two parts, the new name first. After a crash its old name may remain beside the new one, but at
+    least one of the two is there.
     """
 
     sequence: int
     parts: tuple[tuple[Folder, str, Node | None], ...]
 
     def apply_stable(self) -> None:
-        """Make it stable."""
+        """Make the change stable."""
         for folder, name, node in self.parts:
             put(folder.stable, name, node)
 
     def touches(self, folder: Folder) -> bool:
-        """Whether a name in ``folder`` changes."""
+        """Return whether a name in ``folder`` changes."""
         return any(part[0] is folder for part in self.parts)
 
 
 class PowerLoss:
-    """How one power loss treats the pending pieces: drawn once, then asked for each piece in the order of their
-    making.
+    """How one power loss treats the pending pieces. It is drawn once, and then asked for each piece in the order of
+    their creation.
 
     Legal for a file: each piece kept, dropped or torn (at any byte; any set of sectors; length grown but bytes zero
     or, where nothing was written before, arbitrary). Legal for names: each change kept or dropped; a rename's old
@@ -194,7 +194,7 @@ class PowerLoss:
 
     @classmethod
     def drawn(cls, chance: Random, oldest: int, newest: int) -> PowerLoss:
-        """One of several tempers, so that rare combinations (all names but no data) are not rare."""
+        """Draw one of several tempers, so that rare combinations (all names but no data) are not rare."""
         kind = chance.randrange(8)
         if kind == 0:
             return cls(chance, drop_data=1.0, drop_names=1.0, tear=0.0)  # nothing was written back
@@ -203,8 +203,8 @@ class PowerLoss:
         if kind == 2:
             return cls(chance, drop_data=0.0, drop_names=1.0, tear=0.0)  # data only: the file without a name
         if kind == 3:
-            # A disk that keeps the order: everything before a moment, the piece of that moment
-            # torn.
+            # A disk that keeps the order: all pieces before one moment are kept, and the piece of
+            # that moment is torn.
             return cls(chance, drop_data=0.0, drop_names=0.0, tear=0.0, cut=chance.randint(oldest, newest + 1))
         if kind == 4:
             return cls(chance, drop_data=0.0, drop_names=0.0, tear=1.0)
@@ -212,19 +212,19 @@ class PowerLoss:
 
     @classmethod
     def independent(cls, chance: Random) -> PowerLoss:
-        """Each piece on its own."""
+        """Draw the fate of each piece independently."""
         return cls(
             chance, drop_data=chance.choice((0.15, 0.5, 0.85)), drop_names=chance.choice((0.15, 0.5, 0.85)), tear=0.4
         )
 
     def keeps(self, change: Change) -> bool:
-        """Whether a change of names reached the disk."""
+        """Return whether a change of names reached the disk."""
         if self._cut is not None:
             return change.sequence < self._cut
         return self._chance.random() >= self._drop_names
 
     def keeps_old_name(self) -> bool:
-        """Whether a rename that reached the disk left its old name there too."""
+        """Return whether a rename that reached the disk left its old name there too."""
         return self._cut is None and self._chance.random() < 0.1
 
     def apply(self, content: bytearray, piece: PendingWrite) -> None:
@@ -245,7 +245,7 @@ class PowerLoss:
 
 
 def put(names: dict[str, Node], name: str, node: Node | None) -> None:
-    """Let ``name`` name ``node``, or nothing."""
+    """Let ``name`` name ``node``; remove the name if that is None."""
     if node is None:
         names.pop(name, None)
     else:
