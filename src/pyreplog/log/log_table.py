@@ -17,9 +17,9 @@ from pyreplog.values import TopicPartition
 class LogTable(MutableMapping[TopicPartition, Log]):
     """The logs of a root by partition. Getting an item opens the log; its key exists before that.
 
-    Not thread-safe: the root's owner calls it. An item is an open log, its handle (:class:`UnloadedLog`), or only
-    the body of its entry in the store of summaries. If opening a log shows that it is damaged, its key is removed,
-    and getting the item raises ``KeyError``.
+    Not thread-safe: the root's owner calls it. For a log that is not open the table holds the body of its entry in
+    the store of summaries, and its handle (:class:`UnloadedLog`) once a caller asked for it. If opening a log shows
+    that it is damaged, its key is removed, and getting the item raises ``KeyError``.
 
     ``load`` opens a handle and puts the log into this table. ``cache`` and ``room``: the memory
     that all logs share for their indexes and their tails.
@@ -29,18 +29,20 @@ class LogTable(MutableMapping[TopicPartition, Log]):
         self._load = load
         self._cache = cache
         self._room = room
-        self._logs: dict[TopicPartition, Log | UnloadedLog | bytes] = {}
+        self._logs: dict[TopicPartition, Log | bytes] = {}
+        # The handles of unopened logs that a caller asked for.
+        self._handles: dict[TopicPartition, UnloadedLog] = {}
         # One object for each topic id, because very many partitions may have the same id.
         self._topic_ids: dict[str, str] = {}
         #: Rises with each log that is added, removed or loaded.
         self.changes = 0
 
     def __getitem__(self, key: TopicPartition) -> Log:
-        log = self.peek(key)
-        if not isinstance(log, UnloadedLog):
-            return log
+        found = self._logs[key]
+        if not isinstance(found, bytes):
+            return found
         try:
-            return log.load()
+            return self._handle_of(key, found, None).load()
         except PyreplogError:
             if key in self._logs:
                 raise
@@ -50,19 +52,25 @@ class LogTable(MutableMapping[TopicPartition, Log]):
         """Return the log of ``key`` if it is open, else its handle. ``config``: its settings, if the
         caller knows them. Raise :class:`KeyError` if there is none."""
         found = self._logs[key]
-        if isinstance(found, bytes):
-            topic_id = decode_body(found).topic_id
+        return self._handle_of(key, found, config) if isinstance(found, bytes) else found
+
+    def _handle_of(self, key: TopicPartition, body: bytes, config: LogConfig | None) -> UnloadedLog:
+        handle = self._handles.get(key)
+        if handle is None:
+            topic_id = decode_body(body).topic_id
             topic_id = self._topic_ids.setdefault(topic_id, topic_id)
-            found = self._logs[key] = UnloadedLog(key, topic_id, found, config, self._load)
-        return found
+            handle = self._handles[key] = UnloadedLog(key, topic_id, body, config, self._load)
+        return handle
 
     def __setitem__(self, key: TopicPartition, log: Log) -> None:
         self._logs[key] = log
+        self._handles.pop(key, None)
         self.changes += 1
         log.share_memory(self._cache, self._room)
 
     def __delitem__(self, key: TopicPartition) -> None:
         del self._logs[key]
+        self._handles.pop(key, None)
         self.changes += 1
 
     def __iter__(self) -> Iterator[TopicPartition]:
@@ -82,7 +90,7 @@ class LogTable(MutableMapping[TopicPartition, Log]):
 
     def opened(self) -> list[Log]:
         """Return the logs that were opened, including those that were closed since."""
-        return [log for log in self._logs.values() if not isinstance(log, (bytes, UnloadedLog))]
+        return [log for log in self._logs.values() if not isinstance(log, bytes)]
 
     def usable(self) -> list[Log]:
         """Return the logs that are open and have not failed."""
@@ -90,25 +98,17 @@ class LogTable(MutableMapping[TopicPartition, Log]):
 
     def summaries(self) -> dict[TopicPartition, bytes]:
         """Return the body of the store's entry for each log that is not open."""
-        found: dict[TopicPartition, bytes] = {}
-        for key, log in self._logs.items():
-            if isinstance(log, bytes):
-                found[key] = log
-            elif isinstance(log, UnloadedLog):
-                found[key] = log.body
-        return found
+        return {key: log for key, log in self._logs.items() if isinstance(log, bytes)}
 
     def summary(self, key: TopicPartition) -> Summary | None:
         """Return the summary of a partition that is not open; None if it is open."""
         found = self._logs[key]
-        if isinstance(found, bytes):
-            return decode_body(found)
-        return found.summary if isinstance(found, UnloadedLog) else None
+        return decode_body(found) if isinstance(found, bytes) else None
 
     def states(self) -> Iterator[tuple[TopicPartition, Log | UnloadedLog | Summary]]:
         """Yield the facts of each partition, from the best source without opening it."""
         for key, log in [*self._logs.items()]:
-            yield key, decode_body(log) if isinstance(log, bytes) else log
+            yield key, (self._handles.get(key) or decode_body(log)) if isinstance(log, bytes) else log
 
     def summary_entries(self, generation: str) -> list[tuple[bytes, bytes]]:
         """Return the sorted entries of the store of summaries, bound to the lifetime ``generation``.
@@ -128,13 +128,13 @@ class LogTable(MutableMapping[TopicPartition, Log]):
     def take(self, key: TopicPartition) -> Log | None:
         """Remove ``key``; return its log if it was opened. A handle is closed."""
         found = self._logs.pop(key, None)
+        handle = self._handles.pop(key, None)
         self.changes += 1
-        if isinstance(found, UnloadedLog):
-            found.close(clean=False)
-        return None if isinstance(found, (bytes, UnloadedLog)) else found
+        if handle is not None:
+            handle.close(clean=False)
+        return None if isinstance(found, bytes) else found
 
     def close_unloaded(self) -> None:
         """Close all handles."""
-        for log in self._logs.values():
-            if isinstance(log, UnloadedLog):
-                log.close(clean=False)
+        for handle in self._handles.values():
+            handle.close(clean=False)

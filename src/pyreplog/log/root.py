@@ -285,9 +285,8 @@ class LogRoot:
         key = unloaded.topic_partition
         if self._closed:
             raise ClosedError(f"{self.path} is closed")
-        current = self.logs.peek(key)
-        if not isinstance(current, UnloadedLog):
-            return current  # it was loaded since the caller got the handle
+        if self.logs.peek(key) is not unloaded:
+            return self.logs[key]  # it was loaded since the caller got the handle
         try:
             log = self._opener.load(self._folders.path_of(key), unloaded)
         except (CorruptError, StorageError) as error:
