@@ -63,7 +63,7 @@ class Checker:
         """A node has had a turn."""
 
     def effect(self, world: ObservedWorld, machine: ObservedNode, effect: Effect) -> None:
-        """A replica of a stage has returned ``effect``, and nobody has received it yet. A world calls none."""
+        """A replica of a stage has returned ``effect``, which has not been delivered yet. A world never calls this."""
 
     def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """A node is about to make, within its turn, a disk call that may fail and end the turn."""
