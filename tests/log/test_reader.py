@@ -816,7 +816,7 @@ def test_damage_to_the_replica_that_is_ahead_is_not_an_end(place: Place) -> None
     assert reader.end_offset == 12
     assert [found.next_offset for found in reader.batches(0, 8)] == [2, 4, 6, 8]
     for start in (0, 8, 11):
-        with pytest.raises(CorruptLogError, match="the only copy that had this is damaged") as caught:
+        with pytest.raises(CorruptLogError, match="the only copy that held these records is damaged") as caught:
             list(reader.batches(start, 12))
         assert (caught.value.start, caught.value.end) == (max(start, 8), 12)
     assert len(reader.read(0, 1 << 20)) == sum(found.size for found in list(split(whole))[:4])

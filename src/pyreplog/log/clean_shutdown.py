@@ -22,8 +22,8 @@ from pyreplog.ports import Disk
 
 NOTHING: Final = ""
 PARTITIONS: Final = "partitions"
-"""Value of ``adopting``: another program created some of the partitions. An empty partition cannot tell that
-itself."""
+"""Value of ``adopting``: another program created some of the partitions. The files of an empty partition do not show
+that."""
 LOGS: Final = "logs"
 """Value of ``adopting``: a broker wrote to logs that have marks, so the marks are void."""
 _VERSION: Final = "0"
@@ -37,7 +37,7 @@ class Incarnation(NamedTuple):
     """The incarnation of a root. ``boot_id``: "" if some logs may not have been recovered since an earlier boot.
 
     ``adopting``: which files another program wrote here (:data:`NOTHING`, :data:`PARTITIONS`, :data:`LOGS`). It is
-    kept until every log was opened once, because the marker that told of it is removed earlier.
+    kept until every log was opened once, because the broker's marker is removed earlier.
     """
 
     incarnation_id: str

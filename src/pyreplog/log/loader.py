@@ -368,7 +368,7 @@ class Loader:
         """Return the base offset of the first batch whose epoch contradicts the trusted history, or None.
 
         An epoch is written to the history before its first batch, and after a process kill all writes are there. So
-        such a batch is damage. After a restart of the machine or a failed sync this cannot be told; then None.
+        such a batch is damage. After a restart of the machine or a failed sync it may be a torn tail; then None.
         """
         if not self.origin.same_boot or self.state is None or self.state.poisoned:
             return None

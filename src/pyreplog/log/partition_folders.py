@@ -153,7 +153,7 @@ class PartitionFolders:
         return log is None or not log.size
 
     def reuse(self, key: TopicPartition, directory: str) -> str | None:
-        """Empty the existing folder of an interrupted creation, for a new one.
+        """Empty the existing folder of an interrupted creation, so that it can be used again.
 
         The folder itself stays, because it may be a mount point or have another owner. Return why
         the folder cannot be used; None if it can.

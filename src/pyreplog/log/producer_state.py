@@ -211,7 +211,7 @@ class ProducerState:
         self.table.end_offset = end
 
     def _note_from(self, segments: Sequence[SegmentReader], position: int, offsets: Sequence[int]) -> None:
-        """Add the batches from ``position`` on to the table. ``offsets``: where snapshots are.
+        """Add the batches from offset ``position`` on to the table. ``offsets``: those of the snapshots.
 
         Batches of deleted records count too, because a producer may send them again as duplicates.
         """

@@ -342,7 +342,7 @@ class LogReader:
             return self.end_offset
         rest, damaged = self._rest
         if offset >= rest:
-            reason = "the only copy that had this is damaged"
+            reason = "the only copy that held these records is damaged"
             place = damaged.damage(rest, self.end_offset, reason)
             raise CorruptLogError(reason, start=offset, end=self.end_offset, file=place.file, position=place.position)
         return rest

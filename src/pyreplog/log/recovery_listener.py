@@ -23,12 +23,12 @@ class RecoveryListener(Protocol):
     not damage of the log. Every later ``add`` raises it again, so that all threads stop."""
 
     def begin(self, topic_partition: TopicPartition, directory: str, size: int) -> None:
-        """A scan of ``size`` bytes of the partition in ``directory`` begins. It may be called again, if the scan
-        starts over."""
+        """Called when a scan of ``size`` bytes of the partition in ``directory`` begins, and again if it starts
+        over."""
         ...
 
     def add(self, size: int) -> None:
-        """Another ``size`` bytes of the partition were scanned."""
+        """Called when another ``size`` bytes of the partition were scanned."""
         ...
 
 

@@ -13,8 +13,8 @@ class RecoveryContext(NamedTuple):
     clean: bool
     """The last writer of this root stopped cleanly."""
     same_boot: bool | None
-    """The machine did not restart since the last write to the folder. None: the system cannot tell,
-    so the page cache may be lost, or it may be kept and differ from the disk."""
+    """The machine did not restart since the last write to the folder. None: unknown, so the page
+    cache may be lost, or it may be kept and differ from the disk."""
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
@@ -38,12 +38,12 @@ class RecoveryReport(NamedTuple):
     """Whether the mark records a failed sync."""
     scanned_size: int = 0
     torn_size: int = 0
-    """Bytes cut at the end."""
+    """Number of bytes that were truncated at the end."""
     records_may_be_lost: bool = False
-    """Whether an ``os`` log lost written records although the machine did not go down. Its mark
-    says that it is incomplete."""
+    """Whether an ``os`` log lost written records although the machine did not restart. Its mark then
+    has ``incomplete`` set."""
     kept: tuple[str, ...] = ()
-    """Files beside the log that hold the cut bytes."""
+    """Files beside the log that hold the truncated bytes."""
     notes: tuple[str, ...] = ()
     """Other findings, one sentence each."""
 

@@ -155,7 +155,7 @@ class ReplicaView:
         return 0 if self._mark is None else self._mark.synced_end
 
     def segments(self) -> list[tuple[int, int]]:
-        """(base offset, size) of each segment, in order."""
+        """Return (base offset, size in bytes) of each segment, in order."""
         return [(segment.base_offset, segment.size) for segment in self._folder.segments or ()]
 
     @property

@@ -2,7 +2,7 @@
 
 Order of opening: lock, incarnation (synced), clean shutdown marker read and removed, checkpoints,
 logs. Order of closing: logs, checkpoints, marker, lock. Each step is durable before the next, so
-that the next opening can tell after which step a crash came.
+that the next open knows after which step a crash happened.
 """
 
 from __future__ import annotations
@@ -466,15 +466,15 @@ class LogRoot:
     # -- checkpoints --
 
     def checkpoint_recovery_points(self) -> None:
-        """See :meth:`OffsetCheckpoints.write_recovery_points`."""
+        """Write the recovery point of each log, as :meth:`OffsetCheckpoints.write_recovery_points`."""
         self._checkpoints.write_recovery_points()
 
     def checkpoint_high_watermarks(self) -> None:
-        """See :meth:`OffsetCheckpoints.write_high_watermarks`."""
+        """Write the high watermark of each log, as :meth:`OffsetCheckpoints.write_high_watermarks`."""
         self._checkpoints.write_high_watermarks()
 
     def checkpoint_log_starts(self) -> None:
-        """See :meth:`OffsetCheckpoints.write_log_starts`."""
+        """Write the start of each log, as :meth:`OffsetCheckpoints.write_log_starts`."""
         self._checkpoints.write_log_starts()
 
     # -- closing --
@@ -482,7 +482,7 @@ class LogRoot:
     def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
         """Close every log and release the root. Not ``clean``: leave the files as a process kill would.
 
-        The clean shutdown marker is written last, and only if all went well: each log is on stable
+        The clean shutdown marker is written last, and only if nothing failed: each log is on stable
         storage up to its end, with its producers. Raise the first error after releasing all. A
         second call is harmless; after an interrupted call it does the rest.
         """

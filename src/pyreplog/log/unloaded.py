@@ -103,7 +103,7 @@ class UnloadedLog:
             start_offset=known.start_offset,
             durability="sync" if known.durability == "sync" else "os",
             incomplete=known.incomplete,
-            may_have_gaps=known.end_offset > known.start_offset,  # the summary does not say
+            may_have_gaps=known.end_offset > known.start_offset,  # not in the summary
             poisoned=False,
             epochs_crc=epochs_of(known).checksum(),
             topic_id=known.topic_id,
