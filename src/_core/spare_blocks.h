@@ -36,7 +36,7 @@ static inline void spare_free(spare_block *spare) {
     free(spare);
 }
 
-/* Free the blocks in turn: so a block of a size that is no longer requested does not stay for ever. */
+/* Free the blocks in turn, so that a block of a size that is no longer requested does not stay. */
 static inline void spare_free_next(void) {
     spare_block *spare = slot_take(&spare_slots[(unsigned long)shared_add(&spare_turn, 1) % SPARE_COUNT]);
     if (spare != NULL) {

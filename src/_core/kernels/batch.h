@@ -6,7 +6,7 @@
 #ifndef REPLOG_BATCH_H
 #define REPLOG_BATCH_H
 
-/* The last millisecond of the year 9999: TIMESTAMP_MAX of pyreplog/timestamps.py, which says why. */
+/* The last millisecond of the year 9999: TIMESTAMP_MAX of pyreplog/timestamps.py has the reason. */
 #define TIMESTAMP_MAX INT64_C(253402300799999)
 
 #include <stdbool.h>
@@ -140,7 +140,7 @@ int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t 
 /* -- writing -- */
 
 /* Bytes that a record takes: its length varint and its body. `headers_size` counts the encoded
- * headers without their count. Sizes of -1 are null. Sums stay far below 2^63 for any int32 sizes. */
+ * headers without their count. Sizes of -1 are null. Sums of int32 sizes stay far below 2^63. */
 int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size,
                     int32_t header_count, int64_t headers_size);
 

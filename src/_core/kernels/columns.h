@@ -3,7 +3,7 @@
  *
  * Nothing is allocated, no byte outside [p, end) is read, none outside the stated capacities is
  * written. A batch is added whole (all of its selected records) or not at all: after a negative
- * status the columns are as they were. In a header key, U+FFFD replaces bytes that are not UTF-8. */
+ * status the columns have not changed. U+FFFD replaces bytes of a header key that are not UTF-8. */
 #ifndef REPLOG_COLUMNS_H
 #define REPLOG_COLUMNS_H
 

@@ -1,8 +1,10 @@
 /* The two sparse indexes of a segment, as they stand in its files (docs/internals/format/index.md):
  * arrays of entries, big-endian.
  *
- *     .index      int32 relative offset | int32 position        8 bytes; offsets rise, positions do not fall
- *     .timeindex  int64 timestamp | int32 relative offset      12 bytes; timestamps rise, offsets do not fall
+ *     .index      int32 relative offset | int32 position   8 bytes; offsets rise, positions do not
+ *                 fall
+ *     .timeindex  int64 timestamp | int32 relative offset  12 bytes; timestamps rise, offsets do
+ *                 not fall
  *
  * `entries` points at `count` whole entries; `slot` counts entries from 0. */
 #ifndef REPLOG_INDEX_H

@@ -115,7 +115,7 @@ static inline const uint8_t *past_varint(const uint8_t *p) {
     return p;
 }
 
-/* The hash that a row adds to the sum of its batch. [p, end) is the record that was just written. */
+/* The hash that a row adds to the sum of its batch. [p, end) is the record just written. */
 static inline uint64_t hash_of(const rows *r, int64_t row, uint64_t seed, const uint8_t *p, const uint8_t *end) {
     /* Length, attributes and two deltas come first. They depend on the batch and on the clock, so
      * they are left out. */

@@ -20,7 +20,7 @@ static inline const uint8_t *utf8_next(const uint8_t *p, const uint8_t *end, boo
     if (lead < 0x80U) {
         return p;
     }
-    /* `more` bytes must follow, the first of them within [low, high], the others within [80, bf]. */
+    /* `more` bytes must follow: the first is within [low, high], the others are within [80, bf]. */
     unsigned more;
     uint8_t low = 0x80U;
     uint8_t high = 0xBFU;
