@@ -56,8 +56,8 @@ def alone(root):
         pickle.loads(pickle.dumps(print))
 
 def damaged(root):
-    # Every file of the log, with a byte in its middle changed, and cut short: read, verified, surveyed,
-    # opened for writing.
+    # Every file of the log, with a byte in its middle changed, and cut short: read, verified,
+    # surveyed, opened for writing.
     disk = SystemDisk()
     found = [os.path.join(folder, name) for folder, _, names in os.walk(f"{root}/log") for name in names]
     names = [os.path.relpath(path, f"{root}/log") for path in found]

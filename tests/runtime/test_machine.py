@@ -513,7 +513,8 @@ def fails(use, nth):
 
 count, chance = int(sys.argv[2]), Random(int(sys.argv[3]))
 for which, use in enumerate(uses):
-    # How many allocations it makes, about: as far as one that fails is noticed, and up to twice that.
+    # How many allocations it makes, about: as far as one that fails is noticed, and up to twice
+    # that.
     last = 128
     while last < 1 << 14 and any([fails(use, nth) for nth in range(last, 2 * last, last // 16)]):
         last *= 2

@@ -68,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.skip_damaged:
         check_skipping(arguments.isolation)
     arguments.left_out = []
-    # An export of everything leaves out a topic that cannot be read; a topic that was asked for must be whole.
+    # An export of everything leaves out a topic that cannot be read; a topic that was asked for
+    # must be whole.
     left_out: list[str] | None = [] if arguments.topic is None and arguments.partition is None else None
     selection = {
         "topic": arguments.topic,

@@ -162,8 +162,8 @@ class LogAppender(LogState):
         """Note ``error`` of a leader's append. Raises :class:`OutcomeUnknownError` if records may have stayed."""
         self._append_failed(error, before)
         active = self._active
-        # If there was no room, one batch leaves less than itself, which no opening takes for a batch.
-        # Several may leave whole ones.
+        # If there was no room, one batch leaves less than itself, which no opening takes for a
+        # batch. Several may leave whole ones.
         if active.torn and (self._poisoned or (isinstance(error, StorageError) and active.tried > 1)):
             count = sum(RecordBatch(batch).record_count for batch, _ in batches[: active.tried])
             raise self._validator.not_cut(count) from error
@@ -265,7 +265,8 @@ class LogAppender(LogState):
         """Return the segment for ``count`` batches of ``size`` bytes: the active one, or a new one if it is full."""
         if self._active.fits(size, count, last_offset, max_timestamp):
             return self._active
-        # The new segment begins at the log's end, unless the offsets are too far away for its indexes.
+        # The new segment begins at the log's end, unless the offsets are too far away for its
+        # indexes.
         return self._roll(self.end_offset if last_offset - self.end_offset <= INT32_MAX else first_offset)
 
     def _roll(self, base_offset: int) -> SegmentWriter:
@@ -306,8 +307,9 @@ class LogAppender(LogState):
             self.end(error)
             raise
         if active.size == 0 and active is not self._segments.first:
-            # The next batch is too far away for the indexes of this empty segment. The oldest segment
-            # stays, because the log's start is in it. If the disk keeps the file it does no harm.
+            # The next batch is too far away for the indexes of this empty segment. The oldest
+            # segment stays, because the log's start is in it. If the disk keeps the file it does no
+            # harm.
             with contextlib.suppress(StorageError):
                 self._segments.drop(active)
         if self.on_roll is not None:

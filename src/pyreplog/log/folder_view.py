@@ -49,7 +49,8 @@ class FolderView:
         self.files: dict[int, LogFileView] = {}
         #: All segments; None if there are none.
         self.segments: Segments[SegmentReader] | None = None
-        # The names that the last look listed, and their plan; no plan if the next look must read all.
+        # The names that the last look listed, and their plan; no plan if the next look must read
+        # all.
         self._names: Sequence[str] = ()
         self._plan: FolderPlan | None = None
         self._index_cache = IndexCache()
@@ -114,8 +115,8 @@ class FolderView:
         """Return the index of the first segment that must be read again."""
         first = max(bisect_right(plan.bases, settled) - 1, 0)
         if first:
-            # If a backup was restored and written to, all files from some offset on have changed. The
-            # last settled file shows that.
+            # If a backup was restored and written to, all files from some offset on have changed.
+            # The last settled file shows that.
             last = known[plan.bases[first - 1]]
             found = self._disk.stat(last.path)
             if found is None or not last.is_still(found):

@@ -68,9 +68,9 @@ class LeaderEpochs:
         except StorageError as error:
             if error.errno not in NO_SPACE_ERRNOS and error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
                 raise
-            # Records can be deleted although the disk is full or no descriptor is left. The file and its
-            # checksum in the mark stay as they were, and each reader of the file cuts it again. If it
-            # lacked an epoch before, it still does.
+            # Records can be deleted although the disk is full or no descriptor is left. The file
+            # and its checksum in the mark stay as they were, and each reader of the file cuts it
+            # again. If it lacked an epoch before, it still does.
             if is_written:
                 self._cache.current = self._cache.latest
 

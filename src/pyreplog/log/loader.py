@@ -347,7 +347,8 @@ class Loader:
         for epoch, offset in found:
             known = history.epoch_for_offset(offset)
             if offset < self.durable_end and epoch != known != NO_EPOCH:
-                # The checksum of a batch does not cover its epoch; the mark's checksum covers the history.
+                # The checksum of a batch does not cover its epoch; the mark's checksum covers the
+                # history.
                 reason = f"a batch has leader epoch {epoch}, and its offsets belong to epoch {known}"
                 position = segment.position_of(offset)
                 raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=position)

@@ -126,7 +126,8 @@ class LogSegments(Segments[SegmentWriter]):
         if gone:
             disk = gone[0].disk
             try:
-                # Otherwise a removed segment could come back after power loss, behind later batches.
+                # Otherwise a removed segment could come back after power loss, behind later
+                # batches.
                 disk.sync_directory(gone[0].directory)
             except StorageError:
                 # A second sync of the folder would be believed. Leave files that the next opening

@@ -113,8 +113,8 @@ class PartitionFolders:
             self._disk.check_directory(directory)
         except StorageError as error:
             return FoundPartition(key, error)
-        # A partition that a checkpoint names was complete once. If it is empty now, its end must not be
-        # forgotten.
+        # A partition that a checkpoint names was complete once. If it is empty now, its end must
+        # not be forgotten.
         if ours and key not in named and self.is_half_made(directory):
             self.remove([directory])
             return None

@@ -204,7 +204,8 @@ class ProducerState:
         except CorruptError:
             if position >= min(start_offset, end):
                 raise
-            # The damage lies below the log's start, in deleted records: read only the batches that are left.
+            # The damage lies below the log's start, in deleted records: read only the batches that
+            # are left.
             self.table = ProducerTable(start_offset, lenient=self.table.lenient)
             self._load_snapshot([begin] if begin >= 0 else [], [])
             self._note_from(segments, min(start_offset, end), offsets)

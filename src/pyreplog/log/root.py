@@ -494,8 +494,8 @@ class LogRoot:
             opened = self.logs.opened()
             well = not self.damaged and not any(log.failure or (log.closed and clean) for log in opened)
             if clean:
-                # Each close makes several syncs. They run side by side, because a file system writes its
-                # journal once for all syncs that begin together.
+                # Each close makes several syncs. They run side by side, because a file system
+                # writes its journal once for all syncs that begin together.
                 failure = next(filter(None, self.disk.map(_close_cleanly, opened, waits=True)), None)
             else:
                 for log in opened:

@@ -231,8 +231,9 @@ class SegmentReader(SegmentEnd):
         REQUIRES that it is not being written, or was set up for writing.
         """
         if self.max_timestamp < 0 and self.size and not self._times_checked:
-            # The last entry of a closed segment has its greatest timestamp. If entries were cut off,
-            # searches would miss records, so the batches behind the last entry are scanned once.
+            # The last entry of a closed segment has its greatest timestamp. If entries were cut
+            # off, searches would miss records, so the batches behind the last entry are scanned
+            # once.
             indexes = self.indexes
             timestamp, offset = indexes.times.last
             position = (self.position_of(offset) or 0) if indexes.times.count else 0

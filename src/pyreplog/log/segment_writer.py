@@ -53,7 +53,8 @@ class SegmentWriter(SegmentReader):
         self.size_max = self.roll_offset = self.roll_timestamp = INT64_MAX
         self._clock: Clock | None = None
         self._roll_ms = INT64_MAX
-        # Where the room reserved for this file ends, and whether the file may be longer than `size`.
+        # Where the room reserved for this file ends, and whether the file may be longer than
+        # `size`.
         self._reserve_from = self._reserved = RESERVE_FROM
         self._untrimmed = False
         # Writes of this size and more are done in pieces.

@@ -226,8 +226,8 @@ class LogState:
     def _append_failed(self, error: BaseException, before: int) -> None:
         """Note that appending to the active segment, which had ``before`` bytes, raised ``error``."""
         if self._active.size > before:
-            # The batches are written, and memory was lacking for what is kept besides. They must not
-            # be written again.
+            # The batches are written, and memory was lacking for what is kept besides. They must
+            # not be written again.
             self.end_offset = self._active.next_offset
             if self._active.producers_pending and not isinstance(error, StorageError):
                 # The table of producers would not recognise them if their producer sent them again.

@@ -65,8 +65,8 @@ class LogTruncator(LogAppender):
         self._invalidate_readers()
         self._lower_mark_first(self._segments.end_below(offset))
         self._write_to(self._segments.truncate(offset, self.clock.wall_ms()))
-        # Sync before any append: otherwise a power loss could bring whole truncated batches back, between
-        # the batches that were written in their place.
+        # Sync before any append: otherwise a power loss could bring whole truncated batches back,
+        # between the batches that were written in their place.
         self._active.file.sync()
         self.end_offset = self._active.next_offset
         self._clamp_offsets()

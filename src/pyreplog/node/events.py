@@ -53,7 +53,7 @@ class NodeEvents(Protocol):
     def answer_failed(self, hosted: HostedPartition, effect: Reply, error: Exception) -> None:
         """An answer to a client could not be built."""
 
-    # ----------------------------------------------------------------- from the controller's answers
+    # ---------------------------------------------------------------- from the controller's answers
 
     def registered(self) -> None:
         """This incarnation has a broker epoch."""

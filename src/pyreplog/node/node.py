@@ -434,7 +434,7 @@ class Node(NodeEvents):
             if other is not hosted:
                 self._effects.run(other, event)
 
-    # -------------------------------------------------------------------------------- damaged copies
+    # ------------------------------------------------------------------------------- damaged copies
 
     def _found_damaged(self, name: TopicPartition, error: PyreplogError) -> None:
         """Give up a copy that was found damaged when it was opened.

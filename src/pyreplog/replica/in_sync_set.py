@@ -86,7 +86,7 @@ class InSyncSet:
         """Whether the committed ISR is smaller than ``min.insync.replicas``."""
         return len(self.committed) < self.min_isr
 
-    # -------------------------------------------------------------- which records are committed: 2.5
+    # ------------------------------------------------------------- which records are committed: 2.5
 
     def high_watermark_candidate(self, leader_end: int, now_ns: int) -> int:
         """Return the offset below which every replica that counts, or may come to count, has all
@@ -103,7 +103,7 @@ class InSyncSet:
                 candidate = follower.leo
         return candidate
 
-    # ----------------------------------------------------- which replicas may join and must leave: 2.6
+    # -------------------------------------------------- which replicas may join and must leave: 2.6
 
     def caught_up(self, follower: Progress, now_ns: int) -> bool:
         """Return whether the follower has all records, or had them at most

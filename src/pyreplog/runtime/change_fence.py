@@ -68,7 +68,7 @@ class ChangeFence:
         # the change.
         return isinstance(error, PyreplogError) and not isinstance(error, ReentrantCallError)
 
-    # ----------------------------------------------------------------------------------- may it be changed?
+    # --------------------------------------------------------------------------- may it be changed?
 
     @property
     def log_failure(self) -> Exception | None:

@@ -185,7 +185,7 @@ class ClusterReader(Cluster):
             spread=True,
         )
 
-    # ------------------------------------------------------------------------------ only for writers
+    # ----------------------------------------------------------------------------- only for writers
 
     def producer(self, *args: object, **settings: object) -> Producer:
         """ReadOnlyError: only the process that runs the cluster writes."""

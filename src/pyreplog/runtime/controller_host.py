@@ -48,7 +48,8 @@ class ControllerHost:
         self._driven: DrivenMachine | None = None
         self._restarted_ns: int | None = None
         """The time of the last restart; None: there was none."""
-        #: False while the controller cannot start again, because its disk has no room or no descriptor is free.
+        #: False while the controller cannot start again, because its disk has no room or no
+        #: descriptor is free.
         self.is_running = True
 
     @property

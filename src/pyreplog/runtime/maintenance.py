@@ -59,7 +59,7 @@ class Maintenance:
         self._retention_due_ns = now
         self._checkpointed = fence.log.high_watermark
 
-    # ------------------------------------------------------------------------------- the background thread
+    # ------------------------------------------------------------------------ the background thread
 
     def watch(self, look: Callable[[], float | None]) -> None:
         """Call ``look`` now, and from the background thread after as many seconds as it returns
@@ -135,7 +135,7 @@ class Maintenance:
             due = min(due, now + RETRY_NS)  # a sync that could not begin, for lack of descriptors
         return max(due - now, 0) / 1e9
 
-    # -------------------------------------------------------------------------- retention and checkpoints
+    # -------------------------------------------------------------------- retention and checkpoints
 
     @property
     def _due_ns(self) -> int:

@@ -143,8 +143,8 @@ class NodeFolders:
         does."""
         folder = self.of(number)
         if self._is_outside(folder) and _cluster_in(self._disk, folder) != self._path:
-            # If it fails, the node runs without it, and the next start tries again: only the refusal
-            # of open_log(folder) depends on it.
+            # If it fails, the node runs without it, and the next start tries again: only the
+            # refusal of open_log(folder) depends on it.
             with suppress(StorageError):
                 write_cluster(self._disk, folder, self._path)
 
