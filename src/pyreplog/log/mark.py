@@ -254,7 +254,7 @@ class MarkFile:
         """Write the last state to a second slot, synced, at a clean close.
 
         Readers use the mark alone, so damage to one slot must not make them use an older one. If power loss left a
-        torn slot, the third slot is written, too. Does nothing if no slot was written since the file was opened.
+        torn slot, all three slots are written. Does nothing if no slot was written since the file was opened.
         """
         if not self._sealed:
             for _ in SLOT_POSITIONS if self._torn else SLOT_POSITIONS[:1]:

@@ -1,7 +1,7 @@
 """Files of deleted segments: renamed to ``.deleted`` at once and removed after ``file.delete.delay.ms``.
 
-A lock-free reader may still hold such a file or be about to open it; it lists the folder again before the delay is
-over. Files that a crash leaves behind are removed at the next open of the folder.
+A lock-free reader may still hold such a file or be about to open it. If the file is missing after the delay, the
+reader lists the folder again. Files that a crash leaves behind are removed at the next open of the folder.
 """
 
 from __future__ import annotations

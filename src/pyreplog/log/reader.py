@@ -31,9 +31,9 @@ T = TypeVar("T")
 class LogReader:
     """A read-only view of one partition that has one or several copies in folders. One thread at a time may use it.
 
-    Of several copies, the one with the highest leader epoch is read, up to the highest high watermark of all copies
-    whose epoch histories agree with it. The view is that of the last :meth:`refresh`. If a folder holds another log
-    now, whose offsets mean other records, every method that reads raises :class:`TopicRecreatedError`.
+    Of several copies, the one with the highest leader epoch is read, up to the highest high watermark of all copies,
+    as far as their epoch histories agree. The view is that of the last :meth:`refresh`. If the folder holds another
+    log now, whose offsets mean other records, every method that reads raises :class:`TopicRecreatedError`.
     """
 
     def __init__(
