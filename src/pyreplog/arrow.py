@@ -1,8 +1,8 @@
-"""Logs as Arrow: :class:`Scan` is what ``log.scan()`` and ``topic.scan()`` return; :func:`rows_of` takes what
-``append_arrow`` is given.
+"""Logs as Arrow: ``log.scan()`` and ``topic.scan()`` return a :class:`Scan`; :func:`rows_of` reads the argument of
+``append_arrow``.
 
-It speaks the Arrow C stream interface, so pyarrow, Polars, DuckDB and pandas read it without a copy, and this
-module needs none of them. Which rows: offsets and timestamps select exactly; the time index only skips what cannot
+A Scan speaks the Arrow C stream interface, so pyarrow, Polars, DuckDB and pandas read it without a copy, and this
+module needs none of them. Offsets and timestamps select rows exactly. The time index only skips records that cannot
 match.
 """
 
@@ -44,25 +44,25 @@ __all__ = [
 ]
 
 LOG_COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
-"""What a scan of one log gives unless asked otherwise. ``partition`` and ``leader_epoch`` come on request."""
+"""The columns of a scan of one log unless the caller names others, such as ``partition`` and ``leader_epoch``."""
 TOPIC_COLUMNS: Final = ("partition", *LOG_COLUMNS)
-"""What a scan of a topic gives unless asked otherwise."""
+"""The columns of a scan of a topic unless the caller names others."""
 LOGS_COLUMNS: Final = (LOG_COLUMN, *TOPIC_COLUMNS)
 """The columns of a scan of several logs unless the caller names others."""
 
 APPENDED_COLUMNS: Final = ("value", "key", "headers", "timestamp")
-"""What ``append_arrow`` takes of a table. It leaves out the other columns of a scan: the log gives its own."""
+"""The columns that ``append_arrow`` reads from a table. It ignores the other columns of a scan, because the log assigns
+its own offsets and epochs."""
 _LEFT_OUT: Final = frozenset(("topic", "timestampType", "leaderEpoch"))
-"""The columns of a Spark frame of records, besides those of a scan. It leaves them out for the same reason."""
+"""Further columns, of a Spark frame of records, that ``append_arrow`` ignores for the same reason."""
 
 BATCH_ROWS_MAX: Final = 32768
 """Rows of one Arrow batch."""
 BATCH_SIZE: Final = 2 << 20
-"""Bytes of keys, values and headers at which an Arrow batch ends; only a single larger record batch makes it
+"""An Arrow batch ends at this many bytes of keys, values and headers; only a single larger record batch makes it
 larger."""
 READ_SIZE: Final = 1 << 19
-"""Bytes asked of a source at first: what stays in a processor's near cache until it is columns, beside the columns
-themselves."""
+"""Bytes of the first read from a source. They and the columns made from them fit a processor's near cache."""
 
 
 class _Selection(TypedDict):
@@ -74,46 +74,46 @@ class _Selection(TypedDict):
 
 
 class BatchSource(Protocol):
-    """One partition to be read: a :class:`pyreplog.log.LogReader`, or a live log of the runtime. Safe to read from
-    any thread."""
+    """The source of a scan's records: a partition's :class:`pyreplog.log.LogReader`, or a live log of the runtime. Any
+    thread may read it."""
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset that the source has."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last one a reader may see."""
+        """The offset behind the last record that readers may see."""
         ...
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes that a scan unpacks of one compressed batch, in parts."""
+        """The largest compressed batch, in unpacked bytes, that a scan reads. It unpacks the batch in parts."""
         ...
 
     def refresh(self) -> None:
-        """Take notice of what was appended since."""
+        """Move :attr:`end_offset` behind newly appended records."""
         ...
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches as stored, from the one that holds ``offset`` (or the first behind it), about ``size_max``
-        bytes and at least one; empty at the end."""
+        """Return whole batches as stored, starting at the batch with ``offset`` or the first one behind it: about
+        ``size_max`` bytes, and at least one batch; empty at the end."""
         ...
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp``; None where there is
+        """Return (offset, timestamp) of the first record whose timestamp is at least ``timestamp``; None if there is
         none."""
         ...
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
         ...
 
 
 def timestamp_ms(value: object, name: str) -> int:
-    """``value`` in ms since 1970: a whole number, or an aware datetime (a part of a ms counts up, so that "at or
-    after" stays exact)."""
+    """Return ``value`` in ms since 1970. It may be a whole number or an aware datetime; a fraction of a ms is rounded
+    up, so that "at or after" stays exact."""
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
         return value
     if isinstance(value, datetime):
@@ -142,15 +142,15 @@ def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...], *,
         if name not in known:
             raise ConfigError(f"unknown column {name!r}{suggestion(str(name), known)}")
         if name in names[:position]:
-            raise ConfigError(f"column {name!r} is asked for twice")
+            raise ConfigError(f"column {name!r} is named twice")
     return names
 
 
 def rows_of(source: object) -> ArrowRows:
-    """The rows of a table, record batch or stream that speaks Arrow's C interfaces, which is read to its end.
+    """Return the rows of a table, record batch or stream that speaks Arrow's C interfaces. A stream is read to its end.
 
-    Raises TypeError for anything else and for columns of the wrong type, ConfigError where ``value`` is missing,
-    and for a column of another name, which would be lost in silence.
+    Raises TypeError for any other object and for columns of the wrong type. Raises ConfigError if ``value`` is missing,
+    and for a column with an unknown name, because it would be dropped silently.
     """
     _check_no_objects(source)
     rows = ArrowRows(source)
@@ -173,8 +173,8 @@ def rows_of(source: object) -> ArrowRows:
 
 
 def _check_no_objects(source: object) -> None:
-    """Raises TypeError for a Polars frame with a column of Python objects: what it hands over as Arrow is their
-    addresses in memory, as bytes that look like any other."""
+    """Raise TypeError for a Polars frame with a column of Python objects: Polars exports their memory addresses to
+    Arrow, as bytes that look like any other value."""
     polars: Any = sys.modules.get("polars")
     if polars is None or not isinstance(source, polars.DataFrame):
         return
@@ -187,8 +187,8 @@ def _check_no_objects(source: object) -> None:
 
 
 def check_range(start: int | None, end: int | None, start_timestamp: int | None, end_timestamp: int | None) -> None:
-    """Raises :class:`ConfigError` where a range ends before it begins. An offset below 0 is in no log, and refused
-    with its bounds."""
+    """Raise :class:`ConfigError` if a range ends before it begins. A negative ``end`` is not refused here: the scan
+    refuses it with the log's bounds."""
     if start is not None and end is not None and start > end >= 0:
         raise ConfigError(f"start {start} lies behind end {end}")
     if start_timestamp is not None and end_timestamp is not None and start_timestamp > end_timestamp:
@@ -202,12 +202,12 @@ def _checked_offset(value: object, name: str) -> int | None:
 
 
 class Scan:
-    """Rows of one log or of a topic's partitions, read anew each time somebody asks for the stream.
+    """The rows of one log or of a topic's partitions. Each request for the Arrow stream reads them again.
 
-    Hand it to anything that takes Arrow: ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``,
-    ``duckdb.from_arrow(scan)``. Each pass sees what was readable when it began. Partitions come one after another,
-    each in offset order. Raises :class:`ConfigError` and :class:`OffsetOutOfRangeError` when it is made; what goes
-    wrong while it is read reaches the importer as its own kind of error.
+    Hand it to any library that takes Arrow: ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``,
+    ``duckdb.from_arrow(scan)``. Each pass reads the records that were readable when it began. Partitions come one after
+    another, each in offset order. Making a Scan raises :class:`ConfigError` and :class:`OffsetOutOfRangeError`; an
+    error while it is read reaches the importing library, which raises an error of its own.
     """
 
     def __init__(
@@ -225,13 +225,14 @@ class Scan:
         spread: bool = False,
         logs: Sequence[str] = (),
     ) -> None:
-        """``sources`` are (partition, where to read it). ``start`` and ``end`` are offsets of each partition,
-        ``end`` not included; ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, the
-        end not included. A record without a timestamp is in no timestamp range. ``name`` is what errors call it.
-        ``checked`` says that the sources check the CRC of what they read, as :class:`pyreplog.log.LogReader` does.
-        ``spread``: the sources share what there is, so one that ends before ``start`` has no rows; where nobody
-        says so, that is an error. ``logs``: the name of each source's log, if the sources belong to several. It is
-        the value of the column ``log``.
+        """``sources`` are (partition, its source). ``start`` and ``end`` are offsets of each partition, without
+        ``end``; ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, without the end. A
+        record without a timestamp is in no timestamp range.
+
+        ``name``: the name of the log or topic in errors. ``checked``: the sources check the CRC of each batch, as
+        :class:`pyreplog.log.LogReader` does. ``spread``: the sources share the records, so a source that ends before
+        ``start`` has no rows; without it that raises OffsetOutOfRangeError. ``logs``: the name of each source's log, if
+        the sources belong to several; it is the value of the column ``log``.
         """
         self._sources = tuple(sources)
         self._logs = tuple(logs) or ("",) * len(self._sources)
@@ -250,30 +251,33 @@ class Scan:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Scan cannot be copied or pickled: it reads the files that its log has open. Send what it holds:"
+            "a Scan cannot be copied or pickled: it reads the files that its log has open. Send its rows:"
             " pyarrow.table(scan)"
         )
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns, in order."""
+        """The names of the scan's columns, in order."""
         return self._columns
 
     def __repr__(self) -> str:
         return f"<pyreplog.Scan of {self._name}: {', '.join(self._columns)}>"
 
     def __arrow_c_schema__(self) -> object:
-        """A capsule of the Arrow schema."""
+        """Return a capsule with the Arrow schema."""
         return ArrowSchema(self._columns).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A capsule of a fresh pass over the rows. ``requested_schema`` is not acted on, as the interface
+        """Return a capsule with a new pass over the rows. ``requested_schema`` is ignored, as the interface
         allows."""
         return ArrowStream(self._columns, self.batches()).__arrow_c_stream__(requested_schema)
 
     def batches(self) -> Iterator[ArrowBatch]:
-        """A fresh pass as Arrow batches (each speaks ``__arrow_c_array__``), of at most 32768 rows and about 2 MiB,
-        or, where that is more, one batch of the log. Errors come as they are."""
+        """Yield the rows in a new pass, as Arrow batches (each speaks ``__arrow_c_array__``).
+
+        An Arrow batch has at most 32768 rows and about 2 MiB, but at least one batch of the log. Errors are those of
+        pyreplog.
+        """
         builder = ColumnsBuilder(self._columns)
         before = ""
         for log, (partition, source) in zip(self._logs, self._sources, strict=True):
@@ -290,7 +294,7 @@ class Scan:
         return self._name if len(self._sources) == 1 else f"partition {partition} of {self._name}"
 
     def _range(self, where: str, source: BatchSource) -> tuple[int, int]:
-        """The half-open range of offsets to read now."""
+        """Return the half-open range of offsets to read now."""
         first, last = source.start_offset, source.end_offset
         start = first if self._start is None else self._start
         if start < first or (start > last and not self._spread):
@@ -302,7 +306,7 @@ class Scan:
     def _partition(
         self, builder: ColumnsBuilder, log: str, partition: int, source: BatchSource
     ) -> Iterator[ArrowBatch]:
-        """The Arrow batches that one partition completes; what is left stays in ``builder``."""
+        """Yield the full Arrow batches of one partition. Rows of the last, incomplete one stay in ``builder``."""
         source.refresh()
         where = self._where(log, partition)
         start, end = self._range(where, source)
@@ -322,12 +326,12 @@ class Scan:
                 asked = _next_size(asked, len(data))
                 if not len(data) or (yield from self._chunk(builder, log, partition, source, data, start, end)):
                     return
-                del data  # before the next is read: two of them in turn cost new memory each
+                del data  # before the next read: with two buffers alive each read would take new memory
                 if builder.next_offset <= offset:
                     raise InternalError(f"{where} gave batches below offset {offset} when asked from there")
                 offset = builder.next_offset
         except CorruptLogError:
-            raise  # says where already
+            raise  # it names the place already
         except CorruptError as error:
             raise source.damage(
                 offset if builder.next_offset == before else max(offset, builder.next_offset), error.reason
@@ -343,7 +347,7 @@ class Scan:
         start: int,
         end: int,
     ) -> Generator[ArrowBatch, None, bool]:
-        """Add the batches of ``data``, handing out what becomes full; returns whether ``end`` was reached."""
+        """Add the batches of ``data``, yield each full Arrow batch, and return whether ``end`` was reached."""
         selection = _Selection(
             partition=partition,
             start_offset=start,
@@ -387,7 +391,7 @@ class Scan:
 def _unpacked(
     builder: ColumnsBuilder, log: str, batch: RecordBatch, parts: Iterator[Part], selection: _Selection
 ) -> Iterator[ArrowBatch]:
-    """Add the records of a compressed batch, handing out what becomes full."""
+    """Add the records of a compressed batch, and yield each full Arrow batch."""
     for payload, count, last_offset in parts:
         size = 0 if payload is None else memoryview(payload).nbytes
         if builder.row_count and (builder.row_count + count > BATCH_ROWS_MAX or builder.size + size > BATCH_SIZE):
@@ -399,12 +403,14 @@ def _unpacked(
 
 
 def _next_size(asked: int, got: int) -> int:
-    """Bytes to ask for after ``got`` of ``asked`` came, in whole batches: a bit more than these were, so that as
-    many like them are read to their end and little behind it. That is kept to as long as it comes true. Where
-    little came a segment ended, which says nothing."""
+    """Return the size of the next read, after a read of ``asked`` bytes returned ``got`` bytes in whole batches.
+
+    It is a bit more than ``got``, so that as many batches of this size are read to their end, and little behind them.
+    It stays the same while it fits. A short read means that a segment ended, so the size starts again.
+    """
     if asked - asked // 32 <= got <= asked - asked // 128:
         return asked
-    if got > asked:  # one batch, which was read twice
+    if got > asked:  # a single batch, read again after its size was known
         return got + got // 64
     if asked == READ_SIZE and got >= READ_SIZE // 2:
         return min(got + got // 64, READ_SIZE)
@@ -412,6 +418,6 @@ def _next_size(asked: int, got: int) -> int:
 
 
 def _finished(builder: ColumnsBuilder, log: str) -> list[ArrowBatch]:
-    """The rows of ``log`` that were gathered; a single record batch may have made it longer than a batch should
-    be."""
+    """Return the gathered rows of ``log`` as Arrow batches: more than one if a single record batch has too many
+    rows."""
     return builder.finish(log).slices(BATCH_ROWS_MAX)

@@ -154,7 +154,7 @@ def _plain(value: object) -> object:
     ISO 8601, numbers with all digits.
     """
     if isinstance(value, JsonNumber):
-        raise ValueError("only what writes numbers as they stood can write it")
+        raise ValueError("a JsonNumber keeps its text: _written writes it")
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -220,7 +220,7 @@ def headers_field(row: dict[str, Any], name: str) -> tuple[tuple[str, bytes | No
         except RecursionError:
             raise ValueError(f"field {name!r} is nested too deeply") from None
         except ValueError:
-            field = None  # as anything else that is none
+            field = None  # no headers: refused below
     if isinstance(field, dict):
         return tuple((_header_key(key, name), _bytes(field, key, needed=True)) for key in field)
     if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):

@@ -1,7 +1,7 @@
-"""Rows in: lines of text, NDJSON or CSV become records to append.
+"""Rows to append: lines of text, NDJSON or CSV become records.
 
-In NDJSON and CSV each row is either a record, as ``replog cat`` prints it (it has a field ``value``), or an event
-that is the value as a whole. The first row decides for all of them; ``--value-field`` decides beforehand.
+In NDJSON and CSV each row is either a record, as ``replog cat`` prints it (it has a field ``value``), or an event that
+becomes the value as a whole. The first row decides for all rows, unless ``--value-field`` is given.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SUFFIXES_TABS: Final = (".tsv", ".tab")
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
-#: What ``cat``, ``export`` and ``dump`` print of a record, and the columns of a Spark frame of
+#: The fields that ``cat``, ``export`` and ``dump`` print, and the columns of a Spark frame of
 #: records.
 _RECORD_FIELDS: Final = frozenset(
     (
@@ -78,24 +78,25 @@ _RECORD_FIELDS: Final = frozenset(
         *("key", "key_base64", "value", "value_base64", "headers"),
     )
 )
-#: What says that a row with a field ``log`` is a record of one of several logs, as ``cat --all``
-#: prints it.
+#: If a row has these fields, its field ``log`` names the log of a record, as ``cat --all`` prints
+#: it.
 _RECORD_PLACE: Final = frozenset(["topic", "partition", "offset"])
 LINE_SIZE_MAX: Final = 64 << 20
-"""Bytes of a line of NDJSON, CSV or text, unless the topic takes larger records: see :func:`line_size_max`."""
+"""The longest line of NDJSON, CSV or text, in bytes, unless the topic takes larger records: see
+:func:`line_size_max`."""
 _ESCAPED_SIZE: Final = 6
-"""Bytes in JSON, at most, for one byte of a record: ``\\u0000``."""
+"""The most bytes of JSON for one byte of a record: ``\\u0000``."""
 _OTHER_SIZE_MAX: Final = 1 << 20
 _CHUNK_SIZE: Final = 1 << 20
 
 
 class RowError(ValueError):
-    """A row that cannot become a record: what is wrong with it, and in which line."""
+    """A row cannot become a record. The text names the line and the reason."""
 
 
 class Row(NamedTuple):
-    """One record to append. ``timestamp`` in ms since 1970, -1 for no time, None for now; ``partition`` None where
-    the key decides."""
+    """One record to append. ``timestamp`` in ms since 1970, -1 for no time, None for now. ``partition`` None: the key
+    decides."""
 
     value: bytes | None
     key: bytes | None
@@ -105,8 +106,8 @@ class Row(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """Which field of a row is what. None: the usual name in rows that are records, nothing in rows that are
-    events."""
+    """The names of a row's fields for each part of a record. None: the usual name in rows that are records, no field in
+    rows that are events."""
 
     value: str | None = None
     key: str | None = None
@@ -116,7 +117,7 @@ class Fields(NamedTuple):
 
 
 class Style(NamedTuple):
-    """How text is written. ``delimiter``: between the columns of CSV, None for a comma or the file's own ``sep=``
+    """The style of a text file. ``delimiter``: between the columns of CSV; None for a comma or the file's own ``sep=``
     line. ``encoding``: None for UTF-8."""
 
     delimiter: str | None = None
@@ -131,12 +132,12 @@ class _Readable(Protocol):
 
 
 class Lines:
-    """The lines of a stream, as they arrive; ``waiting`` says that the next one has yet to be read."""
+    """The lines of a stream, as they arrive."""
 
     def __init__(
         self, stream: _Readable, tell: Callable[[int], None] | None = None, size_max: int = LINE_SIZE_MAX
     ) -> None:
-        """``tell`` is told of each piece of bytes that was read. ``size_max``: bytes of a line."""
+        """``tell(size)`` is called for each chunk of bytes that was read. ``size_max``: the most bytes of a line."""
         self._size_max = size_max
         self._stream = stream
         self._tell = tell
@@ -147,12 +148,13 @@ class Lines:
 
     @property
     def waiting(self) -> bool:
-        """Whether the next line may block: the moment to append what was gathered."""
+        """Whether the next line may block. If so, the caller should append the gathered records now."""
         return self._next >= len(self._lines)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each line without its end; ``number`` counts them from 1, ``size`` their bytes with their ends."""
-        rest: list[bytes] = []  # pieces of the line that has not ended yet, put together once it has
+        """Yield each line without its line end. ``number`` counts the lines from 1, ``size`` their bytes with line
+        ends."""
+        rest: list[bytes] = []  # pieces of the unfinished line, joined once its end was read
         rest_size = 0
         while True:
             while self._next < len(self._lines):
@@ -187,25 +189,25 @@ class Lines:
 
 
 def line_size_max(record_size_max: int) -> int:
-    """Bytes of a line that ``replog export`` may write of a record of ``record_size_max`` bytes, and never less
-    than :data:`LINE_SIZE_MAX`."""
+    """Return the longest line, in bytes, that ``replog export`` may write for a record of ``record_size_max`` bytes,
+    but at least :data:`LINE_SIZE_MAX`."""
     return max(LINE_SIZE_MAX, _ESCAPED_SIZE * record_size_max + _OTHER_SIZE_MAX)
 
 
 def form_of(name: str) -> str:
-    """How the file ``name`` is written, by its suffix, ahead of ``.gz``; ndjson if that does not say."""
+    """Return the format of the file ``name``, by its suffix before ``.gz``; ndjson if the suffix is unknown."""
     plain = name.lower().removesuffix(GZIP)
     return next((form for suffix, form in _SUFFIXES.items() if plain.endswith(suffix)), "ndjson")
 
 
 def is_gzip(name: str) -> bool:
-    """Whether the file ``name`` is unpacked while it is read."""
+    """Return whether the file ``name`` is gzip, which is unpacked while it is read."""
     return name.lower().endswith(GZIP)
 
 
 def guessed(name: str, asked: str | None) -> str:
-    """For the end of what is said of a row that cannot be read: what the suffix of ``name`` may have meant, where
-    it was not known."""
+    """Return a hint for the end of an error about an unreadable row: the format that an unknown suffix of ``name`` may
+    mean; "" if the suffix is known."""
     suffix = os.path.splitext(name.lower().removesuffix(GZIP))[1]
     if suffix in _SUFFIXES_COMPRESSED:
         return f" ({suffix} is compressed: unpack it first, or into a pipe that is read as -)"
@@ -225,7 +227,7 @@ def guessed(name: str, asked: str | None) -> str:
 
 
 def fields_of(arguments: argparse.Namespace) -> Fields:
-    """Which field is what, as the options say."""
+    """Return the field names that the options give."""
     return Fields(
         arguments.value_field,
         arguments.key_field,
@@ -236,21 +238,21 @@ def fields_of(arguments: argparse.Namespace) -> Fields:
 
 
 def style_of(arguments: argparse.Namespace) -> Style:
-    """How the text is written, as the options say."""
+    """Return the style that the options give."""
     encoding: str | None = arguments.encoding
     if encoding is not None and codecs.lookup(encoding).name == "utf-8":
-        encoding = None  # as without the option, and a byte order mark is passed over
+        encoding = None  # as without the option, so that a byte order mark is skipped
     return Style(arguments.delimiter, encoding)
 
 
 class RowNumber:
-    """Which row of a file is being read, from 1."""
+    """The number of the row that is being read, from 1."""
 
     number = 0
 
 
 def check_style(form: str, style: Style) -> None:
-    """Raise :class:`RowError` if ``style`` says something that the format ``form`` does not have."""
+    """Raise :class:`RowError` if ``style`` has a setting that the format ``form`` does not have."""
     if style.delimiter is not None and form != "csv":
         raise RowError(f"--delimiter is for CSV, and this is read as {form}: --format csv says otherwise")
     if style.encoding is not None and form not in ("csv", "ndjson"):
@@ -258,7 +260,7 @@ def check_style(form: str, style: Style) -> None:
 
 
 def read_rows(lines: Lines, form: str, fields: Fields, style: Style = _PLAIN) -> Iterator[Row]:
-    """Records of ``lines`` in the format ``form``. Raises :class:`RowError` naming the line."""
+    """Yield the records of ``lines``, which are in the format ``form``. Raises :class:`RowError` naming the line."""
     check_style(form, style)
     if form == "lines":
         if any(fields):
@@ -273,7 +275,7 @@ def _json_objects(lines: Lines, encoding: str | None) -> Iterator[tuple[dict[str
         if encoding is not None:
             line = _text(line, lines.number, encoding).encode()  # noqa: PLW2901  (the value is the line in UTF-8)
         if lines.number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901  (no part of the text)
+            line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901  (the mark is no part of the text)
         if not line.strip():
             continue
         try:
@@ -292,20 +294,20 @@ def _json_objects(lines: Lines, encoding: str | None) -> Iterator[tuple[dict[str
 
 
 def _object(text: str) -> object:
-    """What the JSON ``text`` holds."""
+    """Return the object that the JSON ``text`` holds."""
     try:
         return decode(text)
     except json.JSONDecodeError:
         raise
     except ValueError:
-        # An integer has more digits than Python converts. It stays as it is written.
+        # An integer has more digits than Python converts. Keep its text.
         return decode_long(text)
 
 
 def _instead(line: bytes) -> str:
-    """What the first line may be that is not JSON."""
+    """Return a hint on the format of a file whose first line is not JSON."""
     if line.lstrip()[:1] in (b"[", b"{"):
-        return "; NDJSON has one object in each line: `jq -c .` writes JSON so, `jq -c '.[]'` what an array holds"
+        return "; NDJSON has one object in each line: `jq -c .` writes JSON so, `jq -c '.[]'` the objects of an array"
     return "; for plain text say --format lines"
 
 
@@ -349,7 +351,7 @@ def _csv_objects(lines: Lines, style: Style) -> Iterator[tuple[dict[str, Any], b
 
 
 def _not_csv(error: str, began: int, line: int) -> str:
-    """Return the reason why the record that began in line ``began`` is not CSV, of which ``line`` was read last."""
+    """Return why the record that began in line ``began`` is not CSV. ``line`` is the last line read."""
     if error == "unexpected end of data":
         return (
             f"line {began} is not CSV: the record that begins there has a quote that is left open up to line {line},"
@@ -366,7 +368,8 @@ def _not_csv(error: str, began: int, line: int) -> str:
 
 
 def _own_delimiter(line: str, asked: str | None) -> str | None:
-    """The delimiter that the first line states as ``sep=;``, as spreadsheets write it; None if it is a header."""
+    """Return the delimiter that the first line names as ``sep=;``, as spreadsheets write it; None if the line is a
+    header."""
     text = line.rstrip("\r\n")
     if text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
@@ -380,7 +383,8 @@ def _own_delimiter(line: str, asked: str | None) -> str | None:
 
 
 def _check_one_column(name: str) -> None:
-    """Refuse a header of one column that looks like several: no row may become one field without a word."""
+    """Raise RowError if a header of one column looks like several columns. Each row would silently become one
+    field."""
     for delimiter, (words, option) in _OTHER_DELIMITERS.items():
         if delimiter in name:
             raise RowError(
@@ -410,10 +414,9 @@ def _text(line: bytes, number: int, encoding: str | None = None) -> str:
 def map_rows(
     lines: Lines | RowNumber, objects: Iterator[tuple[dict[str, Any], bytes | None]], fields: Fields, word: str = "line"
 ) -> Iterator[Row]:
-    """Records of ``objects``, each with its line where it has one; ``lines`` knows the number of the one that was
-    given last.
+    """Yield the records of ``objects``, which are (row, its line or None).
 
-    Raises :class:`RowError` that names it, after ``word``.
+    Raises :class:`RowError`, which names the current row as ``word`` and ``lines.number``.
     """
     whole: bool | None = None if fields.value is None else fields.value == WHOLE_ROW
     taken_for_record = told = False
@@ -443,8 +446,10 @@ def map_rows(
 
 
 def _check_record(row: dict[str, Any], fields: Fields) -> None:
-    """Of a row that is taken for a record because it has a field ``value``: an event may have one, too, and would
-    lose all others."""
+    """Raise ValueError if a row that has a field ``value`` also has a field that no record has.
+
+    Such a row may be an event: as a record it would lose its other fields.
+    """
     for name in row:
         if name == "log" and row.keys() >= _RECORD_PLACE:
             continue

@@ -135,8 +135,8 @@ class _Deletion(Answer):
 
 
 class Admin:
-    """Asks the controller. One owner; ``poll`` never waits. Every method returns an :class:`Answer`
-    at once."""
+    """Sends requests to the controller. One owner; ``poll`` never waits. Every method returns an :class:`Answer` at
+    once."""
 
     def __init__(
         self,
@@ -161,8 +161,8 @@ class Admin:
         self._failure: PyreplogError | None = None
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Answer:
-        """Create a topic. The answer's value is its CreatableTopicResult. -1: the cluster's
-        default."""
+        """Create a topic. The answer's value is its CreatableTopicResult. ``partitions`` and ``replication_factor``
+        -1: the cluster's default."""
         configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
         topic = CreatableTopic(name, partitions, replication_factor, configs=configs)
         return self._ask(f"creation of topic {name!r}", CreateTopicsRequest([topic], self._timeout_ms), retriable=False)
@@ -344,12 +344,12 @@ class Admin:
             answer.fail(error)
 
     def close(self) -> None:
-        """Stop. Questions that wait for an answer fail."""
+        """Close the client. Unanswered questions fail."""
         self.abandon(BrokerNotAvailableError("the client was closed"))
 
     def abandon(self, error: PyreplogError) -> None:
-        """Stop. All unanswered questions fail, including one that was interrupted half-way, and
-        later ones.
+        """Close the client with ``error``. All unanswered questions fail, even one that was interrupted half-way, and
+        later ones too.
 
         A question that may never have been sent fails with ``error``.
         """

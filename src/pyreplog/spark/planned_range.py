@@ -1,5 +1,5 @@
-"""A planned range, read from files that other processes change: all of its records, or an error that says why the
-rest is missing.
+"""Reads a planned range from files that other processes change. It returns all planned records, or raises an error that
+says why the rest is missing.
 
 This module does not import Spark.
 """
@@ -19,10 +19,11 @@ from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
 __all__ = ["PlannedRange"]
 
 SETTLE_S: Final = 10.0
-"""How long planned records may be missing from a partition with several replicas, while a new leader is elected."""
+"""Planned records may be missing for this long from a partition with several replicas, while a new leader is
+elected."""
 PAUSE_S: Final = 0.05
 DAMAGED_TRIES: Final = 5
-"""How often wrong bytes are read again: from another replica, or after a change of the files has finished."""
+"""A damaged batch is read this many times: from another replica, or after a change of the files has finished."""
 
 
 class _Stable:
@@ -44,7 +45,8 @@ class _Stable:
         self.max_batch_bytes = reader.max_batch_bytes
 
     def read(self, offset: int, size_max: int) -> memoryview:
-        """Batches below the high watermark: what became of a transaction may stand behind the part that is read."""
+        """Return batches below the high watermark. It may read behind the plan, because the end marker of a transaction
+        may stand there."""
         return self._reader.read(offset, size_max) if offset < self._reader.end_offset else memoryview(b"")
 
 
@@ -52,8 +54,8 @@ class PlannedRange:
     """The source (:class:`pyreplog.arrow.BatchSource`) of one planned range. Belongs to one thread.
 
     It reads the replica that is ahead. If the files of that replica disappear, it goes on at the same offset in the
-    replica that is ahead then. It ends at the end of the plan, even if the high watermark has moved. Records that
-    no longer exist are a :class:`DataLossError`, or with ``fail_on_data_loss`` false a call of ``warn``.
+    replica that is ahead then. It ends at the end of the plan, even if the high watermark has moved. If planned records
+    no longer exist it raises :class:`DataLossError`, or calls ``warn`` if ``fail_on_data_loss`` is false.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class PlannedRange:
         self._reader: LogReader | None = None
         self._committed = committed
         self._source: CommittedSource | LogReader | None = None
-        #: Nothing from here on is read committed: it was planned, and is lost.
+        #: Planned records from this offset on are lost, so committed reads end here.
         self._stable_end = INT64_MAX
         self._lost = ""
         self._begun = False
@@ -90,7 +92,7 @@ class PlannedRange:
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes that are unpacked of one compressed batch, in parts."""
+        """The largest compressed batch, in unpacked bytes, that a scan reads. It unpacks the batch in parts."""
         return self._access.max_batch_bytes
 
     def refresh(self) -> None:
@@ -102,14 +104,14 @@ class PlannedRange:
         return None if reader is None else reader.find_timestamp(timestamp)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
         reader = self._reader
         return (
             CorruptLogError(reason, start=offset, end=offset + 1) if reader is None else reader.damage(offset, reason)
         )
 
     def read(self, offset: int, size_max: int) -> memoryview:
-        """Return whole, checked batches from the one that holds ``offset`` on, or the first behind it; an empty
+        """Return whole, checked batches, starting at the batch with ``offset`` or the first one behind it; an empty
         result at the end of the plan."""
         damaged = 0
         while True:
@@ -120,7 +122,7 @@ class PlannedRange:
                 data = self._source_of(reader).read(offset, size_max)
                 if data.nbytes or self._really_ends(reader):
                     return data
-                self._reader = None  # it ends, for this view of it, before the plan does
+                self._reader = None  # this view ends before the plan does
             except CHANGES as error:
                 self._reader = None
                 damaged += 1
@@ -129,7 +131,8 @@ class PlannedRange:
                 time.sleep(PAUSE_S)
 
     def _source_of(self, reader: LogReader) -> CommittedSource | LogReader:
-        """``reader``, or what of it is committed; the same for as long as the reader is."""
+        """Return the source to read from: ``reader``, or the committed records of it. It is made once for each
+        reader."""
         if self._source is None:
             self._source = CommittedSource(_Stable(reader, self._stable_end)) if self._committed else reader
         return self._source
@@ -148,7 +151,7 @@ class PlannedRange:
         self._source = None
         rest = replace(self._wanted, start=offset)
         deadline = time.monotonic() + SETTLE_S
-        # The view that is there is as good as a new one, the first time.
+        # The first time, the existing view is as good as a new one.
         reader = None if self._begun else self._access.reader(self._partition)
         self._begun = True
         while True:
@@ -185,8 +188,10 @@ class PlannedRange:
 def _decided(
     kept: OffsetRange, lost: DataLossError | None, reader: LogReader
 ) -> tuple[OffsetRange | None, DataLossError | None]:
-    """What of ``kept`` can be read committed by ``reader``: a copy that lags does not know yet what became of
-    transactions."""
+    """Return the part of ``kept`` that ``reader`` can read committed, and the loss if it is not all.
+
+    A copy that lags does not know yet whether the last transactions were committed.
+    """
     if reader.end_offset >= kept.reach:
         return kept, lost
     stable = reader.last_stable_offset

@@ -20,7 +20,7 @@ __all__ = ["StreamProgress", "limit_bytes", "limit_offsets"]
 
 VERSION: Final = 1
 VERSION_OF_SEVERAL: Final = 2
-"""If the path is a pattern: the same for each log, by its name and with its cluster id."""
+"""The version if the path is a pattern: it has the same fields for each log, by name, and the log's cluster id."""
 
 Offsets = Mapping[TopicPartition, int]
 Value = TypeVar("Value")
@@ -32,11 +32,12 @@ class StreamProgress:
 
     ends: Offsets
     starts: Offsets = field(default_factory=dict)
-    """Where this micro-batch begins in partitions that the one before does not know."""
+    """The start of this micro-batch in partitions that the previous one does not know."""
     topic_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
-    """Of those of ``ends`` whose folder says it: tells a topic from another one of the same name made later."""
+    """The topic ids of the partitions in ``ends``, if their folders hold them. They tell a topic from a later one of
+    the same name."""
     cluster_ids: Mapping[str, str] = field(default_factory=dict)
-    """With several logs, their ids by name, if their folders have one: distinguishes a log from another one that
+    """With several logs, their cluster ids by name, if their folders hold them. They tell a log from another log that
     replaced it in its folder."""
     several: bool = False
     """Whether the places are those of several logs."""
@@ -70,8 +71,8 @@ class StreamProgress:
 
     @classmethod
     def from_json(cls, value: object) -> StreamProgress:
-        """The progress that :meth:`to_json` wrote. :class:`ConfigError` for anything else, such as a checkpoint of
-        another source."""
+        """Return the progress that :meth:`to_json` wrote. Raise :class:`ConfigError` for anything else, such as a
+        checkpoint of another source."""
         several = (
             isinstance(value, dict) and value.get("v") == VERSION_OF_SEVERAL and isinstance(value.get("logs"), dict)
         )
@@ -110,7 +111,7 @@ class StreamProgress:
 
 
 def _entry(ends: Offsets, starts: Offsets, topic_ids: Mapping[TopicPartition, str]) -> dict[str, Any]:
-    """The JSON of one log."""
+    """Return the JSON of one log."""
     made: dict[str, Any] = {"t": _by_topic(ends)}
     if starts:
         made["from"] = _by_topic(starts)
@@ -135,8 +136,8 @@ def _of_log(log: str, table: Mapping[TopicPartition, Value]) -> dict[TopicPartit
 def _tables_of(
     value: Mapping[str, Any],
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, str]]:
-    """The ends, starts and topic ids that :func:`_entry` wrote. Raises what Python does where ``value`` is no such
-    thing."""
+    """Return the ends, starts and topic ids that :func:`_entry` wrote. Raises Python's own errors if ``value`` has
+    another shape."""
     ends = _by_partition(value["t"], int)
     starts = _by_partition(value.get("from", {}), int)
     said = value.get("id", {})
@@ -156,7 +157,8 @@ def _by_topic(table: Mapping[TopicPartition, Value]) -> dict[str, dict[str, Valu
 
 
 def _by_partition(topics: Mapping[str, Mapping[str, Any]], kind: type[Value]) -> dict[TopicPartition, Value]:
-    """Of the values that are of ``kind``. Raises what Python does, where ``topics`` is no such thing."""
+    """Return the values by partition. Raises TypeError for a value that is not of ``kind``, and Python's own errors if
+    ``topics`` has another shape."""
     made: dict[TopicPartition, Value] = {}
     for topic, numbers in topics.items():
         for number, value in numbers.items():
@@ -187,8 +189,11 @@ def limit_bytes(
     size_of: Callable[[TopicPartition, int, int], int],
     cut: Callable[[TopicPartition, int, int, int], int],
 ) -> dict[TopicPartition, int]:
-    """As :func:`limit_offsets`, by bytes. ``size_of(partition, start, end)`` is how many there are,
-    ``cut(partition, start, end, size)`` the offset behind about ``size`` of them, above ``start``."""
+    """Return ``ends``, lowered as by :func:`limit_offsets`, but to about ``limit`` bytes.
+
+    ``size_of(partition, start, end)`` returns the bytes of a range, ``cut(partition, start, end, size)`` the offset
+    behind about ``size`` bytes of it, above ``start``.
+    """
     sizes = {
         partition: size_of(partition, starts[partition], end)
         for partition, end in ends.items()

@@ -1,7 +1,7 @@
-"""Filters of a query as narrower ranges: fewer offsets are read, and Spark still applies every filter itself, so
-this only ever skips what cannot match.
+"""Pushed filters: narrows the planned ranges by the filters of a query. Spark still applies every filter itself, so
+this only has to skip records that cannot match.
 
-Pure: filters are told apart by the names of PySpark's classes, which older versions do not have.
+Pure: filters are recognised by the names of PySpark's classes, because older versions do not have the classes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Bounds(NamedTuple):
 
 
 def check_safe(wanted: str, spark_version: str) -> None:
-    """:class:`ConfigError` where ``pushdown`` is ``true`` and this Spark would then answer queries wrongly."""
+    """Raise :class:`ConfigError` if ``pushdown`` is ``true`` and this Spark would then answer queries wrongly."""
     if wanted == "true" and int(spark_version.partition(".")[0]) < SAFE_FROM:
         raise ConfigError(
             f"pushdown is true, but Spark {spark_version} keeps a pushed filter with the DataFrame:"
@@ -42,8 +42,8 @@ def check_safe(wanted: str, spark_version: str) -> None:
 
 
 def narrowed(ranges: Sequence[OffsetRange], filters: Sequence[Any], find_timestamp: FindTimestamp) -> list[OffsetRange]:
-    """What of ``ranges`` can match all ``filters`` (PySpark's, taken together by AND). Those that say nothing about
-    offset, partition, topic or timestamp change nothing."""
+    """Return the parts of ``ranges`` that can match all ``filters`` (PySpark's, combined by AND). A filter on another
+    column than offset, partition, topic, log or timestamp changes nothing."""
     kept = []
     for whole in ranges:
         start, end = whole.start, whole.end
@@ -58,8 +58,8 @@ def narrowed(ranges: Sequence[OffsetRange], filters: Sequence[Any], find_timesta
                 elif not bounds.least <= whole.partition <= bounds.most or not _among(each, whole.partition):
                     end = start
             elif column == "timestamp" and start < end and (first := _milliseconds(each)) is not None:
-                # Times may go up and down: records before the first one that is late enough cannot
-                # match, records behind it may.
+                # Timestamps may go up and down. Records before the first record that is late
+                # enough cannot match; records behind it may.
                 found = find_timestamp(whole.place, first)
                 start = end if found is None else max(start, found)
         if start < end:
@@ -72,14 +72,14 @@ def _kind(filter_: Any) -> str:
 
 
 def _among(filter_: Any, value: object) -> bool:
-    """Whether ``value`` may pass an equality."""
+    """Return whether ``value`` can pass the filter, if the filter is an equality or a list of values."""
     if _kind(filter_) in ("EqualTo", "EqualNullSafe"):
         return bool(filter_.value == value)
     return value in filter_.value if _kind(filter_) == "In" else True
 
 
 def _bounds(filter_: Any) -> _Bounds:
-    """Of a whole number that passes."""
+    """Return the range of the whole numbers that pass the filter."""
     kind, value = _kind(filter_), getattr(filter_, "value", None)
     numbers = [each for each in value if isinstance(each, int)] if isinstance(value, list | tuple) else []
     if kind == "In" and numbers:
@@ -97,7 +97,7 @@ def _bounds(filter_: Any) -> _Bounds:
 
 
 def _milliseconds(filter_: Any) -> int | None:
-    """The earliest time (ms) that passes; None where the filter does not say."""
+    """Return the earliest timestamp (ms) that passes the filter; None if the filter has no lower bound."""
     kind, value = _kind(filter_), getattr(filter_, "value", None)
     moments: list[Any] = []
     if kind in ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual"):

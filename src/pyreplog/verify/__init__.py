@@ -1,4 +1,4 @@
-"""An independent check of everything on disk, for people who do not want to trust the writer.
+"""An independent check of everything on disk, for users that do not trust the writer.
 
 It shares no code with the writer: it has its own decoders, written from the format descriptions, and the ``crc32c``
 package. It reads through the ``Disk`` port, takes no lock and changes nothing, so it may run beside a live writer.
