@@ -1,4 +1,4 @@
-"""What happens to open objects when the interpreter exits, and in the child of a fork."""
+"""Close open objects when the interpreter exits, and disable them in the child of a fork."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ __all__ = ["ExitClosable", "end_on_sigterm", "forget", "remember", "remembered"]
 
 
 class ExitClosable(Protocol):
-    """Something open that owns files and a thread."""
+    """An open log or cluster, which owns files and a thread."""
 
     def close(self) -> None:
-        """End it in order."""
+        """Close the object in order."""
         ...
 
     def _forked(self) -> None:
-        """In the child of a fork: refuse everything from now on, and touch nothing."""
+        """Refuse every later call and touch nothing, because this process is a forked child."""
         ...
 
     def _unclosed(self) -> str | None:
-        """What to call it in the warning of its not being closed before the exit; None where there
-        is none to give."""
+        """Return the object's name for the warning that it was not closed before the exit; None for no warning."""
         ...
 
 
@@ -40,34 +39,33 @@ def remember(item: ExitClosable) -> None:
     global _next
     _next += 1
     _open[_next] = item
-    # What was registered last is called first: before the end of whatever was loaded for this item,
-    # such as the threads that sync.
+    # atexit calls the last registered function first. So items are closed before the modules end
+    # that were loaded for them, such as the threads that sync.
     try:
         atexit.unregister(_at_exit)
-    finally:  # whatever a signal handler raises in between
+    finally:  # even if a signal handler raises in between
         atexit.register(_at_exit)
 
 
 def forget(item: ExitClosable) -> None:
-    """``item`` is closed. Unknown ones are fine, and so are other threads that remember and forget
-    meanwhile."""
-    # A copy is made at one stroke. A list of pairs is not: for each of them a collection may begin,
-    # and other threads run within it.
+    """Do not close ``item`` at exit, because it is closed. An unknown item is ignored. Other threads may call
+    :func:`remember` and :func:`forget` at the same time."""
+    # dict.copy() is atomic. Making a list of the pairs is not: each new pair may start a garbage
+    # collection, in which other threads run.
     for number, known in _open.copy().items():
         if known is item:
             _open.pop(number, None)
 
 
 def remembered() -> list[ExitClosable]:
-    """What is open, in the order in which it was opened."""
+    """Return the open items, in the order in which they were opened."""
     return list(_open.values())
 
 
 def end_on_sigterm() -> None:
-    """Have SIGTERM end this process as Ctrl-C does: by an exception in the main thread, so that
-    everything open is closed in order. Nothing happens outside of the main thread, or where the
-    program sees to the signal itself."""
-    import signal  # noqa: PLC0415  (a log needs it no sooner)
+    """Have SIGTERM end this process as Ctrl-C does: by an exception in the main thread, so that all open items are
+    closed in order. Nothing changes if this is not the main thread, or if the program handles SIGTERM itself."""
+    import signal  # noqa: PLC0415  (a log does not need it before)
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
@@ -76,7 +74,7 @@ def end_on_sigterm() -> None:
 def _terminate(number: int, frame: FrameType | None) -> None:
     import signal  # noqa: PLC0415  (as above)
 
-    signal.signal(number, signal.SIG_IGN)  # once is enough: the closing is not to be interrupted
+    signal.signal(number, signal.SIG_IGN)  # a second SIGTERM must not interrupt the closing
     raise SystemExit(128 + number)
 
 
@@ -89,7 +87,7 @@ def _at_exit() -> None:
                 warnings.warn(
                     f"unclosed {about}; it is closed as the process ends", ResourceWarning, source=item, stacklevel=2
                 )
-        except ResourceWarning as error:  # somebody wants warnings as errors: everything is closed all the same
+        except ResourceWarning as error:  # warnings are errors: close everything first, then raise
             refused = refused or error
         try:
             item.close()
@@ -97,7 +95,7 @@ def _at_exit() -> None:
             LOGGER.exception("closing at exit")
     _open.clear()
     if refused is not None:
-        raise refused  # which the interpreter shows, and goes on ending
+        raise refused  # the interpreter prints it and goes on with the exit
 
 
 def _in_child() -> None:

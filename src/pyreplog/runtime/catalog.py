@@ -35,17 +35,17 @@ from pyreplog.wire import (
 __all__ = ["Catalog"]
 
 CREATION_TIMEOUT_S: Final = 5.0
-"""How long a reader waits for the folder of a partition that the controller already knows: the nodes make it a
-moment later."""
+"""A reader waits this long for the folder of a partition that the controller knows, because the nodes make it a moment
+after the controller."""
 LOOK_PAUSE_S: Final = 0.01
 
 
 class Catalog:
-    """Topics and partitions under ``path``, looked up again with every call. Any thread.
+    """The topics and partitions under ``path``. Every call looks them up again. Any thread.
 
-    A cluster of ours has a controller, whose file says which topics there are; then a partition without a folder is
-    an error, because a topic without it would not be whole. Without that file (a broker's folder, a log root, one
-    node) the folders say it.
+    If ``path`` is a pyreplog cluster, its controller's file lists the topics. A partition without a folder is then an
+    error, because the topic would be incomplete. Without that file (a broker's folder, a log root, one node) the
+    folders are the list.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -64,7 +64,7 @@ class Catalog:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id; "" if no file says it."""
+        """The cluster's id; "" if no file holds it."""
         state = self._controller()
         if state is not None:
             return state.cluster_id
@@ -76,13 +76,13 @@ class Catalog:
         return ids.pop() if len(ids) == 1 else ""
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted; a broker's own log of metadata is none."""
+        """Return the names of all topics, sorted, without a broker's own metadata log."""
         state = self._controller()
         names = list_topics(self._disk, self._path) if state is None else state.image.topic_ids
         return sorted(name for name in names if name != METADATA_TOPIC)
 
     def numbers(self, topic: str) -> list[int]:
-        """The partitions of ``topic``, rising. Raises :class:`UnknownTopicError`."""
+        """Return the partition numbers of ``topic``, sorted. Raises :class:`UnknownTopicError`."""
         state = self._controller()
         if state is not None:
             found = state.image.topic(topic)
@@ -97,8 +97,8 @@ class Catalog:
         return numbers
 
     def describe(self, topic: str) -> TopicDescription:
-        """What the controller wrote last; without a controller, what the folders say. Raises
-        :class:`UnknownTopicError`."""
+        """Return the description of ``topic`` that the controller wrote last; without a controller, make it from the
+        folders. Raises :class:`UnknownTopicError`."""
         numbers = self.numbers(topic)
         state = self._controller()
         if state is not None and state.image.topic(topic) is not None:
@@ -116,8 +116,8 @@ class Catalog:
         return TopicDescription(topic, topic_id, tuple(parts), settings)
 
     def open(self, partitions: Sequence[TopicPartition]) -> list[LogReader]:
-        """A reader of each of these. Raises :class:`StorageError` if one of them has no folder: the others are not
-        the whole then."""
+        """Return a reader of each of these partitions. Raises :class:`StorageError` if one has no folder, because the
+        others would be incomplete."""
         readers: list[LogReader] = []
         try:
             finder = Finder(self._disk, self._path)
@@ -133,7 +133,8 @@ class Catalog:
         return readers
 
     def untrusted(self) -> str:
-        """Why not to trust the files: others may write to their folders. Empty if only this user may."""
+        """Return why the files cannot be trusted: other users may write to their folders. "" if only this user
+        may."""
         folders = [folder for copies in Finder(self._disk, self._path).claimed().values() for folder in copies]
         return untrusted(self._disk, dict.fromkeys((*map(parent_of, folders), *folders)))
 
@@ -151,7 +152,8 @@ class Catalog:
             pause.wait(LOOK_PAUSE_S)
 
     def _replicas_of(self, partition: TopicPartition) -> str:
-        """Where a copy should be, for an error; the controller knows it."""
+        """Return the nodes that should have a copy, as the end of an error text; "" if the controller does not know the
+        partition."""
         state = self._controller()
         found = None if state is None else state.image.topic(partition.topic)
         entry = None if found is None else found.partitions.get(partition.partition)
@@ -164,13 +166,13 @@ class Catalog:
         )
 
     def _node_of(self, folder: str) -> int | None:
-        """The node id in the root that the folder of a partition lies in."""
+        """Return the node id in the root that holds the partition's ``folder``; None if there is none."""
         properties = read_properties(self._disk, parent_of(folder)) or {}
         text = properties.get("node.id", properties.get("broker.id", ""))
         return int(text) if text.isascii() and text.isdigit() else None
 
     def _controller(self) -> ControllerState | None:
-        """What the controller's file says, read again if the file was replaced; None if there is none."""
+        """Return the state in the controller's file, read again if the file was replaced; None if there is no file."""
         found = self._disk.stat(f"{self._path}/{STATE_FILE}")
         if found is None:
             return None

@@ -142,9 +142,7 @@ def check_setting_names(settings: Mapping[str, object], kind: type[TypedDict]) -
 
 
 def refuse_writer_settings(settings: Mapping[str, object]) -> None:
-    """Raise ConfigError if a caller gave a reader one of these settings, of which only a writer has
-    use, and TypeError for any other name.
-    """
+    """Raise ConfigError if a caller gave a reader one of the writer's settings, and TypeError for any other name."""
     for name, value in settings.items():
         if name not in _WRITER_DEFAULTS:
             raise TypeError(f"Cluster() got an unexpected keyword argument {name!r}")

@@ -1,5 +1,5 @@
-"""ClusterReader: a cluster's topics, read from its files beside the process that runs it. It takes no lock and
-starts no node."""
+"""ClusterReader: reads a cluster's topics from its files beside the process that runs it. It takes no lock and starts
+no node."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class ClusterReader(Cluster):
     """A cluster that another process writes, opened by ``Cluster(path, mode="r")``. Use it in ``with``, or call
     ``close``. Thread-safe.
 
-    It reads topics as a whole: ``topics``, ``describe``, ``consumer``, ``scan``, ``follow``. Any number of
-    processes may do so. ``path`` is a cluster's folder, or any other that holds logs: a Kafka broker's, the folder
-    above several of its ``log.dirs``, one node's. Topics and partitions that are made later are found by the next
-    call. Calls that write, and those about nodes, are a ReadOnlyError.
+    It reads topics as a whole: ``topics``, ``describe``, ``consumer``, ``scan``, ``follow``. Any number of processes
+    may do so. ``path`` is a cluster's folder, or any other folder that holds logs: a Kafka broker's, the folder above
+    several of its ``log.dirs``, one node's. Each call finds topics and partitions that were made before it. Calls that
+    write or that concern nodes raise ReadOnlyError.
 
     Raises StorageNotFoundError if there is no cluster and no log, ConfigError for settings that only a writer has.
     """
@@ -59,7 +59,7 @@ class ClusterReader(Cluster):
         permissions: Permissions = "owner",
         **refused: Unpack[ClusterWriterSettings],
     ) -> None:
-        """Look at the folder. Nothing is locked, written or recovered.
+        """Open the folder for reading. Nothing is locked, written or recovered.
 
         ``nodes`` and the ``refused`` settings belong to ``mode="a"``: each raises ConfigError.
         """
@@ -74,15 +74,13 @@ class ClusterReader(Cluster):
             LOGGER.warning("%s; it is read all the same", refusal)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError(
-            "a ClusterReader cannot be copied or pickled: open the cluster with mode='r' where it is needed"
-        )
+        raise TypeError("a ClusterReader cannot be copied or pickled: open the cluster with mode='r' in each process")
 
     # ---------------------------------------------------------------------------------------- facts
 
     @property
     def path(self) -> str:
-        """The folder."""
+        """The cluster's folder."""
         return self._path
 
     @property
@@ -92,25 +90,25 @@ class ClusterReader(Cluster):
 
     @property
     def mode(self) -> Literal["a", "r"]:
-        """``"r"``."""
+        """The mode ``"r"``: this object only reads."""
         return "r"
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id; "" if no file says it."""
+        """The cluster's id; "" if no file holds it."""
         self._check()
         return self._catalog.cluster_id
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         self._check()
         return self._catalog.topics()
 
     def describe(self, name: str) -> TopicDescription:
-        """One topic's partitions and settings, as its controller wrote them last: a leader may have died since.
+        """Return one topic's partitions and settings, as the controller wrote them last: a leader may have died since.
 
-        Without a controller's file (a broker's folder) the folders say what they can: partitions, the nodes that
-        have a copy, the newest leader epoch; the leader is -1 then. Raises UnknownTopicError.
+        Without a controller's file (a broker's folder) the description comes from the folders: partitions, the nodes
+        that have a copy, the newest leader epoch; the leader is -1 then. Raises UnknownTopicError.
         """
         self._check()
         check_name(name)
@@ -118,24 +116,24 @@ class ClusterReader(Cluster):
 
     @property
     def admin(self) -> Admin:
-        """``admin.topics()`` and ``admin.describe(name)``; the rest of an Admin is a ReadOnlyError."""
+        """The admin, for ``admin.topics()`` and ``admin.describe(name)``; its other methods raise ReadOnlyError."""
         self._check()
         return ReaderAdmin(self)
 
     # -------------------------------------------------------------------------------------- reading
 
-    def consumer(  # type: ignore[override]  # the same calls, without those settings that are about nodes
+    def consumer(  # type: ignore[override]  # it has no settings for clients of nodes
         self,
         topics: Subject,
         *,
         auto_offset_reset: Reset = "earliest",
         max_poll_records: int = MAX_POLL_RECORDS,
     ) -> ReaderConsumer:
-        """Something that reads: a topic (all its partitions), a (topic, partition) pair, or several of these.
+        """Return a consumer of a topic (all its partitions), a (topic, partition) pair, or several of these.
 
-        ``auto_offset_reset``: where to begin, and where to go on if the records at a position were deleted;
-        ``"none"``: begin at the first, and raise OffsetOutOfRangeError then. ``max_poll_records``: the most of one
-        poll. Raises ConfigError, UnknownTopicError, StorageError if a partition has no folder.
+        ``auto_offset_reset``: where to begin, and where to go on if the records at a position were deleted; ``"none"``:
+        begin at the first record, and raise OffsetOutOfRangeError after a deletion. ``max_poll_records``: the most
+        records that one poll returns. Raises ConfigError, UnknownTopicError, StorageError if a partition has no folder.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
@@ -146,10 +144,11 @@ class ClusterReader(Cluster):
         return consumer
 
     def follow(self, topics: Subject, *, timeout: float | None = None) -> Iterator[Record]:
-        """The records of all these partitions from the first on, and then each new one as soon as it may be read.
+        """Yield all records of these partitions, then each new one as soon as it may be read.
 
-        Ends when none came for ``timeout`` seconds (None: never), and when the cluster is closed. Each partition's
-        records come in order. A ``consumer`` does the same from any position. Raises UnknownTopicError at once.
+        It ends if no record came for ``timeout`` seconds (None: never), and when the cluster is closed. Each
+        partition's records come in order. A ``consumer`` does the same from any position. Raises UnknownTopicError at
+        once.
         """
         patience = check_seconds("timeout", timeout)
         return self.consumer(topics)._follow(patience)
@@ -188,16 +187,16 @@ class ClusterReader(Cluster):
     # ----------------------------------------------------------------------------- only for writers
 
     def producer(self, *args: object, **settings: object) -> Producer:
-        """ReadOnlyError: only the process that runs the cluster writes."""
-        raise self._refuse("nothing is sent through it")
+        """Raise ReadOnlyError: only the process that runs the cluster writes."""
+        raise self._refuse("it sends no records")
 
     @property
     def nodes(self) -> Sequence[ClusterNode]:
-        """ReadOnlyError: the nodes run in the process that writes."""
+        """Raise ReadOnlyError: the nodes run in the process that writes."""
         raise self._refuse("it runs no nodes")
 
     def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
-        """ReadOnlyError: the nodes run in the process that writes. ``describe`` gives their numbers."""
+        """Raise ReadOnlyError: the nodes run in the process that writes. ``describe`` returns the leader's number."""
         raise self._refuse("it runs no nodes; describe() gives the leader's number")
 
     def _refuse(self, why: str) -> ReadOnlyError:
@@ -210,8 +209,8 @@ class ClusterReader(Cluster):
     # -------------------------------------------------------------------------------------- the end
 
     def close(self, timeout: float | None = None) -> None:
-        """Close the consumers and release the files. Twice is harmless. ``timeout`` is for symmetry: a reader waits
-        for nothing."""
+        """Close the consumers and release the files. A second call is harmless. ``timeout`` has no effect, because a
+        reader does not wait; it exists so that readers and writers are closed alike."""
         check_seconds("timeout", timeout)
         self._closed = True
         for consumer in list(self._readers):
@@ -228,31 +227,31 @@ class ClusterReader(Cluster):
 
 
 class ReaderAdmin(Admin):
-    """Describes topics. It is ``admin`` of a :class:`ClusterReader`."""
+    """Describes topics from the files. It is ``admin`` of a :class:`ClusterReader`."""
 
     def __init__(self, cluster: ClusterReader) -> None:
-        """Made by the cluster."""
+        """Called by the cluster only."""
         self._cluster = cluster
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return self._cluster.topics()
 
     def describe(self, name: str) -> TopicDescription:
-        """One topic's partitions and settings. See :meth:`ClusterReader.describe`."""
+        """Return one topic's partitions and settings. See :meth:`ClusterReader.describe`."""
         return self._cluster.describe(name)
 
     def create_topic(self, *args: object, **settings: object) -> NoReturn:
-        """ReadOnlyError."""
-        raise self._cluster._refuse("no topic is made through it")
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it makes no topics")
 
     def delete_records(self, *args: object, **settings: object) -> NoReturn:
-        """ReadOnlyError."""
-        raise self._cluster._refuse("no records are deleted through it")
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it deletes no records")
 
     def elect_leaders(self, *args: object, **settings: object) -> NoReturn:
-        """ReadOnlyError."""
-        raise self._cluster._refuse("no leader is elected through it")
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it elects no leaders")
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._cluster!r}>"

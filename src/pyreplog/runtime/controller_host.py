@@ -32,8 +32,8 @@ class Leaderless(NamedTuple):
 class ControllerHost:
     """The controller of one cluster.
 
-    Its file holds everything that it has decided, so a controller whose turn was interrupted, or
-    whose disk failed, is replaced by a new one that starts from the file.
+    The controller's file holds all its decisions. If its turn is interrupted or its disk fails, a new controller
+    replaces it and starts from the file.
     """
 
     def __init__(self, disk: Disk, path: str, config: NodeConfig, clock: Clock, driver: Driver) -> None:

@@ -13,20 +13,20 @@ __all__ = ["LockWait", "cluster_wait", "log_wait"]
 
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
-"""The longest pause between two attempts. No kind of lock that this library takes can be waited for
-with a timeout: the system calls that block (``F_OFD_SETLKW``, ``flock``) end only with the lock or
-a signal, and could not be cancelled in a thread."""
+"""The longest pause between two attempts. Locks are polled because the system has no wait for a file lock with a
+timeout: the calls that block (``F_OFD_SETLKW``, ``flock``) end only with the lock or a signal, and a thread in one of
+them cannot be cancelled."""
 
 T = TypeVar("T")
 
 
 class LockWait:
-    """How long one opening waits for locks. All locks that it takes share the time."""
+    """The time that one opening waits for locks. All locks that it takes share this time."""
 
     def __init__(self, name: str, lock_timeout: object, reading: str = "read it with mode='r'") -> None:
-        """``name`` and ``reading`` are for the error: what is locked, and how it can be read all
-        the same. Raises :class:`ConfigError` for a ``lock_timeout`` that is no number of seconds
-        from 0, nor None."""
+        """``name`` and ``reading`` are texts for the error: the name of the locked log or cluster, and how to read it
+        all the same. Raises :class:`ConfigError` if ``lock_timeout`` is neither None nor a number of seconds from
+        0."""
         self._name = name
         self._reading = reading
         self._timeout_s = check_seconds("lock_timeout", lock_timeout)
@@ -34,7 +34,7 @@ class LockWait:
         self._pause_s = PAUSE_MIN_S
 
     def pause(self) -> float | None:
-        """Seconds until the next attempt; None if the time is over."""
+        """Return the seconds until the next attempt; None if the time is over."""
         pause, self._pause_s = self._pause_s, min(self._pause_s * 2, PAUSE_MAX_S)
         if self._end_s is None:
             return pause
@@ -42,15 +42,14 @@ class LockWait:
         return min(pause, left) if left > 0 else None
 
     def refusal(self, error: LockedError) -> LockedError:
-        """A new error with what ``error`` says, for this opening as a whole. It has no context when
-        it is raised outside ``except``."""
+        """Return a new LockedError with the file and the holder of ``error``, for this opening as a whole. Raise it
+        outside ``except``, so that it has no context."""
         return LockedError(
             error.filename, error.holder, self._name, reading=self._reading, waited_s=self._timeout_s or 0
         )
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """What ``attempt`` returns, which is called again until it does not raise
-        :class:`LockedError`, or the time is over.
+        """Return ``attempt()``. Call it again until it does not raise :class:`LockedError`, or the time is over.
 
         The pauses end early if a signal handler raises, as that of Ctrl-C does.
         """
@@ -69,10 +68,10 @@ class LockWait:
 
 
 def log_wait(folder: str, lock_timeout: object) -> LockWait:
-    """How long ``open_log`` waits for the log in ``folder``."""
+    """Return the wait of ``open_log`` for the log in ``folder``."""
     return LockWait(f"the log {folder!r}", lock_timeout)
 
 
 def cluster_wait(folder: str, lock_timeout: object) -> LockWait:
-    """How long ``Cluster`` waits for the locks of the cluster in ``folder`` and of its nodes."""
+    """Return the wait of ``Cluster`` for the locks of the cluster in ``folder`` and of its nodes."""
     return LockWait(f"the cluster {folder!r}", lock_timeout, "read its topics with Cluster(path, mode='r')")

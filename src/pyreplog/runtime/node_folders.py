@@ -1,4 +1,4 @@
-"""NodeFolders: where a cluster's nodes keep their logs, and whether a folder is that of its node."""
+"""NodeFolders: the folders in which a cluster's nodes keep their logs, and checks that each belongs to its node."""
 
 from __future__ import annotations
 
@@ -28,24 +28,23 @@ __all__ = ["NodeFolders", "NodesAsked"]
 NODES_MAX: Final = 100
 
 NodesAsked = int | Sequence[str | os.PathLike[str]] | None
-"""How many nodes, or the folder of each; None: those that are there."""
+"""The number of nodes, or the folder of each; None: the nodes that the cluster has."""
 
 
 class NodeFolders:
-    """The folder of each node: as the caller lists them, as the cluster's folder keeps the list, or ``node-N`` in
-    that folder.
+    """The folder of each node: from the caller's list, or from the list that the cluster's folder keeps, or ``node-N``
+    in the cluster's folder.
 
-    A folder outside may be on a disk of its own, and a disk that is not mounted looks like a missing or an empty
-    folder. So such a node is down as long as its folder does not say whose it is; only a node that the controller
-    does not know gets a new one.
+    A folder outside the cluster's folder may be on a disk of its own, and a disk that is not mounted looks like a
+    missing or an empty folder. So such a node stays down until its folder holds the node's identity. A new folder is
+    made only for a node that the controller does not know.
     """
 
     def __init__(self, disk: Disk, path: str, nodes: NodesAsked, *, anchor: bool) -> None:
-        """Nothing is written yet: :meth:`keep` does that. ``anchor``: relative folders are meant from the working
-        directory.
+        """Read the stored list. Nothing is written before :meth:`settle`. ``anchor``: relative folders start at the
+        working directory.
 
-        Raises :class:`ConfigError` for a folder that is something else, and for a list or a number that cannot be
-        meant.
+        Raises :class:`ConfigError` if ``path`` is something other than a cluster's folder, or if ``nodes`` is invalid.
         """
         self._disk = disk
         self._path = path
@@ -56,12 +55,12 @@ class NodeFolders:
         except CorruptError:
             if given is None:
                 raise
-            # The caller says it again.
+            # The caller lists the folders again, so the damaged list is not needed.
         names = _names(disk, path, is_known=bool(self._stored))
         numbers = [
             int(name[5:]) for name in names if name.startswith("node-") and name.isascii() and name[5:].isdigit()
         ]
-        # A folder that holds no node, as an empty one does not, is none of ours.
+        # Only a folder with a root file holds a node. An empty folder does not count.
         inside = max((number for number in numbers if has_root_file(disk, f"{path}/node-{number}")), default=0)
         known = max(self._stored, default=inside)
         asked = known or 3 if nodes is None else len(given) if given is not None else nodes
@@ -76,27 +75,26 @@ class NodeFolders:
         self._given = given
 
     def too_few(self, known: int) -> ConfigError:
-        """The cluster has ``known`` nodes, and fewer were asked for."""
+        """Return the error for fewer nodes than the ``known`` ones of the cluster."""
         return ConfigError(
-            f"{self._path} has {known} nodes, of which partitions may be on any: nodes={self.count} would leave"
-            " some out"
+            f"{self._path} has {known} nodes, and each may hold partitions: nodes={self.count} would leave some out"
         )
 
     def of(self, number: int) -> str:
-        """The folder of node ``number``."""
+        """Return the folder of node ``number``."""
         given = None if self._given is None else self._given.get(number)
         return given or self._stored.get(number) or f"{self._path}/node-{number}"
 
     def outside(self) -> list[str]:
-        """The nodes' folders that do not lie in the cluster's."""
+        """Return the nodes' folders that lie outside the cluster's folder."""
         return [folder for number in range(1, self.count + 1) if self._is_outside(folder := self.of(number))]
 
     def settle(self, count: int, brokers: Mapping[int, BrokerImage], cluster_id: str) -> None:
-        """Keep the list of ``count`` nodes, if there is one, having looked at every folder that is a new one for
-        its node.
+        """Check each node's folder, then store the list of the ``count`` nodes, if there is a list.
 
-        Raises :class:`ConfigError` for the folder of another node or cluster, and for one outside that does not
-        hold a node that the controller knows. One inside is filled from the other nodes.
+        Raises :class:`ConfigError` if a folder belongs to another node or cluster, or if a folder outside is new for a
+        node that the controller knows and does not hold that node. A new folder inside the cluster's folder may be
+        empty: the node copies its records from the other nodes.
         """
         if self._given is None and not self._stored:
             return
@@ -115,8 +113,8 @@ class NodeFolders:
             self._stored = folders
 
     def check(self, number: int, broker: BrokerImage | None, cluster_id: str) -> None:
-        """Before node ``number`` starts: raise :class:`StorageError` if its folder is outside, and does not hold
-        the node that the controller knows as ``broker``."""
+        """Raise :class:`StorageError` if the folder of node ``number`` is outside or a link, and does not hold the node
+        that the controller knows as ``broker``. Called before the node starts."""
         folder = self.of(number)
         if broker is None or not (self._is_outside(folder) or self._disk.is_link(folder)):
             return
@@ -139,8 +137,8 @@ class NodeFolders:
             )
 
     def tell(self, number: int) -> None:
-        """Have the folder of node ``number``, which runs, name this cluster if it lies outside: no file around it
-        does."""
+        """Write this cluster's path into the folder of node ``number``, which runs, if the folder is outside. No other
+        file near the folder names the cluster."""
         folder = self.of(number)
         if self._is_outside(folder) and _cluster_in(self._disk, folder) != self._path:
             # If it fails, the node runs without it, and the next start tries again: only the
@@ -149,8 +147,8 @@ class NodeFolders:
                 write_cluster(self._disk, folder, self._path)
 
     def _check_owner(self, folder: str) -> None:
-        """Raise :class:`ConfigError` if a node outside is of a cluster in another folder that is still there: this
-        one may be a copy of it, whose controller knows less than the node."""
+        """Raise :class:`ConfigError` if a folder outside names a cluster in another folder that still exists. This
+        cluster may be a copy of that one, and its controller may know less than the node."""
         owner = _cluster_in(self._disk, folder) if self._is_outside(folder) else ""
         theirs = self._disk.stat(f"{owner}/{STATE_FILE}") if owner not in ("", self._path) else None
         mine = self._disk.stat(f"{self._path}/{STATE_FILE}")
@@ -164,8 +162,8 @@ class NodeFolders:
         return not f"{folder}/".startswith(f"{self._path}/")
 
     def _identify(self, number: int, folder: str, cluster_id: str) -> Mapping[str, str] | None:
-        """The ids in ``folder``; None if it holds no node. Raises :class:`ConfigError` if it is another node's or
-        cluster's."""
+        """Return the ids in ``folder``; None if it holds no node. Raises :class:`ConfigError` if it belongs to another
+        node or cluster."""
         found = read_properties(self._disk, folder)
         if found is None:
             return None
@@ -183,8 +181,8 @@ class NodeFolders:
 
 
 def _names(disk: Disk, path: str, *, is_known: bool) -> Sequence[str]:
-    """The names in the cluster's folder, if it can be one. ``is_known``: it is one, because it keeps a list of
-    nodes."""
+    """Return the names in the cluster's folder. Raise ConfigError if it is something else. ``is_known``: it is a
+    cluster's folder, because it keeps a list of nodes."""
     stat = disk.stat(path)
     if stat is not None and not stat.is_directory:
         raise ConfigError(f"{path} is a file; a cluster is a folder")
@@ -213,11 +211,11 @@ def _cluster_in(disk: Disk, folder: str) -> str:
     try:
         return read_cluster(disk, folder)
     except CorruptError:
-        return ""  # it is written again
+        return ""  # tell() writes the file again
 
 
 def _given_folders(nodes: NodesAsked, path: str, *, anchor: bool) -> dict[int, str] | None:
-    """The caller's list by the numbers of the nodes; None if it is no list."""
+    """Return the caller's list of folders by node number; None if ``nodes`` is no list."""
     if nodes is None or isinstance(nodes, int):
         return None
     if isinstance(nodes, (str, bytes, os.PathLike)) or not isinstance(nodes, Iterable):

@@ -26,14 +26,14 @@ __all__ = ["MAX_POLL_RECORDS", "ReaderConsumer", "Reset"]
 
 MAX_POLL_RECORDS: Final = 500
 LOOK_AGAIN_S: Final = 1.0
-"""How often a waiting consumer of a whole topic looks for new partitions."""
+"""A waiting consumer of a whole topic looks for new partitions this often."""
 
 Reset = Literal["earliest", "latest", "none"]
 Ends = Mapping[TopicPartition, int]
 
 
 class _Cursor:
-    """How far one partition was read."""
+    """The read position of one partition."""
 
     __slots__ = ("next_offset", "seek_count", "view")
 
@@ -49,9 +49,9 @@ class ReaderConsumer:
     """Reads records of a cluster's topics from its files. Made by ``Cluster(path, mode="r").consumer(...)``; use it
     in ``with``.
 
-    Calls and records are those of :class:`Consumer`. Records come in order within each partition, once they are
-    below the high watermark. A consumer of a whole topic also reads partitions that are made later, from their
-    first record on.
+    It has the methods of :class:`Consumer` and returns the same records. Records come in order within each partition,
+    once they are below the high watermark. A consumer of a whole topic also reads partitions that are made later, from
+    their first record on.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class ReaderConsumer:
         max_poll_records: int,
         on_close: Callable[[ReaderConsumer], None],
     ) -> None:
-        """Made by the cluster."""
+        """Called by the cluster only."""
         self._disk = disk
         self._catalog = catalog
         self._reset = reset
-        #: The most records of one poll.
+        #: The most records that one poll returns.
         self.max_poll_records = max_poll_records
         self._on_close = on_close
         self._process = current_process()
         self._closed = False
-        # Two locks: whoever holds `_reading` may wait for the disk; `_state` is held for a moment
-        # only, also by an event loop.
+        # Two locks: a thread that holds `_reading` may wait for the disk; `_state` is held for a
+        # moment only, so an event loop may take it too.
         self._reading = OwnedLock("the consumer")
         self._state = OwnedLock()
         self._cursors: dict[TopicPartition, _Cursor] = {}
@@ -82,23 +82,21 @@ class ReaderConsumer:
         self._topics: list[str] = []
         self._looked_s = 0.0
         self._left: deque[Record] = deque()
-        """Read, and not given out yet: what the next call gets."""
+        """Records that were read from the files and not returned yet. The next call returns them."""
         self._waiting: set[FileWatchSignal] = set()
         self.assign(subject)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError(
-            "a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' where it is needed"
-        )
+        raise TypeError("a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' in each process")
 
     # ----------------------------------------------------------------------------------- assignment
 
     def assign(self, subject: Subject) -> None:
         """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these.
-        Positions kept before stay.
+        Partitions that were assigned before keep their positions.
 
-        Raises UnknownTopicError for a topic or a partition that is not there, StorageError for a partition without
-        a folder; neither changes anything.
+        Raises UnknownTopicError if a topic or partition does not exist, StorageError if a partition has no folder. The
+        assignment is then unchanged.
         """
         if isinstance(subject, Iterator):
             subject = list(subject)
@@ -108,7 +106,7 @@ class ReaderConsumer:
             self._topics, self._looked_s = topics, time.monotonic()
 
     def _take_up(self, partitions: list[TopicPartition], reset: Reset) -> None:
-        """Read these, and no others. REQUIRES ``_reading``."""
+        """Read these partitions, and no others. REQUIRES ``_reading``."""
         new = [key for key in dict.fromkeys(partitions) if key not in self._cursors]
         made: dict[TopicPartition, _Cursor] = {}
         for reader in self._catalog.open(new):
@@ -127,18 +125,18 @@ class ReaderConsumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """What is read."""
+        """The partitions that this consumer reads."""
         return list(self._cursors)
 
     # -------------------------------------------------------------------------------------- reading
 
     def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
-        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when
-        none came.
+        """Return the available records. Wait up to ``timeout`` seconds for the first (None: for ever); the list is
+        empty if none came.
 
-        At most ``count_max`` (from 1; default 500). Moves the positions behind what it returns. Raises
-        CorruptLogError for damaged records, having given those before them, and OffsetOutOfRangeError under
-        ``auto_offset_reset="none"``.
+        Returns at most ``count_max`` records (from 1; default 500) and moves the positions behind them. Raises
+        CorruptLogError for damaged records, after all records before the damage were returned. Under
+        ``auto_offset_reset="none"`` it raises OffsetOutOfRangeError if the records at a position were deleted.
         """
         patience = check_seconds("timeout", timeout)
         count = self.max_poll_records if count_max is None else whole("count_max", count_max, 1)
@@ -151,11 +149,11 @@ class ReaderConsumer:
                 return records
 
     def __iter__(self) -> Iterator[Record]:
-        """Records for ever, waiting for more at the end."""
+        """Yield records for ever; at the end, wait for more."""
         return self._until(None)
 
     def _until(self, timeout: float | None) -> Iterator[Record]:
-        """Records, until none came for ``timeout`` seconds (None: for ever)."""
+        """Yield records until none came for ``timeout`` seconds (None: for ever)."""
         while True:
             while picked := self._pick(1):
                 yield picked[0]
@@ -164,8 +162,8 @@ class ReaderConsumer:
                 return
 
     def _follow(self, timeout: float | None) -> Iterator[Record]:
-        """As :meth:`__iter__`, but it ends when none came for ``timeout`` seconds, and when this is closed, by any
-        thread."""
+        """Yield records until none came for ``timeout`` seconds, or until any thread closes this consumer; then close
+        it."""
         try:
             yield from self._until(timeout)
         except ClosedError:
@@ -175,8 +173,7 @@ class ReaderConsumer:
             self.close()
 
     def until_end(self) -> Iterator[Record]:
-        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is
-        asked."""
+        """Yield records up to the current ends of the partitions. Later records stay for the next read."""
         self._check()
         ends = self._ends()
         while self._has_more(ends):
@@ -186,11 +183,11 @@ class ReaderConsumer:
         return {key: self.end_offset(*key) for key in self.assignment}
 
     def _has_more(self, ends: Ends) -> bool:
-        """Whether there is a record below ``ends`` to pick."""
+        """Return whether there is a record below ``ends`` to pick. May wait for the disk."""
         return self._find_left(ends) is not None or (self._fill(ends) and self._find_left(ends) is not None)
 
     def _pick(self, count: int, ends: Ends | None = None) -> list[Record]:
-        """The next records that were read already, ``count`` at most. Waits for no disk."""
+        """Return the next records of the buffer, at most ``count``. It does not wait for the disk."""
         self._check()
         with self._state:
             left = self._left
@@ -203,7 +200,7 @@ class ReaderConsumer:
             return records
 
     def _find_left(self, ends: Ends | None) -> int | None:
-        """The place of the first record in the buffer that lies below ``ends``."""
+        """Return the index of the first record in the buffer that lies below ``ends``; None if there is none."""
         with self._state:
             if ends is None:
                 return 0 if self._left else None
@@ -215,7 +212,8 @@ class ReaderConsumer:
             return next(below, None)
 
     def _await_more(self, deadline: float | None) -> bool:
-        """Whether something was read before ``deadline`` passed (by ``time.monotonic``; None: never passes)."""
+        """Wait until a record was read, and return True; False if ``deadline`` passes before (by ``time.monotonic``;
+        None: wait for ever)."""
         news: FileWatchSignal | None = None
         try:
             while True:
@@ -225,7 +223,7 @@ class ReaderConsumer:
                 if left is not None and left <= 0:
                     return False
                 if news is None:
-                    news = self._begin_waiting()  # and look again: what came before is no news
+                    news = self._begin_waiting()  # then read once more: the signal misses earlier changes
                     continue
                 news.wait(left)
         finally:
@@ -233,7 +231,8 @@ class ReaderConsumer:
                 self._end_waiting(news)
 
     def _begin_waiting(self) -> FileWatchSignal:
-        """Says from now on when there may be more to read; ``close`` wakes it. End it with :meth:`_end_waiting`."""
+        """Return a signal that is set from now on when there may be more to read. ``close`` wakes it. End it with
+        :meth:`_end_waiting`."""
         with self._state:
             marks = [mark for cursor in self._cursors.values() for mark in cursor.view.marks]
         news = FileWatchSignal(self._disk, marks)
@@ -247,21 +246,21 @@ class ReaderConsumer:
         news.close()
 
     def _fill(self, ends: Ends | None = None) -> bool:
-        """Whether there are records to pick: if none are left, read on, in the partition whose turn it is. Waits
-        for the disk."""
+        """Return whether there are records to pick. If the buffer has none, read on in the partition whose turn it is.
+        Waits for the disk."""
         with self._locked():
             if self._find_left(ends) is not None:
                 return True
             for _ in range(len(self._turns)):
                 key = self._turns[0]
-                self._turns.rotate(-1)  # its next turn comes after all others', also if it is damaged
+                self._turns.rotate(-1)  # the others come first next time, even if this one is damaged
                 if self._read(key, self._cursors[key], None if ends is None else ends.get(key, 0)):
                     return True
             self._look_for_partitions()
             return False
 
     def _read(self, key: TopicPartition, cursor: _Cursor, end_max: int | None) -> bool:
-        """Read on in one partition, below ``end_max``; whether there was a record. REQUIRES ``_reading``."""
+        """Read on in one partition, below ``end_max``. Return whether there was a record. REQUIRES ``_reading``."""
         view = cursor.view
         with self._state:
             offset, seeks = cursor.next_offset, cursor.seek_count
@@ -281,7 +280,7 @@ class ReaderConsumer:
         except PyreplogError:
             if not records:
                 raise
-            # Those before the damage are given first; the next read raises.
+            # Return the records before the damage first; the next read raises.
         with self._state:
             if cursor.seek_count == seeks and self._cursors.get(key) is cursor:
                 self._left.extend(records)
@@ -289,13 +288,13 @@ class ReaderConsumer:
         return bool(records)
 
     def _reset_to(self, key: TopicPartition, view: ReaderView, offset: int) -> int:
-        """Where to go on if the record at ``offset`` was deleted."""
+        """Return the offset at which to go on if the record at ``offset`` was deleted."""
         if self._reset == "none":
             raise OffsetOutOfRangeError(offset, view.start_offset, view.end_offset, log=str(key))
         return view.end_offset if self._reset == "latest" else view.start_offset
 
     def _look_for_partitions(self) -> None:
-        """Read new partitions of whole topics too, from their first record on. REQUIRES ``_reading``."""
+        """Add new partitions of the assigned topics, from their first record on. REQUIRES ``_reading``."""
         if not self._topics or time.monotonic() - self._looked_s < LOOK_AGAIN_S:
             return
         self._looked_s = time.monotonic()
@@ -304,7 +303,7 @@ class ReaderConsumer:
             self._take_up([*self._cursors, *found], "earliest")
 
     def _check_assigned(self) -> None:
-        """Raise :class:`ConfigError` if nothing is read: a call that waits for ever would do just that."""
+        """Raise :class:`ConfigError` if nothing is assigned: a wait without a timeout would then never end."""
         if not self._cursors and not self._closed:
             raise ConfigError("nothing is assigned to this consumer, so no record can come; assign() says what to read")
 
@@ -328,12 +327,12 @@ class ReaderConsumer:
         *,
         timestamp: int | datetime | None = None,
     ) -> int:
-        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); return
         the offset.
 
-        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Raises UnknownTopicError for a
-        partition that this consumer does not read, OffsetOutOfRangeError for an offset behind the end. Below the
-        start ``auto_offset_reset`` decides when it reads on.
+        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Raises UnknownTopicError if this
+        consumer does not read the partition, OffsetOutOfRangeError for an offset behind the end. For an offset below
+        the start, ``auto_offset_reset`` applies when the consumer reads on.
         """
         self._check()
         if not isinstance(topic, str) and offset is None:
@@ -355,7 +354,7 @@ class ReaderConsumer:
             return where
 
     def _move(self, key: TopicPartition, offset: int) -> None:
-        """Go on there; what was read of this partition and not given out is forgotten."""
+        """Go on at ``offset``, and drop this partition's records from the buffer."""
         cursor = self._cursor(key)
         with self._state:
             cursor.next_offset = offset
@@ -365,7 +364,7 @@ class ReaderConsumer:
     def _cursor(self, key: TopicPartition) -> _Cursor:
         cursor = self._cursors.get(key)
         if cursor is None:
-            raise UnknownTopicError(f"{key} is not among what this consumer reads; assign() changes that")
+            raise UnknownTopicError(f"{key} is not assigned to this consumer; assign() changes that")
         return cursor
 
     def seek_to_beginning(self) -> None:
@@ -383,8 +382,8 @@ class ReaderConsumer:
     @overload
     def position(self, topic: tuple[str, int], /) -> int: ...
     def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The offset of the next record that is given out. Raises UnknownTopicError for a partition that this
-        consumer does not read."""
+        """Return the offset of the next record to read. Raises UnknownTopicError if this consumer does not read the
+        partition."""
         self._check()
         key = TopicPartition(*place_of("position", topic, partition))
         with self._state:
@@ -396,7 +395,7 @@ class ReaderConsumer:
     @overload
     def start_offset(self, topic: tuple[str, int], /) -> int: ...
     def start_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The first offset that is there, of any partition."""
+        """Return the first offset of any partition, assigned or not."""
         return self._look_up(*place_of("start_offset", topic, partition))[0]
 
     @overload
@@ -404,11 +403,11 @@ class ReaderConsumer:
     @overload
     def end_offset(self, topic: tuple[str, int], /) -> int: ...
     def end_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The high watermark: the offset behind the last record that may be read."""
+        """Return the high watermark: the offset behind the last record that consumers may read."""
         return self._look_up(*place_of("end_offset", topic, partition))[1]
 
     def _look_up(self, topic: str, partition: int) -> tuple[int, int]:
-        """Where a partition starts and ends now."""
+        """Return the current (start, end) offsets of a partition."""
         key = TopicPartition(topic, partition)
         with self._locked():
             cursor = self._cursors.get(key)
@@ -424,7 +423,7 @@ class ReaderConsumer:
     # -------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Release the files; a call that waits ends. Twice is harmless."""
+        """Close the consumer and release the files; a waiting call ends. A second call is harmless."""
         if self._process.left:
             return
         self._closed = True
@@ -439,12 +438,12 @@ class ReaderConsumer:
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called, or the cluster's."""
+        """Whether :meth:`close` was called, on this consumer or on its cluster."""
         return self._closed
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """This thread reads, and no other."""
+        """Hold ``_reading``: only this thread reads."""
         self._check()
         with self._reading.enter():
             self._check()

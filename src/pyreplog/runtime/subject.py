@@ -1,4 +1,4 @@
-"""What a consumer reads, as callers say it: a topic, a (topic, partition) pair, or several of these."""
+"""The subject of a consumer, as callers name it: a topic, a (topic, partition) pair, or several of these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
 
 
 def entries_of(subject: Subject) -> list[str | TopicPartition]:
-    """The topics and the pairs that ``subject`` names, in its order. Raises :class:`ConfigError` for anything
+    """Return the topics and the pairs that ``subject`` names, in its order. Raises :class:`ConfigError` for anything
     else."""
     several: Any = [subject] if isinstance(subject, str) or is_pair(subject) else subject
     try:
@@ -31,12 +31,12 @@ def entries_of(subject: Subject) -> list[str | TopicPartition]:
 
 
 def topics_of(subject: Subject) -> list[str]:
-    """The topics that ``subject`` names as a whole."""
+    """Return the topics that ``subject`` names as a whole."""
     return [entry for entry in entries_of(subject) if isinstance(entry, str)]
 
 
 def partitions_of(subject: Subject, numbers: Callable[[str], Sequence[int]]) -> list[TopicPartition]:
-    """The partitions that ``subject`` names. ``numbers`` gives a topic's partitions, or raises
+    """Return the partitions that ``subject`` names. ``numbers`` returns a topic's partitions, or raises
     :class:`UnknownTopicError`."""
     entries = entries_of(subject)
     partitions: list[TopicPartition] = []
@@ -46,9 +46,8 @@ def partitions_of(subject: Subject, numbers: Callable[[str], Sequence[int]]) -> 
                 found = numbers(entry)
             except UnknownTopicError:
                 if isinstance(subject, tuple) and len(entries) == 2 and entry is entries[1] and entry.isdecimal():
-                    whole(
-                        f"the partition of {subject[0]!r}", entry, 0, INT32_MAX
-                    )  # raises: a pair was meant, not a second topic
+                    # The caller meant a pair, not a second topic: this raises.
+                    whole(f"the partition of {subject[0]!r}", entry, 0, INT32_MAX)
                 raise
             partitions += [TopicPartition(entry, number) for number in found]
         else:
@@ -60,14 +59,14 @@ def partitions_of(subject: Subject, numbers: Callable[[str], Sequence[int]]) -> 
 
 
 def _range_of(numbers: Sequence[int]) -> str:
-    """The partitions in words: a broker's folder need not have all of them."""
+    """Return the partitions in words. A broker's folder may hold only some of a topic's."""
     if list(numbers) == list(range(len(numbers))):
         return f"0 to {len(numbers) - 1}"
     return ", ".join(map(str, numbers))
 
 
 def is_pair(subject: object) -> TypeGuard[tuple[str, int]]:
-    """Whether it is one (topic, partition) pair, and not two topics."""
+    """Return whether ``subject`` is one (topic, partition) pair, and not two topics."""
     return (
         isinstance(subject, tuple)
         and len(subject) == 2
@@ -77,8 +76,8 @@ def is_pair(subject: object) -> TypeGuard[tuple[str, int]]:
 
 
 def place_of(call: str, topic: str | tuple[str, int], partition: int | None) -> tuple[str, int]:
-    """What the arguments of ``call`` mean: a topic and a partition, or one (topic, partition) pair in place of
-    both."""
+    """Return the (topic, partition) that the arguments of ``call`` name: either a topic and a partition, or one pair
+    instead of both."""
     if isinstance(topic, str) and partition is not None:
         return topic, whole("partition", partition, 0, INT32_MAX)
     if partition is None and is_pair(topic):
