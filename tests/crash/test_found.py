@@ -332,7 +332,7 @@ def test_a_wrong_offset_below_the_mark_is_rot() -> None:
         mark.write(synced_end, 0, 0)
         mark.close()
         if synced_end == 8:
-            with pytest.raises(CorruptLogError, match="begins at offset 65542, and 6 is next") as caught:
+            with pytest.raises(CorruptLogError, match="has base offset 65542, expected 6") as caught:
                 reopen(damaged, PATH)
             assert (caught.value.start, caught.value.end) == (6, 7)
         else:

@@ -41,12 +41,12 @@ from pyreplog.log.validator import Appended, Fetched, check_fetched, cut_fetched
 from pyreplog.ports import Buffer
 
 _OFFSETS_SCARCE_FROM: Final = INT64_MAX - INT32_MAX
-"""Below it any batch finds offsets."""
+"""Below this offset there are offsets for any batch."""
 _new_tuple = tuple.__new__
 
 
 class LogAppender(LogState):
-    """A log as far as it is written at its end. REQUIRES the caller's lock."""
+    """A log that can be appended to. REQUIRES the caller's lock."""
 
     __slots__ = ()
 
@@ -95,11 +95,11 @@ class LogAppender(LogState):
         return self._append_checked(view, header, leader_epoch)
 
     def append_many_as_leader(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
-        """Append the first of ``batches``, each with whether it is trusted, and return where they went.
+        """Append at least the first of ``batches`` (bytes, whether trusted) and return the places of those appended.
 
-        The batches behind the first go with the same write as long as they are of the usual kind. The
-        caller gives the rest again. As :meth:`append_as_leader` for the first, whose errors it raises;
-        :class:`OutcomeUnknownError` is about all of them.
+        The batches behind the first go with the same write as long as they need no special treatment. The
+        caller appends the rest with another call. Raises the errors of :meth:`append_as_leader` for the
+        first batch; :class:`OutcomeUnknownError` is about all of them.
         """
         plain = (
             leader_epoch == self.epochs.current
@@ -113,7 +113,7 @@ class LogAppender(LogState):
         return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
 
     def _append_own(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
-        """Append the first of ``batches`` that are of the usual kind, with one write; return where they went."""
+        """Append the first of ``batches`` that need no special treatment, with one write, and return their places."""
         active = self._active
         before = active.size
         try:

@@ -1,10 +1,9 @@
-"""Base offset and leader epoch, which the checksum of a batch does not cover, checked against what lies around the
-batch.
+"""Checks a batch's base offset and leader epoch, which its checksum does not cover, against the batches around it.
 
-In a log without gaps each batch begins where the one before it ends, and has the epoch that the history says. So a
-batch that is about to be served is reached from a place that is known: the segment's beginning, an index entry that
-names its batch exactly, or where the last reading ended. Without this one flipped bit could give records other
-offsets, or hide them, and every checksum would agree.
+In a log without gaps each batch begins at the offset where the one before it ends, and has the epoch that the history
+gives for it. So before a batch is served, the check walks to it from a trusted place: the begin of the segment, an
+index entry that names its batch exactly, or the end of the last read. Without this check one flipped bit could give
+records other offsets, or hide them, although every checksum is right.
 """
 
 from __future__ import annotations
@@ -24,40 +23,40 @@ _MANY_SIZE: Final = 2048
 
 
 class ContiguityCheck:
-    """Of one log without gaps. Belongs to the log's owner. Where the log is truncated, make a new one: the place it
-    remembers is void."""
+    """Checks the batches of one log without gaps. Belongs to the log's owner. After a truncation make a new check,
+    because the place that it remembers may be gone."""
 
     __slots__ = ("_epochs", "_next_offset", "_position", "_segment")
 
     def __init__(self, epochs: EpochCache) -> None:
         self._epochs = epochs
-        # Where the last checked batch ended, and the offset that follows it.
+        # The end of the last checked batch, and the offset behind it.
         self._segment: SegmentReader | None = None
         self._position = 0
         self._next_offset = 0
 
     def known_position(self, segment: SegmentReader, offset: int) -> int:
-        """Where in ``segment`` the batch begins that has ``offset`` for its first, when the one before it was
-        checked last; else -1."""
+        """Return the position in ``segment`` of the batch with base offset ``offset`` if the last check ended there;
+        otherwise -1."""
         return self._position if segment is self._segment and offset == self._next_offset else -1
 
     def begin_at(self, segment: SegmentReader, position: int, offset: int) -> None:
-        """The batch at byte ``position`` of ``segment`` is known to begin at ``offset``."""
+        """Note that the batch at byte ``position`` of ``segment`` is known to begin at ``offset``."""
         self._segment, self._position, self._next_offset = segment, position, offset
 
     def check(self, segment: SegmentReader, position: int, data: memoryview, offset: int, end_offset: int) -> int:
-        """How much of ``data``, whole batches at byte ``position`` of ``segment``, is what follows there below
-        ``end_offset``.
+        """Return the size of the batches below ``end_offset`` in ``data`` that continue the log. ``data`` holds whole
+        batches at byte ``position`` of ``segment``, and the first of them holds ``offset``.
 
-        Its first batch holds ``offset``. What is behind ``end_offset`` may be torn and is not looked at.
-        Raises :class:`CorruptLogError` with the offsets of the first batch that is not what follows.
+        Bytes behind ``end_offset`` may be torn and are not read. Raises :class:`CorruptLogError` for the offsets of
+        the first batch if that does not continue the log.
         """
         if segment is self._segment and position == self._position:
             expected = self._next_offset
         else:
             expected = self._expected_offset(segment, position, offset)
         if expected > offset:
-            raise _broken(segment, position, offset, expected, "the batch of this offset is not where it belongs")
+            raise _broken(segment, position, offset, expected, "the batch of this offset is not at its place")
         size, next_offset = self._check_batches(segment, position, data, expected, end_offset)
         self._segment, self._position, self._next_offset = segment, position + size, next_offset
         return size
@@ -65,8 +64,8 @@ class ContiguityCheck:
     def seek(
         self, segment: SegmentReader, timestamp: int, start_offset: int, end_offset: int
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``,
-        where ``segment`` holds it and nothing is out of the ordinary; None where only a thorough search can say."""
+        """Return (offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``,
+        found by the indexes of ``segment``. None if only a thorough search can tell."""
         if segment.legacy is not None:
             return None
         indexes = segment.indexes
@@ -75,11 +74,11 @@ class ContiguityCheck:
         return search.run(segment.file.read_at)
 
     def check_one(self, segment: SegmentReader, position: int, data: memoryview, offset: int) -> None:
-        """``data`` is the batch that follows at ``position``, and begins at ``offset``."""
+        """Check that the batch ``data`` at ``position`` begins at ``offset`` and continues the log."""
         self.check(segment, position, data, offset, INT64_MAX)
 
     def check_range(self, segment: SegmentReader, offset: int, end_offset: int) -> None:
-        """Every batch from the one of ``offset`` to that below ``end_offset`` is where it belongs."""
+        """Check that every batch from the batch of ``offset`` up to ``end_offset`` continues the log."""
         if offset >= end_offset:
             return
         position = segment.position_of(offset)
@@ -98,7 +97,7 @@ class ContiguityCheck:
             position += walked
 
     def _expected_offset(self, segment: SegmentReader, position: int, offset: int) -> int:
-        """The offset at which the batch at ``position`` must begin."""
+        """Return the offset at which the batch at ``position`` must begin."""
         at, expected = segment.anchor(offset)
         if at > position:
             at, expected = 0, segment.base_offset
@@ -115,15 +114,16 @@ class ContiguityCheck:
     def _check_batches(
         self, segment: SegmentReader, position: int, data: memoryview, expected: int, end_offset: int
     ) -> tuple[int, int]:
-        """Check every batch below ``end_offset`` whose header is in ``data``, up to one that is not what follows:
-        raised where it is the first, so that what lies before it can be read.
+        """Check every batch below ``end_offset`` whose header is in ``data``. Return the size of those that continue
+        the log (which may exceed ``data``), and the offset behind them.
 
-        How far that goes (it may be behind ``data``), and the offset that follows.
+        Raises :class:`CorruptLogError` only if the first batch does not continue the log, so that the batches before
+        a damaged one can be read.
         """
         epoch, change = self._epochs.span_of(expected)
         if len(data) >= _MANY_SIZE and data[DELTA_POSITION:SIZE_UP_TO_DELTA] == bytes(4) and epoch != NO_EPOCH:
-            # A batch for each record, it seems: the scanner knows without looking at each from
-            # here.
+            # The first batch has a single record, so the data may hold very many small batches. The
+            # compiled scanner checks them all at once.
             scan = SegmentScanner(expected, next_offset=expected, check_crc=False)
             whole = scan.feed(data) == len(data) and scan.epochs == [(epoch, expected)]
             if (
@@ -138,16 +138,16 @@ class ContiguityCheck:
             if base != expected or length < HEADER_SIZE - LOG_OVERHEAD:
                 if at:
                     break
-                reason = f"a batch says that it begins at offset {base}, and {expected} is next"
+                reason = f"batch has base offset {base}, expected {expected}"
                 if base == expected:
-                    reason = f"a batch says that it is {length} bytes long"
+                    reason = f"batch has length {length}, which is less than a header"
                 raise _broken(segment, position + at, expected, expected + delta + 1, reason)
             if base >= change:
                 epoch, change = self._epochs.span_of(base)
             if leader_epoch != epoch != NO_EPOCH:
                 if at:
                     break
-                reason = f"a batch has leader epoch {leader_epoch}, and its offsets belong to epoch {epoch}"
+                reason = f"batch has leader epoch {leader_epoch}, but its offsets belong to epoch {epoch}"
                 raise _broken(segment, position + at, expected, expected + delta + 1, reason)
             expected = base + delta + 1
             at += LOG_OVERHEAD + length

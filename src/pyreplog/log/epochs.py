@@ -1,8 +1,8 @@
-"""Which leader epoch begins at which offset: the memory by which replicas find where their logs part.
+"""The leader epoch history: which epoch begins at which offset. Replicas find with it where their logs diverge.
 
 The rules are those of Kafka's ``LeaderEpochFileCache``. The file, ``leader-epoch-checkpoint``, is Kafka's: text
-without a checksum. It can always be had from the batches again, so it is replaced without waiting for the disk, and
-the durable mark carries the checksum of what it should hold: when they do not agree, the log is scanned.
+without a checksum. Recovery can rebuild it from the batches, so the log replaces it without waiting for the disk.
+The durable mark holds the checksum of the expected content; if the two do not agree, recovery scans the log.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pyreplog.values import NO_EPOCH, NO_OFFSET, EpochEntry
 
 
 class EpochCache:
-    """An epoch history: entries (epoch, start offset), strictly rising in both. Mutations belong to the log's
-    owner."""
+    """A leader epoch history in memory: entries (epoch, start offset) that rise strictly in both. Only the log's
+    owner may change it."""
 
     __slots__ = ("_epochs", "_starts", "current", "latest")
 
     def __init__(self, entries: Iterable[EpochEntry | tuple[int, int]] = ()) -> None:
-        # Tuples, because most histories are empty or short, and there may be very many.
+        # Tuples, because most histories are empty or short, and a process may hold very many.
         self._epochs: tuple[int, ...] = ()
         self._starts: tuple[int, ...] = ()
-        #: The newest epoch; -1 where there is none.
+        #: The newest epoch; -1 if there is none.
         self.latest = NO_EPOCH
-        #: The same, or None where the disk refused a change half-way: before anything is appended
-        #: the file has to say what this says, or the next opening would count the batch to an epoch
-        #: that it is not of.
+        #: The newest epoch, or None if the disk refused a change half-way. The file must then be
+        #: written before the next append, or the next opening would assign the batch to a wrong
+        #: epoch.
         self.current: int | None = NO_EPOCH
         before = (-1, -1)
         kept = [*entries]
@@ -56,10 +56,10 @@ class EpochCache:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def assign(self, epoch: int, offset: int) -> bool:
-        """Let ``epoch`` begin at ``offset``; whether anything changed.
+        """Let ``epoch`` begin at ``offset``, and return whether anything changed.
 
-        Nothing, where it is the latest epoch already and began no later. Otherwise every entry that is not older in
-        both is dropped first.
+        Nothing changes if it is the latest epoch already and began no later. Otherwise every entry that is not older
+        both in epoch and in offset is dropped first.
         """
         if epoch < 0 or offset < 0:
             raise InternalError(f"epoch {epoch} cannot begin at offset {offset}")
@@ -72,12 +72,12 @@ class EpochCache:
         return True
 
     def restore(self, entries: Sequence[EpochEntry | tuple[int, int]]) -> None:
-        """Take back a change: REQUIRES what :attr:`entries` gave before it."""
+        """Undo changes. REQUIRES that :attr:`entries` returned ``entries`` before them."""
         self._set(tuple([epoch for epoch, _ in entries]), tuple([start for _, start in entries]))
 
     def end_offset_for(self, epoch: int, end_offset: int) -> EpochEntry:
-        """The largest epoch not above ``epoch`` and where it ends, with ``end_offset`` the log's end; (-1, -1)
-        where that is not known."""
+        """Return the largest epoch not above ``epoch`` and its end offset, with ``end_offset`` the log's end; (-1, -1)
+        if the history does not tell."""
         if epoch == NO_EPOCH or not self._epochs:
             return EpochEntry(NO_EPOCH, NO_OFFSET)
         if epoch == self.latest:
@@ -90,13 +90,13 @@ class EpochCache:
         return EpochEntry(self._epochs[above - 1], self._starts[above])
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch that ``offset`` belongs to; -1 where it lies before the history."""
+        """Return the epoch that ``offset`` belongs to, or -1 if the offset lies before the history."""
         slot = bisect_right(self._starts, offset)
         return self._epochs[slot - 1] if slot else NO_EPOCH
 
     def span_of(self, offset: int) -> tuple[int, int]:
-        """The epoch that ``offset`` belongs to (-1 where it lies before the history), and where the first one
-        begins that begins above it (2**63 - 1 where there is none)."""
+        """Return the epoch that ``offset`` belongs to (-1 before the history), and the start offset of the next epoch
+        (2**63 - 1 if there is none)."""
         slot = bisect_right(self._starts, offset)
         return (
             self._epochs[slot - 1] if slot else NO_EPOCH,
@@ -104,7 +104,7 @@ class EpochCache:
         )
 
     def truncate_from_end(self, offset: int) -> bool:
-        """Drop every entry that begins at or above ``offset``; whether anything changed."""
+        """Drop every entry that begins at or above ``offset``, and return whether anything changed."""
         if offset < 0:
             return False
         kept = bisect_left(self._starts, offset)
@@ -114,8 +114,8 @@ class EpochCache:
         return True
 
     def truncate_from_start(self, offset: int) -> bool:
-        """Forget what lies below ``offset``; the epoch that covers it then begins there. Whether anything
-        changed."""
+        """Forget the history below ``offset``, and return whether anything changed. The epoch that covers ``offset``
+        then begins there."""
         covering = bisect_right(self._starts, offset) - 1
         if covering < 0 or (covering == 0 and self._starts[0] == offset):
             return False
@@ -123,27 +123,27 @@ class EpochCache:
         return True
 
     def keep_those_of(self, start: int, end: int) -> bool:
-        """Keep what tells of the offsets from ``start`` to below ``end``; whether anything changed.
+        """Keep the history of the offsets from ``start`` to below ``end``, and return whether anything changed.
 
-        Where everything was deleted the last epoch stays, beginning at the end: what comes there must not be of an
-        older one than what may still lie below it.
+        If all records were deleted the last epoch stays and begins at the end, because the next batch must not have
+        an older epoch than the deleted ones.
         """
         changed = self.truncate_from_start(start)
         return self.truncate_from_end(end + (0 < start == end)) or changed
 
     def clear(self) -> bool:
-        """Forget everything; whether anything changed."""
+        """Forget the whole history, and return whether anything changed."""
         changed = bool(self._epochs)
         self._set((), ())
         return changed
 
     def agrees_up_to(self, other: EpochCache) -> int:
-        """The offset below which this history and ``other`` say the same of all that both still tell of; 2**63 - 1
-        where nothing differs.
+        """Return the offset below which this history and ``other`` agree, as far as both reach back; 2**63 - 1 if they
+        never differ.
 
-        Where one history is the beginning of the other, they part where the longer one goes on; what deleted
-        records took from the beginning of one makes no difference. Logs with the same epoch at an offset have the
-        same records up to it (Kafka's KIP-101).
+        If one history is a prefix of the other, they differ from the first entry that only the longer one has.
+        Entries that one of them lost with deleted records make no difference. Logs with the same epoch at an offset
+        have the same records up to it (Kafka's KIP-101).
         """
         if not self._starts or not other._starts:
             return min([*self._starts, *other._starts], default=INT64_MAX)
@@ -156,12 +156,12 @@ class EpochCache:
         return offset
 
     def format(self) -> bytes:
-        """The content of ``leader-epoch-checkpoint``."""
+        """Return the content of ``leader-epoch-checkpoint``."""
         return format_entries(zip(self._epochs, self._starts, strict=True))
 
     @classmethod
     def parse(cls, content: bytes, path: str = EPOCHS_NAME) -> EpochCache:
-        """The history in a ``leader-epoch-checkpoint``; :class:`CorruptError` where it is none."""
+        """Return the history in the content of a ``leader-epoch-checkpoint``. Raises :class:`CorruptError`."""
         entries: list[tuple[int, int]] = []
         for epoch, start in parse_entries(content, 2, path):
             try:
@@ -174,23 +174,24 @@ class EpochCache:
             raise CorruptError(error.reason, file=path) from None
 
     def checksum(self) -> int:
-        """CRC-32C of :meth:`format`, for the durable mark."""
+        """Return the CRC-32C of :meth:`format`, for the durable mark."""
         return crc32c(self.format())
 
     def _set(self, epochs: tuple[int, ...], starts: tuple[int, ...]) -> None:
-        # All is made before any of it is kept: without memory for it the history stays as it was.
+        # The tuples exist before the first assignment, so a lack of memory leaves the history unchanged.
         self._epochs, self._starts = epochs, starts
         self.current = self.latest = epochs[-1] if epochs else NO_EPOCH
 
 
 def read_epochs(disk: Disk, directory: str) -> EpochCache | None:
-    """The history kept in ``directory``; None where there is no file. :class:`CorruptError` where it is garbage."""
+    """Return the history that is kept in ``directory``, or None if there is no file. Raises :class:`CorruptError` if
+    the file is damaged."""
     path = join(directory, EPOCHS_NAME)
     content = read_whole(disk, path)
     return None if content is None else EpochCache.parse(content, path)
 
 
 def write_epochs(disk: Disk, directory: str, epochs: EpochCache, *, durable: bool = False) -> None:
-    """Replace the history kept in ``directory``. Without ``durable`` power loss may leave the old one, or
+    """Replace the history that is kept in ``directory``. Without ``durable``, power loss may leave the old file or
     garbage."""
     replace_file(disk, join(directory, EPOCHS_NAME), epochs.format(), durable=durable, reserve_in=parent_of(directory))

@@ -9,8 +9,8 @@ from pyreplog.ports import Buffer, File
 
 
 class FileSlice:
-    """The ``length`` bytes of ``file`` from ``start`` on. A :class:`~pyreplog.ports.File` that is only read, and
-    closes ``file``."""
+    """A read-only :class:`~pyreplog.ports.File` of ``length`` bytes of ``file``, from ``start`` on. Closing it closes
+    ``file``."""
 
     __slots__ = ("_file", "_length", "_start")
 
@@ -21,43 +21,43 @@ class FileSlice:
 
     @property
     def path(self) -> str:
-        """Of the whole file."""
+        """The path of the whole file."""
         return self._file.path
 
     def read_at(self, position: int, size: int) -> memoryview:
-        """Up to ``size`` bytes from ``position``; fewer only at the end."""
+        """Return up to ``size`` bytes from ``position`` of the slice; fewer only at its end."""
         return self._file.read_at(self._start + position, max(min(size, self._length - position), 0))
 
     def size(self) -> int:
-        """In bytes."""
+        """Return the size of the slice in bytes."""
         return self._length
 
     def drop_cached(self) -> None:
-        """As the whole file."""
+        """Drop the whole file from the page cache."""
         self._file.drop_cached()
 
     def close(self) -> None:
-        """Release it. Twice is harmless."""
+        """Close the whole file. A second call does nothing."""
         self._file.close()
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Never: it is only read."""
+        """Raise :class:`InternalError`, because the slice is read-only."""
         raise self._only_read()
 
     def truncate(self, size: int) -> None:
-        """Never: it is only read."""
+        """Raise :class:`InternalError`, because the slice is read-only."""
         raise self._only_read()
 
     def reserve(self, position: int, size: int) -> None:
-        """Never: it is only read."""
+        """Raise :class:`InternalError`, because the slice is read-only."""
         raise self._only_read()
 
     def start_sync(self, position: int, size: int) -> None:
-        """Never: it is only read."""
+        """Raise :class:`InternalError`, because the slice is read-only."""
         raise self._only_read()
 
     def sync(self) -> None:
-        """Never: it is only read."""
+        """Raise :class:`InternalError`, because the slice is read-only."""
         raise self._only_read()
 
     def _only_read(self) -> InternalError:

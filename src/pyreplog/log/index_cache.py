@@ -1,8 +1,7 @@
-"""Which closed segments keep their files and indexes at hand: those used last, as far as their indexes fit in so
-many bytes.
+"""A least-recently-used cache of closed segments whose files stay open and whose indexes stay in memory.
 
-An index in memory is as large as its file (10 MB each at most, about 4 KB for a MB of log). One cache serves all
-logs of a root.
+The cache is bounded by the bytes of the indexes and by the number of segments. An index in memory is as large as its
+file (at most 10 MB each, about 4 KB for a MB of log). One cache serves all logs of a root.
 """
 
 from __future__ import annotations
@@ -14,19 +13,18 @@ from pyreplog.log.segment_reader import SegmentReader
 INDEX_CACHE_SIZE: Final = 32 << 20
 """Bytes of indexes of closed segments that a root, or a reader, keeps in memory."""
 SEGMENTS_MAX: Final = 1024
-"""And of so many segments."""
+"""The number of closed segments whose files and indexes it keeps open."""
 
 
 class IndexCache:
-    """Segments by their last use, the oldest in front. Belongs to the owner of their logs."""
+    """The closed segments by their last use, the least recently used first. Belongs to the owner of their logs."""
 
     __slots__ = ("_latest", "_sizes", "count_max", "size", "size_max")
 
     def __init__(self) -> None:
         self.size_max = INDEX_CACHE_SIZE
         self.count_max = SEGMENTS_MAX
-        #: Bytes of the indexes of all that are kept, as far as they were loaded when last looked
-        #: at.
+        #: The bytes of all cached indexes, as far as they were loaded at the last look.
         self.size = 0
         self._sizes: dict[SegmentReader, int] = {}
         self._latest: SegmentReader | None = None
@@ -35,19 +33,18 @@ class IndexCache:
         return len(self._sizes)
 
     def use(self, segment: SegmentReader) -> None:
-        """``segment``, which is not being written, is about to be read from. Others may have to let go of what they
-        hold."""
+        """Note that the closed ``segment`` is about to be read, and release others if the cache is too large."""
         latest = self._latest
         if segment is latest:
             return
         if latest is not None:
-            # It was read from since, and may have loaded its indexes.
+            # Reads since the last call may have loaded its indexes.
             size = latest.index_size
             total = self.size + size - self._sizes[latest]
             self._sizes[latest] = size
             self.size = total
-        # In this order: an interrupt, or no memory, between any two of these leaves what fits
-        # together.
+        # Keep this order: an interrupt or a lack of memory between any two of these lines leaves the
+        # sizes consistent.
         self._latest = None
         size = self._sizes.pop(segment, 0)
         self.size -= size
@@ -61,7 +58,7 @@ class IndexCache:
                 oldest.release()
 
     def forget(self, segment: SegmentReader) -> None:
-        """``segment`` is no closed one any more, or none of its log."""
+        """Remove ``segment``, which is no longer closed, or no longer part of its log."""
         self.size -= self._sizes.pop(segment, 0)
         if segment is self._latest:
             self._latest = None

@@ -31,7 +31,7 @@ _ENTRY_SIZES: Final = (INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE)
 
 
 class IndexedLog(Protocol):
-    """A log file and what its segment knows of it: the indexes are checked against it and made of it."""
+    """The log file of a segment. The indexes are checked against its batches, and rebuilt from them."""
 
     disk: Disk
     directory: str
@@ -46,7 +46,8 @@ class IndexedLog(Protocol):
         ...
 
     def header_at(self, position: int) -> tuple[int, int, int] | None:
-        """(base offset, last offset, max timestamp) of the batch at ``position``; None if none can begin there."""
+        """Return (base offset, last offset, max timestamp) of the batch at ``position``; None if no batch can begin
+        there."""
         ...
 
 
@@ -90,14 +91,14 @@ class IndexFiles:
 
     @classmethod
     def of_scan(cls, disk: Disk, directory: str, scan: SegmentScanner, base_offset: int, *, closed: bool) -> IndexFiles:
-        """The indexes of what ``scan`` (from position 0) walked over; with ``closed`` the final time entry too."""
+        """Return the indexes of the batches of ``scan``, a scan from position 0; if ``closed``, with the final time
+        entry."""
         files = cls(disk, directory, base_offset)
         files.offsets = OffsetIndex(base_offset, scan.offset_entries())
         entries = scan.time_entries()
         times = TimeIndex(base_offset, entries)
-        # The scanner always gives the final entry of a closed segment. While one is still being
-        # written, only those made together with an offset entry belong there: it is dropped again
-        # unless it was one of them.
+        # The scanner always adds the final time entry of a closed segment. In a segment that is still
+        # written each time entry belongs to an offset entry, so a final entry without one is dropped.
         if not closed and times.count and not _made_together(files.offsets, times):
             times = TimeIndex(base_offset, entries[:-TIME_INDEX_ENTRY_SIZE])
         files.times = times
@@ -105,7 +106,7 @@ class IndexFiles:
 
     @classmethod
     def open(cls, log: IndexedLog, offsets_name: str, times_name: str) -> IndexFiles:
-        """Load the indexes of ``log``, or make them from its batches if they are missing or do not match it."""
+        """Load the indexes of ``log``, or build them from its batches if they are missing or do not match it."""
         try:
             indexes = cls.load(log.disk, log.directory, log.base_offset, offsets_name, times_name)
             if indexes.matches(log):
@@ -121,7 +122,7 @@ class IndexFiles:
 
     @classmethod
     def rebuild(cls, log: IndexedLog, before: IndexFiles | None = None) -> IndexFiles:
-        """Make both indexes from the batches of ``log``.
+        """Build both indexes from the batches of ``log``.
 
         The walk ends at damage; the entries of ``before`` for the batches behind the damage are kept.
         """
@@ -168,14 +169,14 @@ class IndexFiles:
         return False
 
     def create_files(self) -> None:
-        """Make both (empty) files; ones there before are replaced. The caller syncs the folder."""
+        """Create both files, empty, in place of older ones. The caller syncs the folder."""
         self.remove_files()
         for slot, path in enumerate(self._paths):
             self._files[slot] = self._disk.create(path)
         self._written = [0, 0]
 
     def remove_files(self) -> None:
-        """Remove those that are there."""
+        """Remove the files that exist."""
         self.close()
         for path in self._paths:
             if self._disk.stat(path) is not None:
@@ -187,11 +188,11 @@ class IndexFiles:
 
     @property
     def pending(self) -> int:
-        """Offset entries that are not in the file yet."""
+        """The number of offset entries that are not in the file yet."""
         return self.offsets.count - max(self._written[0], 0)
 
     def write(self) -> None:
-        """Bring the files up to date. Not synced."""
+        """Write new entries to the files, without a sync."""
         for slot, (file, index) in enumerate(zip(self.files(), self._both, strict=True)):
             start = self._written[slot]
             if start == index.count:
@@ -212,7 +213,7 @@ class IndexFiles:
                 self._written[slot] = index.count
 
     def files(self) -> list[File]:
-        """Both files, open for writing, for a sync."""
+        """Return both files, open for writing, for a sync."""
         return [self._open(slot) for slot in range(len(_SUFFIXES))]
 
     def close(self) -> None:
@@ -231,8 +232,8 @@ class IndexFiles:
 
 
 def _without_zeros(data: bytes, entry_size: int, *, keep_only: bool) -> bytes:
-    """``data``'s whole entries without the all-zero ones at the end. A single zero entry is one where
-    ``keep_only``.
+    """Return the whole entries of ``data`` without the all-zero ones at the end. With ``keep_only`` a single zero
+    entry counts.
 
     (A segment of one batch at its base offset with timestamp 0 has a time index of one zero entry; an offset index
     never has one.)
@@ -247,6 +248,6 @@ def _without_zeros(data: bytes, entry_size: int, *, keep_only: bool) -> bytes:
 
 
 def _made_together(offsets: OffsetIndex, times: TimeIndex) -> bool:
-    """Whether the last time entry is one made with an offset entry: then its batch lies at or below the last of
-    those."""
+    """Return whether the last time entry belongs to an offset entry: its batch then lies at or below the last offset
+    entry."""
     return bool(offsets.count) and times.last[1] <= offsets.last[0]

@@ -1,8 +1,8 @@
-"""Reading committed records alone: up to the last stable offset, without what was aborted.
+"""Reading only committed records: up to the last stable offset, without aborted transactions.
 
-Whether a transaction was aborted, its marker says, and the first marker of a producer behind a batch is that of the
-batch's transaction. So a chunk that holds transactional batches is looked up in the markers behind it, as far as it
-takes, and the others cost nothing. Nothing is taken from a transaction index, which has no checksum.
+The first marker of a producer behind a batch ends the batch's transaction, and tells whether it was aborted. So for a
+chunk with transactional batches the reader walks the log behind the chunk until it has found their markers. Other
+chunks cost nothing. Transaction indexes are not used, because they have no checksum.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _WALK_SIZE: Final = 4 << 20
 
 
 def check_isolation(isolation: object) -> str:
-    """``isolation``, where it is one of the two; :class:`ConfigError` otherwise."""
+    """Return ``isolation`` if it is one of the two levels. Raises :class:`ConfigError`."""
     if isolation not in ISOLATIONS:
         raise ConfigError(f"isolation is {isolation!r}{suggestion(str(isolation), ISOLATIONS)}")
     return str(isolation)
 
 
 class StableSource(Protocol):
-    """What can be read committed: batches below a high watermark, and where they are stable."""
+    """A source of batches below a high watermark that knows its last stable offset."""
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset that can be read."""
         ...
 
     @property
@@ -45,43 +45,43 @@ class StableSource(Protocol):
 
     @property
     def last_stable_offset(self) -> int:
-        """No transaction that is open begins below; not above the high watermark."""
+        """The offset below which no open transaction begins; at most the high watermark."""
         ...
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes that users of this source unpack of one compressed batch, in parts."""
+        """The number of bytes up to which readers unpack one compressed batch, in parts."""
         ...
 
     def refresh(self) -> None:
-        """Take notice of what was appended since."""
+        """Look for batches that were appended since the last call."""
         ...
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
+        """Return whole batches below the high watermark, beginning with the batch that holds ``offset``; none at the
+        end."""
         ...
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there
-        is none."""
+        """Return (offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms), or None."""
         ...
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """Return the error, with file and position, for the damaged batch that was read for ``offset``."""
         ...
 
 
 class CommittedSource:
-    """``source`` as a reader of committed records sees it. As thread-safe as ``source``."""
+    """The committed records of ``source``. As thread-safe as ``source``."""
 
     def __init__(self, source: StableSource) -> None:
         self._source = source
-        # What is known of markers; whoever reads takes one, so that threads do not share it.
+        # The markers that earlier reads found. Each read takes one entry, so that threads do not share it.
         self._pool: list[_Fates] = []
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset that can be read."""
         return self._source.start_offset
 
     @property
@@ -91,16 +91,16 @@ class CommittedSource:
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes that users of this source unpack of one compressed batch, in parts."""
+        """The number of bytes up to which readers unpack one compressed batch, in parts."""
         return self._source.max_batch_bytes
 
     def refresh(self) -> None:
-        """Take notice of what was appended since."""
+        """Look for batches that were appended since the last call."""
         self._source.refresh()
 
     def read(self, offset: int, size_max: int) -> memoryview:
-        """Whole batches from the one that holds ``offset`` on, or the next that was not aborted, below the last
-        stable offset; empty where there are none. Raises what ``source`` raises."""
+        """Return whole batches below the last stable offset, beginning with the batch that holds ``offset`` or the
+        next that was not aborted. Empty if there are none. Passes on the errors of ``source``."""
         end = self.end_offset
         fates = self._pool.pop() if self._pool else _Fates()
         try:
@@ -117,8 +117,8 @@ class CommittedSource:
         return memoryview(b"")
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
-        """The batches that hold an offset in the half-open range. The first may begin below ``start``, the last end
-        above ``end``."""
+        """Yield the batches that hold an offset in the half-open range. The first may begin below ``start``, the last
+        may end above ``end``."""
         end = min(end, self.end_offset)
         while start < end:
             found = split(self.read(start, _WALK_SIZE))
@@ -131,18 +131,18 @@ class CommittedSource:
                 return
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record below the last stable offset whose timestamp is at least
-        ``timestamp``. As in Kafka, it may be an aborted one or a marker."""
+        """Return (offset, timestamp) of the first record below the last stable offset whose timestamp is at least
+        ``timestamp`` (ms), or None. As in Kafka, it may be an aborted record or a marker."""
         found = self._source.find_timestamp(timestamp)
         return found if found is not None and found[0] < self.end_offset else None
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """Return the error, with file and position, for the damaged batch that was read for ``offset``."""
         return self._source.damage(offset, reason)
 
 
 class _Fates:
-    """The markers of [start, end) of one log: producer id -> (offsets, whether each aborts)."""
+    """The transaction markers in [start, end) of one log: producer id -> (offsets, whether each aborts)."""
 
     __slots__ = ("_markers", "end", "start")
 
@@ -151,12 +151,12 @@ class _Fates:
         self._markers: dict[int, tuple[list[int], list[bool]]] = {}
 
     def keep(self, source: StableSource, data: memoryview) -> tuple[list[memoryview], int]:
-        """The parts of ``data`` (whole batches) that were not aborted, and where to go on where there are none."""
+        """Return the parts of ``data`` (whole batches) that were not aborted, and the next offset if there are none."""
         found = find_producers(data, True)[0]
         if not found:
             return [data], 0
         batches = [RecordBatch(data, position) for position in found]
-        # The first batch may begin below what is there: records within it were deleted.
+        # The first batch may begin below the start offset, if some of its records were deleted.
         self._begin(max(RecordBatch(data).base_offset, source.start_offset))
         parts: list[memoryview] = []
         begin = 0
@@ -170,7 +170,7 @@ class _Fates:
         return parts, 0 if parts else end_of(data)
 
     def _begin(self, offset: int) -> None:
-        """Nothing below ``offset`` is asked for again, unless somebody goes back."""
+        """Forget the markers below ``offset``; all of them if the reader went back or ahead."""
         if not self.start <= offset <= self.end:
             self._markers = {}
             self.end = offset
@@ -188,7 +188,7 @@ class _Fates:
             data = source.read(self.end, _WALK_SIZE)
             positions, size = find_producers(data, True)
             if not size:
-                return False  # no marker is left: compaction keeps those of aborted batches as long as these
+                return False  # there is no marker: compaction keeps an abort marker as long as its batches
             for position in positions:
                 marker = RecordBatch(data, position)
                 if marker.is_control and (record := end_marker(marker)) is not None:

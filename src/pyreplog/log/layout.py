@@ -1,8 +1,7 @@
-"""Names, constants and limits of what is on disk: files of a root, files of a partition, and how folder names are
-read.
+"""Names, constants and limits of the files on disk, of a root and of a partition, and parsers for the names.
 
-Kafka's layout, to which we add only files that Kafka ignores: in a root any file, in a partition folder any whose
-name neither begins with a number and a dot nor ends in one of Kafka's suffixes.
+The layout is Kafka's. Files of our own have names that Kafka ignores: in a root any name, in a partition folder a
+name that neither begins with a number and a dot nor ends in one of Kafka's suffixes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ INCARNATION_NAME: Final = "replog.incarnation"
 RESERVE_NAME: Final = "replog.reserve"
 SUMMARIES_NAME: Final = "replog.db"
 BACKUP_NAME: Final = "replog.backup"
-"""What a backup says of itself; beside it, with ``.lock`` behind the name, the lock of the run that makes it."""
+"""The description of a backup. The run that makes it holds the lock file of this name with ``.lock`` behind it."""
 
 # Files of a partition folder. On disk: never change.
 LOG_SUFFIX: Final = ".log"
@@ -33,19 +32,19 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
-"""What goes with a segment: also the snapshot of the producers as they were where it begins."""
+"""The files of a segment. The snapshot holds the producers' state at its base offset."""
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
 MARK_NAME: Final = "replog.mark"
 CONFIG_NAME: Final = "replog.config"
 OWN_PREFIX: Final = "replog."
-"""The names of all files that only we write begin with it."""
+"""The prefix of all files that only this library writes."""
 TORN_PREFIX: Final = "replog.torn-"
 SPOOL_PREFIX: Final = "replog.spool."
-"""Of what other processes left in a root for whoever owns it."""
+"""The prefix of files that other processes leave in a root for its owner."""
 NODES_NAME: Final = "replog.nodes"
-"""In a cluster's folder: where its nodes keep their logs, if the caller said so. In such a node's folder: which
-cluster it is of."""
+"""In a cluster's folder: the folders of its nodes, if the caller chose them. In such a node's folder: the cluster
+that it belongs to."""
 
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
@@ -60,9 +59,9 @@ INDEX_ENTRY_SIZE: Final = 8
 TIME_INDEX_ENTRY_SIZE: Final = 12
 
 STATE_FILE_SIZE_MAX: Final = 64 << 20
-"""Larger checkpoint or state files are taken for garbage."""
+"""A larger checkpoint or state file counts as damaged."""
 SCAN_CHUNK_SIZE: Final = 256 << 10
-"""Read at once when a segment is walked: what fits the cache of a processor is checked from there."""
+"""Bytes read at once when a segment is walked. The chunk fits a processor's cache, where its checksums are checked."""
 LOOKUP_CHUNK_SIZE: Final = 64 << 10
 FIRST_LOOK_SIZE: Final = 8 << 10
 READ_CHUNK_SIZE_MAX: Final = 16 << 20
@@ -73,21 +72,21 @@ PARTITION_MAX: Final = INT32_MAX
 
 _DIRECTORY_NAME_SIZE_MAX: Final = 255
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-# Numbers in their one spelling: two names must not mean one partition, or one segment.
+# Each number has one spelling only, so that no two names mean the same partition or segment.
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _OFFSET: Final = re.compile(rf"[0-9]{{{OFFSET_DIGITS}}}")
 _SPECIAL_DIRECTORY: Final = re.compile(r"(.+)\.([0-9A-Za-z_-]+)-(delete|future|stray)")
 
 
 class DirectoryName(NamedTuple):
-    """A partition folder's name, read. ``kind`` is "" for a live one, else ``delete``, ``future`` or ``stray``."""
+    """A parsed partition folder name. ``kind`` is "" for a live folder, else ``delete``, ``future`` or ``stray``."""
 
     topic_partition: TopicPartition
     kind: str
 
 
 def check_topic(name: str) -> str:
-    """``name``, when Kafka would take it for a topic; :class:`InvalidTopicError` otherwise."""
+    """Return ``name`` if Kafka accepts it for a topic. Raises :class:`InvalidTopicError`."""
     if not isinstance(name, str) or _TOPIC.fullmatch(name) is None or name in (".", ".."):
         shown = excerpt(name) if isinstance(name, str) else type(name).__name__
         raise InvalidTopicError(
@@ -97,20 +96,19 @@ def check_topic(name: str) -> str:
 
 
 def directory_name(topic: str, partition: int) -> str:
-    """The folder of a partition: ``<topic>-<partition>``."""
+    """Return the name of a partition's folder: ``<topic>-<partition>``."""
     return f"{check_topic(topic)}-{partition}"
 
 
 def outgoing_name(topic_partition: TopicPartition, unique: str, kind: str) -> str:
-    """The folder of a partition on its way out, of ``kind`` ``delete`` or ``stray``. Of a long topic the end is
-    cut: a file system takes 255 bytes, and the partition must stay, or Kafka does not know the folder for one."""
+    """Return the folder name of a partition that is being removed, of ``kind`` ``delete`` or ``stray``. The end of a
+    long topic name is cut, because a file name has at most 255 bytes and Kafka needs the partition in it."""
     end = f"-{topic_partition.partition}.{unique}-{kind}"
     return topic_partition.topic[: _DIRECTORY_NAME_SIZE_MAX - len(end)] + end
 
 
 def parse_directory_name(name: str) -> DirectoryName | None:
-    """What the folder ``name`` holds; None where it is no partition folder. Topic names may hold dashes and
-    dots."""
+    """Parse the name of a partition folder; None if it is another name. Topic names may hold dashes and dots."""
     kind = ""
     if name.endswith(("-delete", "-future", "-stray")):
         match = _SPECIAL_DIRECTORY.fullmatch(name)
@@ -120,19 +118,20 @@ def parse_directory_name(name: str) -> DirectoryName | None:
     topic, dash, number = name.rpartition("-")
     if not dash or _PARTITION.fullmatch(number) is None or int(number) > PARTITION_MAX or not topic:
         return None
-    # A folder being deleted may have had its topic cut short, and so may name anything.
+    # The topic in the name of a folder being deleted may be cut short, so it is not checked.
     if not kind and (_TOPIC.fullmatch(topic) is None or topic in (".", "..")):
         return None
     return DirectoryName(TopicPartition(topic, int(number)), kind)
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """``00000000000000000042.log``: the base offset in 20 digits and the suffix."""
+    """Return the name of a segment's file: the base offset in 20 digits and the suffix, as in
+    ``00000000000000000042.log``."""
     return f"{base_offset:0{OFFSET_DIGITS}d}{suffix}"
 
 
 def parse_base_offset(name: str, suffix: str = LOG_SUFFIX) -> int | None:
-    """The base offset in the file ``name`` that ends in ``suffix``; None where it is no such file."""
+    """Return the base offset in the file name ``name`` that ends in ``suffix``; None if it is another name."""
     if not name.endswith(suffix):
         return None
     number = name.removesuffix(suffix)
@@ -142,18 +141,18 @@ def parse_base_offset(name: str, suffix: str = LOG_SUFFIX) -> int | None:
 
 
 def is_log_file(name: str) -> bool:
-    """Whether ``name`` is a segment's log: one in use, or one that has replaced others and is still to get its name
-    (for a moment, or where that was interrupted, a partition may have no other)."""
+    """Return whether ``name`` is a segment's log: one in use, or one under ``.swap`` that replaces others. During a
+    replacement, or after an interrupted one, a partition may have no other."""
     return parse_base_offset(name.removesuffix(SWAP_SUFFIX)) is not None
 
 
 def join(directory: str, name: str) -> str:
-    """The path of ``name`` in ``directory``."""
+    """Return the path of ``name`` in ``directory``."""
     return f"{directory}/{name}" if directory else name
 
 
 def parent_of(path: str) -> str:
-    """The folder that ``path`` is in; "." for a bare name."""
+    """Return the folder that holds ``path``; "." for a bare name."""
     trimmed = path.rstrip("/")
     head, slash, _ = trimmed.rpartition("/")
     if not slash:
@@ -162,5 +161,5 @@ def parent_of(path: str) -> str:
 
 
 def name_of(path: str) -> str:
-    """The last part of ``path``."""
+    """Return the last part of ``path``."""
     return path.rstrip("/").rpartition("/")[2]

@@ -1,9 +1,9 @@
-"""The part of a segment that is still in Kafka's formats before 0.11: messages of magic 0 and 1, up to the first
-batch of today's.
+"""The part of a segment that is still in Kafka's formats before 0.11: messages of magic 0 and 1, before the first
+batch of format v2.
 
-A broker that was upgraded went on in the same log, so they are always in front. They are walked once, their
-checksums verified, and remembered in groups; what is read of them is made into batches of format v2
-(:mod:`pyreplog.record`). Indexes serve only what lies behind.
+An upgraded broker went on in the same log, so old messages always come first. The prefix is walked once, its
+checksums are verified, and the places of its messages are kept in groups. A read converts messages into batches of
+format v2 (:mod:`pyreplog.record`). Indexes cover only the batches behind the prefix.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pyreplog.record import (
 
 _GROUP_SIZE: Final = 64 << 10
 _MESSAGE_SIZE_MAX: Final = 64 << 20
-"""A message that says it is larger than this is damage."""
+"""A message with a larger size field counts as damaged."""
 
 
 class _MessageRange(NamedTuple):
-    """Messages one after another, or one that is compressed: [position, position + size) in bytes."""
+    """Consecutive messages, or a single compressed one: [position, position + size) in bytes."""
 
     position: int
     size: int
@@ -39,14 +39,14 @@ class _MessageRange(NamedTuple):
 
 
 class LegacyPrefix:
-    """The first ``end`` bytes of a segment's file, whose records lie below offset ``next_offset``. Immutable;
-    belongs to the segment."""
+    """The old messages at the begin of a segment's file: its first ``end`` bytes, with records below offset
+    ``next_offset``. Immutable; belongs to the segment."""
 
     __slots__ = ("_file", "_first", "_groups", "_last_offsets", "end", "next_offset")
 
     def __init__(self, file: Callable[[], File], size: int, base_offset: int) -> None:
-        """Walks what of the first ``size`` bytes of the segment's file is in the old formats. ``file``: the file,
-        opened where need be."""
+        """Walk the old messages in the first ``size`` bytes of the segment's file. ``file`` returns the file, and
+        opens it if needed."""
         self._file = file
         self._groups: list[_MessageRange] = []
         # The last offset of each group.
@@ -76,10 +76,11 @@ class LegacyPrefix:
                 begin, largest, gathered = position, -1, 0
 
     def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
-        """Where the messages lie that hold ``offset`` or come next, and batches of them and of those behind, below
-        ``end_offset``: up to about ``size_max`` bytes, at least one batch. None where there is none. Ends before
-        messages that do not fit their checksums any more; raises :class:`CorruptLogError` where it would begin with
-        such."""
+        """Return the position of the messages that hold ``offset`` (or come next), and batches made of them and of
+        the following messages below ``end_offset``: up to about ``size_max`` bytes, at least one batch.
+
+        None if there are no such messages. Ends before messages with wrong checksums; raises
+        :class:`CorruptLogError` if the first ones are damaged."""
         slot = bisect_left(self._last_offsets, offset)
         parts: list[bytes] = []
         size = 0
@@ -103,7 +104,8 @@ class LegacyPrefix:
         return position, data[: whole_batches(data, INT64_MAX, size_max)]
 
     def position_of(self, offset: int) -> int | None:
-        """Where the message begins that holds ``offset`` or comes next; None where it lies behind."""
+        """Return the position of the message that holds ``offset`` or comes next; None if it lies behind the
+        prefix."""
         slot = bisect_left(self._last_offsets, offset)
         if slot == len(self._groups):
             return None
@@ -116,7 +118,8 @@ class LegacyPrefix:
         return position
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record of the range that is not older than ``timestamp``."""
+        """Return (offset, timestamp) of the first record in the half-open range that is not older than
+        ``timestamp`` (ms), or None."""
         for slot in range(bisect_left(self._last_offsets, start_offset), len(self._groups)):
             group = self._groups[slot]
             if group.max_timestamp < timestamp:
@@ -131,8 +134,8 @@ class LegacyPrefix:
         return None
 
     def _convert(self, slot: int, start: int, end: int) -> tuple[bytes, CorruptLogError | None]:
-        """Batches of the records of a group with ``start`` <= offset < ``end``, up to the first message that is not
-        as it was when it was walked; and the error for the rest."""
+        """Return batches of a group's records with ``start`` <= offset < ``end``, up to the first message that has
+        changed since the walk; and the error for the rest, or None."""
         group = self._groups[slot]
         data = self._bytes(group)
         try:
@@ -145,7 +148,7 @@ class LegacyPrefix:
             and messages[-1].offset != self._last_offsets[slot]
             and sum(message.size for message in messages) == group.size
         ):
-            messages.pop()  # one that is compressed says by its own offset which those in it have
+            messages.pop()  # the offset of a compressed message gives those of its records, so it is damaged
         sound = sum(message.size for message in messages)
         found = convert_legacy(data[:sound], start, end)
         if sound == group.size or self._last_offsets[slot] < start:
@@ -153,7 +156,7 @@ class LegacyPrefix:
         first = max(messages[-1].offset + 1, start) if messages else start
         if first >= end:
             return found, None
-        reason = f"the message at byte {group.position + sound} is not what was written"
+        reason = f"the message at byte {group.position + sound} has changed since the segment was opened"
         last = min(self._last_offsets[slot] + 1, end)
         return found, CorruptLogError(
             reason, start=first, end=last, file=self._file().path, position=group.position + sound
@@ -164,14 +167,14 @@ class LegacyPrefix:
 
 
 def begins_legacy(file: File, size: int) -> bool:
-    """Whether the first message of ``file`` is in an old format, or might be."""
+    """Return whether the first message of ``file`` is in an old format, or may be."""
     head = file.read_at(0, min(size, SIZE_UP_TO_MAGIC))
     return len(head) == SIZE_UP_TO_MAGIC and head[MAGIC_POSITION] <= 1
 
 
 def _rising(messages: list[LegacyMessage], before: int, last: int) -> list[LegacyMessage]:
-    """Those that ``messages`` begins with whose offsets rise, from above ``before`` to ``last`` at most. No
-    checksum covers the offset of a message: of two that do not rise either may be wrong, and neither is taken."""
+    """Return the first of ``messages`` as long as their offsets rise, from above ``before`` to at most ``last``. No
+    checksum covers the offset of a message. If two do not rise, either may be wrong, so neither is taken."""
     for index, message in enumerate(messages):
         if not before < message.offset <= last:
             return messages[: max(index - 1, 0)]
@@ -180,7 +183,7 @@ def _rising(messages: list[LegacyMessage], before: int, last: int) -> list[Legac
 
 
 def _messages_at(file: File, position: int, size: int) -> list[LegacyMessage]:
-    """The old messages from ``position`` on, as many as fit a chunk; none where something else is there."""
+    """Return the old messages from ``position`` on, as many as fit a chunk; none if other bytes are there."""
     want = SCAN_CHUNK_SIZE
     while True:
         data = file.read_at(position, min(want, size - position))

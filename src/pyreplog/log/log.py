@@ -201,7 +201,7 @@ class Log(LogTruncator):
     # -- reading --
 
     def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> LogSlice:
-        """Return whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max``
+        """Return whole batches below ``end_offset``, beginning with the batch that holds ``offset``: up to ``size_max``
         bytes, but at least one batch unless ``size_max`` is 0.
 
         The slice is empty if ``offset`` is the end. The first batch may begin below ``offset``. Raises

@@ -1,4 +1,4 @@
-"""The segments of an open log: the one being written, the files that a sync must cover, cutting at both ends."""
+"""The segments of an open log: the one being written, those that a sync must cover, and removal at both ends."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LogSegments(Segments[SegmentWriter]):
         return segment
 
     def base_of(self, slot: int) -> int:
-        """Base offset of the segment in ``slot``, counted from the oldest."""
+        """Return the base offset of the segment in ``slot``, counted from the oldest."""
         return self._bases[slot]
 
     def remove_first(self, count: int) -> list[SegmentWriter]:
@@ -141,7 +141,7 @@ class LogSegments(Segments[SegmentWriter]):
 
 
 def _remove_files(segment: SegmentWriter) -> None:
-    """Remove all files of ``segment`` that are there."""
+    """Remove all files of ``segment`` that exist."""
     for suffix in SEGMENT_SUFFIXES:
         path = join(segment.directory, segment_name(segment.base_offset, suffix))
         if segment.disk.stat(path) is not None:

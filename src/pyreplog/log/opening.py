@@ -1,5 +1,5 @@
-"""Making and opening a partition folder: identity, settings, mark, epochs and segments become the parts of a
-:class:`Log`."""
+"""Creating and opening a partition folder: the parts of a :class:`Log` are made of its identity, settings, mark,
+epochs and segments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REWRITE_SIZE: Final = 1 << 20
 
 
 class Parts(NamedTuple):
-    """What a log is made of."""
+    """The parts of a new or opened log."""
 
     topic_id: str
     config: LogConfig
@@ -49,20 +49,20 @@ class Parts(NamedTuple):
 
 
 class NewLog(NamedTuple):
-    """A log that is to be made, in a folder of its own."""
+    """The settings of a log to be created in a folder of its own."""
 
     directory: str
     topic_partition: TopicPartition
     topic_id: str
     config: LogConfig
     incomplete: bool = False
-    """This replica is known to miss records: it replaces one that was lost, or begins behind the others."""
+    """This replica is known to miss records: it replaces a lost replica, or begins above the start of the others."""
     start_offset: int = 0
 
 
 def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Parts]:
-    """New, empty folders, whose syncs begin together. The mark comes last, and is synced with the folder: see
-    :meth:`Log.create`."""
+    """Create empty partition folders, whose syncs begin together. The mark is written last and synced with the
+    folder: see :meth:`Log.create`."""
     directories = [new.directory for new in wanted]
     contents: list[tuple[str, bytes]] = []
     for new in wanted:
@@ -71,7 +71,7 @@ def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Par
         contents.append((join(new.directory, PARTITION_METADATA_NAME), format_topic_id(new.topic_id)))
         contents.append((join(new.directory, CONFIG_NAME), format_config(new.config)))
     put_files(disk, contents)
-    # Each folder is synced before there is a mark in it: a folder with one has both files.
+    # Each folder is synced before its mark is created, so a folder with a mark has both files.
     disk.map(disk.sync_directory, directories, waits=True)
     made = [_create_unsynced(disk, new, clock) for new in wanted]
     disk.map(MarkFile.sync, [parts.mark for parts in made], waits=True)
@@ -123,7 +123,7 @@ def open_parts(
     origin: RecoveryContext,
     listener: RecoveryListener | None = None,
 ) -> Parts:
-    """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
+    """Open an existing folder and return its parts, recovered if it was not stopped cleanly: see :meth:`Log.open`."""
     partition = topic_partition.partition
     disk.check_directory(directory)
     topic_id, found = _identify(disk, directory, partition, topic_id, origin)
@@ -155,8 +155,8 @@ def open_parts(
 def _identify(
     disk: Disk, directory: str, partition: int, asked: str | None, origin: RecoveryContext
 ) -> tuple[str, tuple[MarkState, int] | None]:
-    """The topic id, which ``partition.metadata`` has from now on, and the mark of that partition, if there is one
-    that counts."""
+    """Return the topic id and the mark of the partition (None if no mark counts). Writes ``partition.metadata`` if it
+    is missing."""
     kept = _topic_id(disk, directory, partition, asked, origin)
     if asked is not None and kept is not None and asked != kept:
         raise ConfigError(f"{directory} holds topic id {kept}, not {asked}: it belongs to another topic of that name")
@@ -177,11 +177,12 @@ def _settle_mark(
     config: LogConfig,
     origin: RecoveryContext,
 ) -> MarkFile:
-    """The mark, which says ``new_state`` durably, once that is true."""
+    """Make the loaded records durable as far as ``new_state`` requires, then write it to the mark, and return the
+    mark."""
     state = None if found is None else found[0]
     if found is not None and not loaded.report.clean:
-        # Before anything that it does not call synced is written again: power loss may bring back
-        # one that promises more, and what was being written would be taken for rot.
+        # Sync the mark before any unsynced record is written again. Otherwise a power loss may bring
+        # back a slot that promises more, and the half-written records would count as damage.
         sync_found_mark(disk, directory)
     if _make_durable(loaded, state, config, origin):
         new_state = new_state._replace(synced_end=loaded.end_offset)
@@ -199,12 +200,12 @@ def _settle_mark(
 def _state_after(
     loaded: Loaded, state: MarkState | None, config: LogConfig, topic_id: str, partition: int, origin: RecoveryContext
 ) -> MarkState:
-    """What the mark is to say of what was ``loaded``, where it said ``state`` (None: there was none that
-    counts)."""
+    """Return the mark's state for the ``loaded`` log. ``state`` is the mark's state before, or None if no mark
+    counts."""
     end = loaded.end_offset
     crashed_cache = state is not None and (state.poisoned or not origin.same_boot)
-    # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its
-    # page cache may miss what it acknowledged.
+    # Reliability rule 3: without a mark the missing records are unknown, and an `os` replica that
+    # lost its page cache may miss records that it acknowledged.
     lost = state is None or (not loaded.report.clean and crashed_cache and state.durability == "os")
     if state is None:
         high_watermark = min(origin.high_watermark, end)
@@ -229,30 +230,31 @@ def _state_after(
 
 
 def _make_durable(loaded: Loaded, state: MarkState | None, config: LogConfig, origin: RecoveryContext) -> bool:
-    """Put on the disk what may not be there although the files show it; whether the mark may call all of it
-    synced."""
+    """Make durable the records that the page cache may show although they are not on the disk. Return whether the
+    mark may call all of them synced."""
     unsure = not loaded.report.clean and config.durability == "sync"
     if state is not None and state.poisoned:
         written = _write_again(loaded.segments, loaded.synced_end)
         _sync_all(loaded.segments)
         _verify_on_disk(written)
     elif origin.same_boot is not False and unsure and loaded.end_offset > loaded.synced_end:
-        # The process may have died between a sync that failed and the note of it: then a sync alone
-        # would believe what was lost. Of what waited in a `sync` log for its sync, or for the mark,
-        # nobody was told, and there is little. Not in another's log, but for its last segment: one
-        # before it that is a byte longer for a moment would end it there.
+        # The process may have died after a failed sync and before it noted the failure. A sync alone
+        # would then succeed although the records are lost, so write them again. In a `sync` log none
+        # of them was acknowledged, and there are few. In a log without our mark only the last segment
+        # is written again: `_write_again` makes a file one byte longer for a moment, and after a crash
+        # the log would end behind such a segment.
         _write_again(loaded.segments[-1:] if state is None else loaded.segments, loaded.synced_end, tail_only=True)
     if state is None or unsure:
-        # Of another's log what lies behind a gap would be torn at the next start, unless the mark
-        # says that it is there.
+        # In a log without our mark, the next start would cut the records behind a gap as torn, unless
+        # the new mark covers them.
         _sync_all(loaded.segments)
         return True
     return False
 
 
 def _id_of_old(disk: Disk, directory: str) -> str:
-    """An id for a partition from before topics had ids. :class:`ConfigError` where it may rather be one that was
-    never made whole."""
+    """Return an id for a partition from before topics had ids. Raises :class:`ConfigError` if the folder may be one
+    whose creation never finished."""
     parsed = parse_directory_name(name_of(directory))
     logs = [name for name in disk.list(directory) if is_log_file(name)]
     if parsed is None or not any(
@@ -263,22 +265,22 @@ def _id_of_old(disk: Disk, directory: str) -> str:
 
 
 def _ordered_end(loaded: Loaded, state: MarkState | None, origin: RecoveryContext) -> int:
-    """Below this offset the files beside the logs are as they were left in order: where a segment begins, unless
-    all of it was."""
+    """Return the offset below which the files beside the segments (snapshots, transaction indexes) are known to be
+    complete: the log's end after a clean stop, otherwise the base offset of a segment."""
     if loaded.report.clean:
         return loaded.end_offset
     if state is None:
         known = origin.recovery_point
     elif state.poisoned:
         known = 0
-    else:  # what was committed had all beside it written, and after the mere end of a process that is there
+    else:  # these files are written before their records are committed, and survive a process crash
         known = max(state.synced_end, state.high_watermark) if origin.same_boot else state.synced_end
     return max((segment.base_offset for segment in loaded.segments if segment.base_offset <= known), default=0)
 
 
 def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, origin: RecoveryContext) -> str | None:
-    """The topic id in ``partition.metadata``, which has no checksum; the mark's, which has one, where the former is
-    that one damaged."""
+    """Return the topic id in ``partition.metadata``. That file has no checksum: if it is damaged, the id in the mark,
+    which has one, replaces it."""
     garbage: CorruptError | None = None
     try:
         kept = read_topic_id(disk, directory)
@@ -297,23 +299,23 @@ def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, ori
     ):
         write_topic_id(disk, directory, marked)
         return marked
-    # Two ids that have nothing in common: the mark is that of another topic.
+    # The two ids have nothing in common, so the mark belongs to another topic.
     return kept
 
 
 def _write_again(
     segments: Sequence[SegmentWriter], synced_end: int, *, tail_only: bool = False
 ) -> Sequence[SegmentWriter]:
-    """Write the segments that have something behind ``synced_end`` once more, as they are (``tail_only``: just what
-    is behind it), and the length of the last one; which ones that were.
+    """Write the segments that reach beyond ``synced_end`` again (``tail_only``: only their bytes behind it), and the
+    length of the last segment. Return the segments that were written.
 
-    After a failed sync the system shows it and takes it for written, so that a sync alone would succeed and make
-    nothing durable.
+    After a failed sync the kernel shows these bytes as written, so a sync alone would succeed and make nothing
+    durable.
     """
     written = [segment for segment in segments if segment.next_offset > synced_end or segment is segments[-1]]
     for segment in written:
         file = segment.file
-        # A length that was cut, too, is only written when it changes.
+        # The kernel writes a file's length only if it changes, also after a truncation.
         file.truncate(segment.size + 1)
         file.truncate(segment.size)
         first = segment.position_of(synced_end) if tail_only else 0
@@ -323,14 +325,14 @@ def _write_again(
 
 
 def _verify_on_disk(segments: Sequence[SegmentWriter]) -> None:
-    """Read what was written again from the disk itself, as far as the system allows it: what it shows from memory
-    has lied before."""
+    """Read the rewritten segments from the disk itself, as far as the system allows it, because the page cache has
+    lied before."""
     for segment in segments:
         segment.file.drop_cached()
         scan = scan_segment(segment.file, segment.size, segment.base_offset)
         if scan.position != segment.size or segment.file.size() != segment.size:
             raise CorruptLogError(
-                "what was written again after a failed sync is not on the disk",
+                "the records that were written again after a failed sync are not on the disk",
                 start=scan.next_offset,
                 end=max(segment.next_offset, scan.next_offset + 1),
                 file=segment.path,
@@ -339,7 +341,7 @@ def _verify_on_disk(segments: Sequence[SegmentWriter]) -> None:
 
 
 def _sync_all(segments: Sequence[SegmentWriter]) -> None:
-    """Make recovered segments durable."""
+    """Sync the recovered segments that are not known to be durable."""
     for segment in segments:
         if not segment.synced:
             segment.file.sync()
@@ -348,14 +350,14 @@ def _sync_all(segments: Sequence[SegmentWriter]) -> None:
 def _settle_config(
     kept: LogConfig | None, config: LogConfig | None, state: MarkState | None, directory: str
 ) -> LogConfig:
-    """The settings to open with. What the mark says of durability is binding."""
+    """Return the settings to open with. The durability in the mark is binding."""
     durability = state.durability if state is not None else (kept.durability if kept is not None else None)
     chosen = config or kept or LogConfig(durability=durability or "sync")
     if durability is not None and chosen.durability != durability:
         if config is not None:
             there, asked = durability, config.durability
             raise worded(lambda say: ConfigError(durability_text(directory, there, asked, say)))
-        # Both files are whole: one of them is another log's.
+        # Both files are intact, so one of them belongs to another log.
         raise ConfigError(
             f"{directory}: {CONFIG_NAME} says durability={chosen.durability!r}, and {MARK_NAME} {durability!r}: put the"
             " former back from a copy, or remove it (the log then has the default settings)"
@@ -364,7 +366,7 @@ def _settle_config(
 
 
 def durability_text(directory: str, kept: str, asked: str, say: Wording = for_python) -> str:
-    """Why a log cannot be opened or changed to another durability."""
+    """Return the error text for opening a log with another durability, or changing it."""
     return (
         f"{directory} was made with {say('durability=', '--durability ')}{kept!r} and cannot be opened or changed to"
         f" {asked!r}: leave {say('it', '--durability')} out to keep {kept!r}"

@@ -1,9 +1,9 @@
-"""Segments whose offsets reach further than the 31 bits of an index entry, and what they are split into.
+"""Splitting segments whose offsets need more than the 31 bits of an index entry.
 
-Brokers before KAFKA-5413 (0.11) made them when they compacted. Readers take such a file for the segments that it
-should have been; who opens it for writing splits it as Kafka does: the parts are written under ``.cleaned``,
-renamed to ``.swap``, and then take the place of the old file. Wherever that ends, :mod:`pyreplog.log.folder` finds
-either the old segment or all of the new ones.
+Brokers before KAFKA-5413 (0.11) created them when they compacted. Readers treat such a file as the segments that it
+should have been. A writer that opens it splits it as Kafka does: it writes the parts under ``.cleaned``, renames
+them to ``.swap``, and then puts them in the place of the old file. After a crash at any step,
+:mod:`pyreplog.log.folder` finds either the old segment or all of the new ones.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from pyreplog.ports import Disk, File
 from pyreplog.record import MAGIC_POSITION, SIZE_UP_TO_MAGIC, convert_legacy, size_of
 
 OFFSET_TOO_FAR: Final = -13
-"""A scanner's status where a batch's last offset does not fit the segment (``STATUS_RANGE``)."""
+"""The scanner's status if a batch's last offset does not fit the segment (``STATUS_RANGE``)."""
 OFFSETS_FALL: Final = -7
-"""The same where a sound batch begins below the end of the one before it (``STATUS_ORDER``)."""
+"""The scanner's status if a sound batch begins below the end of the one before it (``STATUS_ORDER``)."""
 _DAMAGED_INDEX: Final = b"\xff" * 34
 
 
 class SplitSegment(NamedTuple):
-    """Bytes ``start`` to ``end`` of a segment's file, which fit a segment at ``base_offset``."""
+    """The bytes ``start`` to ``end`` of a segment's file, which fit into a segment at ``base_offset``."""
 
     base_offset: int
     start: int
@@ -48,8 +48,8 @@ class SplitSegment(NamedTuple):
 
 
 def may_overflow(segment: SegmentReader, following: int | None) -> bool:
-    """Whether a batch of ``segment`` may lie too far from its base: a look behind its last index entry, and none
-    where ``following``, the base offset of the next segment, says no."""
+    """Return whether a batch of ``segment`` may lie too far from the base offset. Scans only the batches behind the
+    last index entry, and none if ``following``, the base offset of the next segment, is near enough."""
     if not segment.size or (following is not None and following - segment.base_offset <= INT32_MAX):
         return False
     position = segment.indexes.offsets.last[1]
@@ -58,11 +58,11 @@ def may_overflow(segment: SegmentReader, following: int | None) -> bool:
 
 
 def find_parts(file: File, size: int, base_offset: int, following: int | None) -> list[SplitSegment]:
-    """The parts of a segment's ``file``, in order: one where nothing overflows. All of its ``size`` bytes are in
-    them, what is damaged or torn too.
+    """Return the parts of a segment's ``file``, in order: a single one if nothing overflows. They cover all of its
+    ``size`` bytes, damaged and torn ones too.
 
-    No checksum covers an offset. So a part is only believed where its first batch is whole, the next does not
-    contradict it, and it ends below ``following``, the base offset of the next segment; else its bytes stay with
+    No checksum covers an offset. So a part counts only if its first batch is whole, the next batch does not
+    contradict it, and it ends below ``following``, the base offset of the next segment. Otherwise its bytes stay in
     the part before, and are damage there.
     """
     parts: list[SplitSegment] = []
@@ -84,7 +84,8 @@ def find_parts(file: File, size: int, base_offset: int, following: int | None) -
 
 
 def _first_offset(file: File, position: int, least: int) -> int | None:
-    """The first offset of the batch or message at ``position``, not below ``least``; None where it is not whole."""
+    """Return the first offset of the batch or message at ``position``, at least ``least``; None if the batch is
+    damaged."""
     head = bytes(file.read_at(position, SIZE_UP_TO_MAGIC))
     if len(head) < SIZE_UP_TO_MAGIC:
         return None
@@ -98,11 +99,10 @@ def _first_offset(file: File, position: int, least: int) -> int | None:
 
 
 def split_segment(disk: Disk, directory: str, base_offset: int, parts: Sequence[SplitSegment]) -> None:
-    """Write ``parts`` of the segment at ``base_offset`` of the folder ``directory`` as segments, durably, under
-    their ``.swap`` names: what is left to be done, the plan of the folder says. REQUIRES that no replacement is
-    under way there.
+    """Write ``parts`` of the segment at ``base_offset`` of the folder ``directory`` as segments, durably, under their
+    ``.swap`` names. The folder's plan does the rest. REQUIRES that no replacement is under way there.
 
-    Indexes are not among them: whoever opens them makes them from the batches.
+    Writes no indexes: the next opening rebuilds them from the batches.
     """
     names: list[list[str]] = []
     source = disk.open(join(directory, segment_name(base_offset, LOG_SUFFIX)))
@@ -121,8 +121,8 @@ def split_segment(disk: Disk, directory: str, base_offset: int, parts: Sequence[
             own.append(segment_name(part.base_offset, TRANSACTION_INDEX_SUFFIX))
             _write(disk, join(directory, own[-1] + CLEANED_SUFFIX), [content])
     disk.sync_directory(directory)
-    # While one is still `.cleaned` all of higher offsets are dropped. So the first part comes last,
-    # once the others are durable.
+    # Recovery drops all new parts above a part that is still `.cleaned`. So the first part is
+    # renamed last, after the others are durable.
     for own in reversed(names):
         for name in own:
             disk.rename(join(directory, name + CLEANED_SUFFIX), join(directory, name + SWAP_SUFFIX))
@@ -149,13 +149,13 @@ def _pieces(source: File, part: SplitSegment) -> Iterator[memoryview]:
 
 
 def _aborted(disk: Disk, directory: str, base_offset: int, parts: Sequence[SplitSegment]) -> list[bytes]:
-    """What the transaction index of each part holds: the entries whose marker is in it."""
+    """Return the content of each part's transaction index: the entries whose marker is in the part."""
     path = join(directory, segment_name(base_offset, TRANSACTION_INDEX_SUFFIX))
     try:
         content = read_whole(disk, path)
         entries = parse_aborted(content or b"", base_offset, path)
     except CorruptError:
-        # Each part's is made anew from the batches then, if it says as plainly that it is damaged.
+        # Write indexes that are plainly damaged too, so that the next opening rebuilds them from the batches.
         return [_DAMAGED_INDEX] * len(parts)
     ends = [part.base_offset for part in parts[1:]] + [INT64_MAX]
     return [

@@ -1,8 +1,8 @@
-"""Where reading goes on behind damage: at the next batch that is whole, with its checksum, and whose offset the
+"""Finding the batch behind damage at which reading goes on: the next one with a right checksum whose offset the
 batches behind it confirm.
 
-No checksum covers a base offset, so a batch is believed only if the batches behind it, or the next segment, do not
-contradict it.
+No checksum covers a base offset. So a batch counts only if the batches behind it, or the next segment, do not
+contradict its offset.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LOOKS: Final = 3
 
 
 def is_cut_off(segment: SegmentReader, position: int) -> bool:
-    """Whether the file of ``segment`` ends at ``position``, or within the batch that begins there."""
+    """Return whether the file of ``segment`` ends at ``position`` or within the batch that begins there."""
     head = segment.file.read_at(position, LOG_OVERHEAD)
     return len(head) < LOG_OVERHEAD or position + size_of(head) > segment.size
 
 
 def resume_offset(segment: SegmentReader, position: int, start: int, following: int | None = None) -> int | None:
-    """Base offset of the batch that :func:`resume` finds; None if it finds none."""
+    """Return the base offset of the batch that :func:`resume` finds; None if it finds none."""
     found = resume(segment, position, start, following)
     return None if found is None else found[0]
 
@@ -33,13 +33,13 @@ def resume_offset(segment: SegmentReader, position: int, start: int, following: 
 def resume(
     segment: SegmentReader, position: int, start: int, following: int | None = None, *, dense: bool = False
 ) -> tuple[int, int] | None:
-    """(base offset, position) of the first sound batch behind the damage at ``position`` that begins above offset
-    ``start``; None if there is none.
+    """Return (base offset, position) of the first sound batch behind the damage at ``position`` that begins above
+    offset ``start``; None if there is none.
 
-    Looks first at the place that the damaged batch's own length gives, and believes the batch there if its base
-    offset is the one that follows the damaged batch; else other batches may lie before it, and the search goes byte
-    by byte. ``following``: the base offset of the next segment. ``dense``: each batch begins at the offset where
-    the one before it ends.
+    First tries the place that the length of the damaged batch gives, and takes the batch there if its base offset
+    follows the damaged batch. Otherwise other batches may lie before it, so the search goes byte by byte.
+    ``following`` is the base offset of the next segment. ``dense``: each batch begins at the offset where the one
+    before it ends.
     """
     head = segment.file.read_at(position, SIZE_UP_TO_DELTA)
     if len(head) == SIZE_UP_TO_DELTA:
@@ -55,8 +55,8 @@ def resume(
 def seek_behind(
     segment: SegmentReader, offset: int, following: int | None = None, *, dense: bool = False
 ) -> tuple[int, bool]:
-    """Where the batch of ``offset`` (in a log with gaps, or the next one) begins, behind damage that ends a walk,
-    and True; or the place of the damage that reaches ``offset``, and False."""
+    """Return the position of the batch of ``offset`` (or, in a log with gaps, of the next batch) behind damage that
+    stops a walk, and True. If damage reaches ``offset``, return the position of the damage, and False."""
     position, expected = segment.anchor(offset)
     legacy = segment.legacy
     if legacy is not None and position < legacy.end:
@@ -69,8 +69,8 @@ def seek_behind(
             behind = _behind(segment, position)
             if header[1] >= offset:
                 if header[0] > offset and position > before[1] and _whole(segment, before[1]) is None:
-                    # No gap: the batch before is damaged, and may have reached further than it
-                    # says.
+                    # This is no gap: the batch before is damaged, and may have reached further
+                    # than its header says.
                     expected, position = before
                     break
                 after = segment.header_at(behind)
@@ -84,7 +84,7 @@ def seek_behind(
             before = (expected, position)
             expected, position = header[1] + 1, behind
         if position > before[1] and _lied(segment, before[1], before[0], following, dense=dense):
-            expected, position = before  # the batch passed last lied about where it ends
+            expected, position = before  # the last batch of the walk had a wrong end
         found = resume(segment, position, expected, following, dense=dense)
         if found is None or found[0] > offset:
             break
@@ -93,8 +93,8 @@ def seek_behind(
 
 
 def _lied(segment: SegmentReader, position: int, expected: int, following: int | None, *, dense: bool) -> bool:
-    """Whether the batch at ``position`` is at fault if a walk over it does not go on behind it. In a log without
-    gaps it began at the right offset, and its checksum covers the rest."""
+    """Return whether the batch at ``position`` is damaged if a walk cannot go on behind it. In a log without gaps it
+    began at the right offset, and its checksum covers the rest."""
     if dense:
         return _whole(segment, position) is None
     return _sound(segment, position, expected, following, dense=False) is None
@@ -124,14 +124,14 @@ def _search(
 
 
 def _sound(segment: SegmentReader, position: int, least: int, following: int | None, *, dense: bool) -> int | None:
-    """The base offset, at least ``least``, of the batch at ``position``; None if it is damaged, or contradicted by
-    what is behind it."""
+    """Return the base offset, at least ``least``, of the batch at ``position``; None if the batch is damaged, or if
+    the batches behind contradict it."""
     header = _whole(segment, position)
     if header is None or header[0] < least or (following is not None and header[1] >= following):
         return None
     after = header[1] + 1
-    # A checksum covers how many offsets a batch has: so one of those behind may have a wrong base
-    # offset if the next one agrees.
+    # A checksum covers the number of offsets of a batch. So one of the batches behind may have a wrong
+    # base offset if the next one agrees.
     for _ in range(_LOOKS):
         position = _behind(segment, position)
         behind = _whole(segment, position)

@@ -1,4 +1,4 @@
-"""Walking the batches of a file as far as they are good, and saying what is wrong where that ends."""
+"""Walking the good batches at the begin of a file, and describing the damage behind them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _OLD_LENGTH_MAX: Final = 64 << 20
 
 
 def describe_damage(file: File, position: int, size: int, newer: int, reason: str) -> str:
-    """``reason``, or what to know about the old message format where an intact message of it is at ``position``.
-    ``newer``: where the newer batches begin, if there are any."""
+    """Return ``reason``, or a text about the old message format if an intact old message is at ``position``.
+    ``newer`` is the position of the first batch of the current format, if there is any."""
     rest = size - position - LOG_OVERHEAD
     if rest >= _OLD_LENGTH_MIN:
         head = file.read_at(position, SIZE_UP_TO_MAGIC)
         length = size_of(head) - LOG_OVERHEAD
-        # A file that is cut meanwhile ends here, or in the body: then nothing is known.
+        # If the file is truncated while it is read, it ends here or in the body, and `reason` stays.
         if (
             len(head) == SIZE_UP_TO_MAGIC
             and head[MAGIC_POSITION] in (0, 1)
             and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX)
         ):
-            # Torn bytes may look like one: its checksum (the one of zlib) decides.
+            # Torn bytes may look like an old message, so its checksum (zlib's CRC-32) decides.
             body = file.read_at(position + LOG_OVERHEAD, length)
             if len(body) == length and zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
                 old = f"magic {head[MAGIC_POSITION]}: a message in the format of Kafka before 0.11"
                 if bytes(file.read_at(newer + MAGIC_POSITION, 1)) != bytes((MAGIC,)):
-                    return f"{old} whose offset, or that of the one behind it, is damaged: they do not rise"
+                    return f"{old} whose offset, or that of the message behind it, is damaged: they do not rise"
                 return (
                     f"{old} behind newer batches, which is not read: "
                     "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
@@ -44,8 +44,8 @@ def describe_damage(file: File, position: int, size: int, newer: int, reason: st
 
 
 def sound_batches(data: memoryview, damage: Callable[[str], CorruptLogError]) -> memoryview:
-    """Return the part of ``data``, whole batches, before the first with a wrong checksum; the next read meets that
-    one. Raises the error that ``damage`` makes of the reason if ``data`` begins with it."""
+    """Return the batches of ``data`` before the first one with a wrong checksum, which the next read then meets. If
+    the first batch is damaged, raises the error that ``damage`` makes of the reason."""
     scan = SegmentScanner(base_offset_of(data))
     taken = scan.feed(data)
     if not taken:
@@ -54,7 +54,7 @@ def sound_batches(data: memoryview, damage: Callable[[str], CorruptLogError]) ->
 
 
 def why_ended(scan: SegmentScanner) -> str:
-    """What is wrong where ``scan`` ended before it was to."""
+    """Return the reason why ``scan`` ended early."""
     try:
         if scan.status:
             raise_for_status(scan.status, 0)
@@ -81,8 +81,8 @@ def scan_segment(
 def feed_segment(
     scan: SegmentScanner, file: File, size: int, tell: Callable[[int], None] | None = None
 ) -> SegmentScanner:
-    """Feed ``scan`` from its position up to byte ``size`` of ``file``, in bounded chunks, as far as the batches are
-    good. Returns ``scan``. ``tell`` is called after each chunk with the number of bytes that it took."""
+    """Feed ``scan`` from its position up to byte ``size`` of ``file``, in bounded chunks, until a batch is damaged.
+    Returns ``scan``. ``tell`` is called after each chunk with the number of bytes that the scan took."""
     want = SCAN_CHUNK_SIZE
     while scan.position < size:
         start = scan.position

@@ -1,8 +1,8 @@
-"""One segment as it is read: a file of batches and its two indexes. Look up, read, search by time.
+"""The reader of one segment, a file of batches with two indexes: looks up offsets, reads, and searches by time.
 
 A segment knows bytes and offsets, and nothing of leaders, marks or watermarks. Its indexes are only
-a hint: each answer of theirs is checked against the batch that it names, and wrong ones are made
-again from the log. :class:`~pyreplog.log.segment_writer.SegmentWriter` can also be written.
+hints: the reader checks each entry that it uses against the batch, and rebuilds wrong indexes from
+the log. :class:`~pyreplog.log.segment_writer.SegmentWriter` can also be written.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class SegmentReader(SegmentEnd):
         return error.file == self.path and error.position is not None and start <= error.position <= start + self.size
 
     def file_position(self, position: int) -> int:
-        """Return the position in the log file of ``position`` in this segment, for messages to people."""
+        """Return the position in the log file of ``position`` in this segment, for error messages."""
         return position + (self.origin or 0)
 
     @property
@@ -172,7 +172,7 @@ class SegmentReader(SegmentEnd):
 
     @property
     def index_size(self) -> int:
-        """Bytes of the indexes in memory; 0 if they are not loaded."""
+        """The size of the indexes in memory in bytes; 0 if they are not loaded."""
         indexes = self._indexes
         return 0 if indexes is None else indexes.offsets.count * INDEX_ENTRY_SIZE + indexes.times.size
 
@@ -285,7 +285,7 @@ class SegmentReader(SegmentEnd):
         """Raise :class:`CorruptError` unless a whole batch with the right checksum begins at ``position``."""
         legacy = self.legacy
         if legacy is not None and position < legacy.end:
-            return  # its messages are checked whenever they are read
+            return  # old messages are checked at every read
         end = min(position + size_of(self.file.read_at(position, LOG_OVERHEAD)), self.size)
         scan = scan_segment(self.file, end, self.base_offset, position=position, check_crc=True)
         if scan.position != end or scan.batch_count != 1:
@@ -306,9 +306,9 @@ class SegmentReader(SegmentEnd):
         return None if found is None else found[0]
 
     def anchor(self, offset: int) -> tuple[int, int]:
-        """Return the position of a batch at or before that of ``offset``, and its base offset.
+        """Return the position of a batch at or before the batch of ``offset``, and its base offset.
 
-        The index vouches for both."""
+        The index confirms both."""
         offsets = self.indexes.offsets
         if offsets.count:
             entry_offset, position = offsets.lookup(offset)
@@ -332,7 +332,8 @@ class SegmentReader(SegmentEnd):
     # -- reading --
 
     def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
-        """Return the position and the bytes of whole batches from the one that holds ``offset`` (or the next) on.
+        """Return the position and the bytes of whole batches, beginning with the batch that holds ``offset`` or the
+        next.
 
         All lie below ``end_offset``; as many as fit ``size_max``, at least one. None if no such batch
         begins below ``end_offset``.
@@ -341,7 +342,7 @@ class SegmentReader(SegmentEnd):
         if legacy is not None and offset < legacy.next_offset:
             found = legacy.locate(offset, size_max, end_offset)
             if found is not None:
-                # Otherwise no old message has it, whatever they claim: look behind them.
+                # Otherwise no old message holds the offset, so search behind them.
                 return found
         # A small read first: the index entry is near, and bytes before the batch are of no use.
         found = self._find(offset, FIRST_LOOK_SIZE)
@@ -352,7 +353,7 @@ class SegmentReader(SegmentEnd):
     def locate_at(
         self, position: int, data: memoryview, size_max: int, end_offset: int
     ) -> tuple[int, memoryview] | None:
-        """As :meth:`locate`, for the batch at ``position``. ``data``: bytes already read from there."""
+        """Return what :meth:`locate` does, for the batch at ``position``. ``data``: bytes already read from there."""
         if len(data) < size_max and position + len(data) < self.size:
             data = self.file.read_at(position, min(size_max, self.size - position))
         size = self._whole(data, position, end_offset, size_max)
@@ -367,7 +368,7 @@ class SegmentReader(SegmentEnd):
         return position, data[:size]
 
     def read_at(self, position: int, size_max: int) -> memoryview:
-        """Return whole batches from the one at ``position`` on, at least one; empty at the end.
+        """Return whole batches from ``position`` on, at least one; empty at the end of the segment.
 
         For walking a segment in order."""
         rest = self.size - position
@@ -384,7 +385,8 @@ class SegmentReader(SegmentEnd):
         return data[:size]
 
     def _whole(self, data: memoryview, position: int, end_offset: int = INT64_MAX, size_max: int = INT64_MAX) -> int:
-        """Bytes of the whole batches that ``data``, at byte ``position``, begins with, all below ``end_offset``."""
+        """Return the size of the whole batches below ``end_offset`` at the begin of ``data``, which was read at byte
+        ``position``."""
         try:
             return whole_batches(data, end_offset, size_max)
         except CorruptError as error:
@@ -407,7 +409,7 @@ class SegmentReader(SegmentEnd):
     # -- searching by time --
 
     def search_start(self, timestamp: int, start_offset: int) -> int:
-        """The offset from which on :meth:`find_timestamp` searches."""
+        """Return the offset from which :meth:`find_timestamp` searches."""
         return max(self._time_bound(timestamp), start_offset)
 
     def find_timestamp(
@@ -418,10 +420,10 @@ class SegmentReader(SegmentEnd):
         check: Callable[[int, memoryview, int], object] | None = None,
         size_max: int = MAX_BATCH_BYTES,
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not older
-        than ``timestamp``.
+        """Return (offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not
+        older than ``timestamp`` (ms), or None.
 
-        ``check`` gets position, bytes and base offset of each batch that is looked into. Batches
+        ``check`` gets position, bytes and base offset of each batch whose records are searched. Batches
         behind ``end_offset`` may be torn. ``size_max``: bytes that a compressed batch may take unpacked
         (:class:`BatchTooLargeError`).
         """
@@ -488,7 +490,7 @@ class SegmentReader(SegmentEnd):
         return None
 
     def _is_behind(self, error: CorruptError, end_offset: int) -> bool:
-        """Whether all below ``end_offset`` lies before the damage that ``error`` tells of."""
+        """Return whether all batches below ``end_offset`` lie before the damage that ``error`` reports."""
         if error.position is None or self.file_position(0) > error.position:
             return False
         position = max(self.anchor(end_offset - 1)[0], 0 if self.legacy is None else self.legacy.end)
@@ -497,8 +499,8 @@ class SegmentReader(SegmentEnd):
         return scan.batch_count > 0 and scan.next_offset >= end_offset
 
     def _find(self, offset: int, window: int) -> tuple[int, memoryview] | None:
-        """Position of the first batch whose last offset is at least ``offset``, and up to ``window`` bytes from
-        there."""
+        """Return the position of the first batch whose last offset is at least ``offset``, and up to ``window`` bytes
+        from there."""
         legacy = self.legacy
         position = self._lookup(offset, 0 if legacy is None else legacy.end)
         while position < self.size:
@@ -513,8 +515,8 @@ class SegmentReader(SegmentEnd):
         return None
 
     def _lookup(self, offset: int, least: int) -> int:
-        """A position at or before the batch that holds ``offset``, from the index, checked against the log; not
-        below ``least``."""
+        """Return a position at or before the batch that holds ``offset``, but not below ``least``. It comes from the
+        index, and is checked against the log."""
         offsets = self.indexes.offsets
         if not offsets.count:
             return least
@@ -530,18 +532,18 @@ class SegmentReader(SegmentEnd):
         return max(self.indexes.offsets.lookup(offset)[1], least)
 
     def _time_bound(self, timestamp: int) -> int:
-        """An offset that no record not older than ``timestamp`` lies before.
+        """Return an offset below which all records are older than ``timestamp``.
 
-        One entry earlier than the index says: then a single wrong entry cannot hide a record.
+        It is one entry earlier than the index gives, so that a single wrong entry cannot hide a record.
         """
         times = self.indexes.times
         slot = bisect_right(range(times.count), timestamp, key=lambda slot: times.entry(slot)[0])
         return times.entry(slot - 2)[1] if slot >= 2 else self.base_offset
 
     def _step(self, walked: int, data: memoryview, position: int) -> int:
-        """Return how far to go on if the chunk ``data`` held no answer: past the batches walked over.
+        """Return the number of bytes to the batch behind the chunk ``data``, which held no answer.
 
-        The last of them may end behind ``data``.
+        The last batch of the chunk may end behind ``data``.
         """
         if walked <= 0:
             walked = self._whole_size(data, position)
@@ -556,6 +558,6 @@ class SegmentReader(SegmentEnd):
         return batch
 
     def _corrupt(self, error: CorruptError, position: int) -> CorruptError:
-        """``error`` (whose position is one in a chunk that began at ``position``), with the file named."""
+        """Return ``error`` with the file's name. Its position is relative to a chunk at ``position``."""
         at = position + (error.position or 0)
         return CorruptError(self.describe_damage(at, error.reason), file=self.path, position=self.file_position(at))

@@ -22,9 +22,9 @@ from pyreplog.ports import NO_SPACE_ERRNOS, Buffer, Clock, Disk, File
 RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
 RESERVE_SIZE_MAX: Final = 8 << 20
-"""Bytes reserved ahead at most. The unused rest is given back when the segment is closed."""
+"""The most bytes reserved ahead. The unused rest is freed when the segment is closed."""
 PIECE_SIZE: Final = 128 << 10
-"""If a sync follows, a large write is handed to the disk in pieces of so many bytes: whole pages."""
+"""If a sync follows, a large write is handed to the disk in pieces of this size in bytes: whole pages."""
 # These may end any step of a change between two lines.
 INTERRUPTING: Final = (MemoryError, KeyboardInterrupt)
 
@@ -96,7 +96,7 @@ class SegmentWriter(SegmentReader):
         return self.synced
 
     def release(self) -> None:
-        """As of a reader, but indexes with entries that are not in their files stay in memory."""
+        """Close the files and drop the indexes from memory, unless they have entries that are not in their files."""
         indexes = self._indexes
         super().release()
         if indexes is not None and indexes.pending:

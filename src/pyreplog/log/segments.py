@@ -1,7 +1,7 @@
-"""The segments of one log, in order: which one holds an offset, and reading across them.
+"""The segments of one log, in order: finding the one with an offset, and reading across them.
 
-Of the segments that are not being written, only those used last keep their files and indexes open
-(:mod:`pyreplog.log.index_cache`). :mod:`pyreplog.log.log_segments` has those of an open log.
+Of the closed segments, only those used last keep their files open and their indexes in memory
+(:mod:`pyreplog.log.index_cache`). :mod:`pyreplog.log.log_segments` has the segments of an open log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AnySegment = TypeVar("AnySegment", bound=SegmentReader)
 
 
 class Segments(Generic[AnySegment]):
-    """At least one segment, by rising base offset. Belongs to one owner."""
+    """The segments of one log: at least one, by rising base offset. Belongs to one owner."""
 
     __slots__ = ("_bases", "_cache", "_dense", "_latest", "_latest_from", "_place", "_read_at", "_segments", "last")
 
@@ -34,16 +34,16 @@ class Segments(Generic[AnySegment]):
         self._segments = list(segments)
         self._bases = [segment.base_offset for segment in self._segments]
         self._cache = IndexCache() if cache is None else cache
-        # The greatest timestamp up to each of the closed segments from this slot on, as far as
-        # somebody looked.
+        # The greatest timestamp from slot `_latest_from` up to each closed segment, as far as
+        # searches have looked.
         self._latest: list[int] = []
         self._latest_from = 0
-        # Behind damage: the segment, an offset, and the byte where its batch begins; where reading
-        # goes on, and where it was last read.
+        # (segment, offset, position of its batch): `_place` is the place behind damage at which the
+        # next read goes on, `_read_at` the place of the last read from there.
         self._place: tuple[AnySegment, int, int] | None = None
         self._read_at: tuple[AnySegment, int, int] | None = None
         self._dense = False
-        #: The one being written.
+        #: The newest segment; in an open log the one being written.
         self.last = self._segments[-1]
 
     def __len__(self) -> int:
@@ -54,15 +54,15 @@ class Segments(Generic[AnySegment]):
 
     @property
     def first(self) -> AnySegment:
-        """The oldest one."""
+        """The oldest segment."""
         return self._segments[0]
 
     def size(self) -> int:
-        """Bytes of all batches."""
+        """Return the number of bytes of all batches."""
         return sum(segment.size for segment in self._segments)
 
     def share(self, cache: IndexCache) -> None:
-        """Keep what is used at hand as ``cache`` allows, which other logs of the same owner share."""
+        """Use ``cache``, which other logs of the same owner share, instead of a cache of its own."""
         for segment in self._segments:
             self._cache.forget(segment)
         self._cache = cache
@@ -78,12 +78,12 @@ class Segments(Generic[AnySegment]):
     def read(
         self, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None = None
     ) -> memoryview | None:
-        """The batches of :meth:`SegmentReader.locate`, in the segment that holds ``offset`` or the next one that has a
-        batch. Never across two.
+        """Return batches as :meth:`SegmentReader.locate` does, of the segment that holds ``offset`` or the next one
+        with a batch. Never of two segments.
 
-        ``chain``: of a log without gaps, for which what is found is checked.
+        ``chain`` checks the batches of a log without gaps; it is None if the log may have gaps.
 
-        Raises :class:`CorruptLogError` if the batch of ``offset`` is damaged; damage before it is no hindrance.
+        Raises :class:`CorruptLogError` if the batch of ``offset`` is damaged. Reads on behind damage before it.
         """
         self._dense = chain is not None
         self._read_at = None
@@ -122,8 +122,8 @@ class Segments(Generic[AnySegment]):
     def _read_behind(
         self, error: CorruptError, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None
     ) -> memoryview:
-        """The batches of ``offset`` if they lie behind the damage that ``error`` tells of. Raises the error of the
-        damage that reaches ``offset``, which ends where reading can go on."""
+        """Return the batches of ``offset`` if they lie behind the damage that ``error`` reports. Otherwise raises an
+        error for the damage at ``offset``; its ``end`` is the offset from which reading can go on."""
         slots = range(self._slot(offset), len(self._segments))
         index = next((slot for slot in slots if self._segments[slot].holds(error)), -1)
         at = None if index < 0 else _within(self._segments[index], error)
@@ -156,8 +156,8 @@ class Segments(Generic[AnySegment]):
     def _read_place(
         self, index: int, position: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None
     ) -> memoryview | None:
-        """The batches from the one at byte ``position`` of segment ``index`` on, which was found behind damage to
-        be that of ``offset``."""
+        """Return the batches at byte ``position`` of segment ``index``. A search behind damage found there the batch
+        of ``offset``."""
         segment = self._use(self._segments[index])
         header = segment.header_at(position)
         if header is None or header[1] < offset or (header[0] > offset and chain is not None):
@@ -180,8 +180,8 @@ class Segments(Generic[AnySegment]):
         return data
 
     def _resume(self, index: int, position: int, offset: int) -> int | None:
-        """The offset from which reading goes on in segment ``index`` behind the damage at ``position``; None if
-        there is none."""
+        """Return the offset from which reading goes on in segment ``index`` behind the damage at ``position``, or
+        None if the segment has no sound batch there."""
         segment = self._segments[index]
         found = resume(segment, position, offset, self._following_or_none(index), dense=self._dense)
         if found is None:
@@ -190,12 +190,12 @@ class Segments(Generic[AnySegment]):
         return found[0]
 
     def _own_batches(self, index: int, offset: int, position: int, data: memoryview) -> memoryview:
-        """Of a log with gaps: what of ``data``, batches at byte ``position`` of segment ``index``, lies before the
-        first that does not belong there. Raises :class:`CorruptLogError` where that is the one that was found for
-        ``offset``."""
+        """Return the batches of ``data`` before the first one whose offsets cannot belong at byte ``position`` of
+        segment ``index``. For a log with gaps. Raises :class:`CorruptLogError` if that is the batch that was found
+        for ``offset``."""
         base = base_offset_of(data)
         if base < self._bases[index]:
-            reason = f"a batch says that it begins at offset {base}, below its segment"
+            reason = f"batch has base offset {base}, below the base offset {self._bases[index]} of its segment"
             path, at = self._segments[index].path, self._segments[index].file_position(position)
             raise CorruptLogError(
                 reason, start=offset, end=max(RecordBatch(data).next_offset, offset + 1), file=path, position=at
@@ -213,9 +213,8 @@ class Segments(Generic[AnySegment]):
         return data[:size]
 
     def _bound(self, index: int, position: int, size: int) -> int:
-        """The offset that begins behind the ``size`` bytes at ``position`` of segment ``index``, or behind all of
-        its messages of an old format where they are such; no checksum covers it. The end of time where nobody can
-        say."""
+        """Return the base offset behind the ``size`` bytes at ``position`` of segment ``index``; if those are messages
+        of an old format, behind all such messages. No checksum covers it. 2**63 - 1 if nothing follows."""
         segment = self._segments[index]
         following = self._following(index, INT64_MAX)
         legacy = segment.legacy
@@ -224,7 +223,7 @@ class Segments(Generic[AnySegment]):
         return following if header is None else min(header[0], following)
 
     def _overlap(self, index: int, offset: int, position: int, last_offset: int, following: int) -> CorruptLogError:
-        reason = f"a batch reaches up to offset {last_offset}, and {following} follows it"
+        reason = f"batch has last offset {last_offset}, but the next batch begins at {following}"
         segment = self._segments[index]
         end = max(following, offset + 1)
         return CorruptLogError(
@@ -232,9 +231,9 @@ class Segments(Generic[AnySegment]):
         )
 
     def _check_end(self, index: int, offset: int) -> None:
-        """Of a log with gaps: segment ``index`` has no batch below the end that is read to, from ``offset`` on.
-        Raises :class:`CorruptLogError` where damage only makes it look so: a last offset that is a lie, or a rest
-        that is no batch."""
+        """Check that segment ``index`` really has no batch from ``offset`` up to the end of the read. For a log with
+        gaps. Raises :class:`CorruptLogError` if a damaged last offset, or bytes that are no batch, only make it look
+        so."""
         segment = self._segments[index]
         position = segment.position_of(offset)
         if position is None:
@@ -259,8 +258,8 @@ class Segments(Generic[AnySegment]):
             raise self._overlap(index, offset, position, next_offset - 1, following)
 
     def _check_passed(self, index: int, offset: int, position: int) -> None:
-        """Of a log with gaps: what a search for ``offset`` passed over on its way to ``position`` is whole, and so
-        does not hold it."""
+        """Check that the batches that a search for ``offset`` passed on its way to ``position`` are intact, and so do
+        not hold the offset. For a log with gaps."""
         segment = self._segments[index]
         legacy = segment.legacy
         if legacy is not None and offset < legacy.next_offset and legacy.end <= position:
@@ -283,9 +282,12 @@ class Segments(Generic[AnySegment]):
     def _read_named(
         self, index: int, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck | None
     ) -> memoryview | None:
-        """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names
-        it, or the one before it: an index that was made of a damaged log names a batch for what it only claims to
-        be."""
+        """Return the batch of ``offset`` and the following ones if the index of segment ``index`` leads to it behind
+        damage; otherwise None.
+
+        The index may name the batch itself or the one before it, because an index that was built of a damaged log
+        takes the offsets of a batch from its unprotected header.
+        """
         segment, dense = self._segments[index], chain is not None
         position = segment.named(offset)
         if position is None:
@@ -306,11 +308,11 @@ class Segments(Generic[AnySegment]):
             chain.begin_at(segment, position, header[0])
             return found[1][: chain.check(segment, position, found[1], header[0], end_offset)]
         except CorruptError:
-            return None  # it is damaged, too: what led here is told
+            return None  # this batch is damaged too; the caller raises the first error
 
     def _leads_on(self, index: int, position: int, *, dense: bool) -> bool:
-        """Whether what lies behind the batch at byte ``position`` of segment ``index`` agrees with its offsets: no
-        checksum covers them."""
+        """Return whether the next batch agrees with the offsets of the batch at byte ``position`` of segment
+        ``index``. No checksum covers them."""
         segment = self._segments[index]
         batch = RecordBatch(segment.read_at(position, HEADER_SIZE))
         behind = position + batch.size
@@ -338,7 +340,7 @@ class Segments(Generic[AnySegment]):
         place = chain.known_position(segment, offset)
         try:
             if 0 < place < segment.size:
-                # Reading goes on where it ended.
+                # This read continues the last one.
                 data = segment.file.read_at(place, min(max(size_max, FIRST_LOOK_SIZE), segment.size - place))
                 found = segment.locate_at(place, data, size_max, end_offset)
             else:
@@ -347,7 +349,7 @@ class Segments(Generic[AnySegment]):
             raise self._damaged(index, offset, end_offset, error.reason, _within(segment, error)) from None
         if found is not None:
             return found[1][: self._check(index, chain, *found, offset, end_offset, end_offset)]
-        # Its batch may end above `end_offset`. But it must be there.
+        # The batch of `offset` may end above `end_offset`, but it must exist.
         position = segment.position_of(offset)
         if position is None:
             raise self._damaged(
@@ -371,21 +373,21 @@ class Segments(Generic[AnySegment]):
         checked_end: int,
         end_offset: int,
     ) -> int:
-        """As :meth:`ContiguityCheck.check` up to ``checked_end``, for who reads from ``offset`` on below
+        """Call :meth:`ContiguityCheck.check` up to ``checked_end``, for a read from ``offset`` on below
         ``end_offset``."""
         try:
             return chain.check(self._segments[index], position, data, offset, checked_end)
         except CorruptLogError as error:
             if error.end > offset:
                 raise
-            # It is before what is wanted, and so nobody can say whether that is where it belongs.
+            # The damage lies before `offset`, so the place of its batch is unknown.
             raise self._damaged(
                 index, offset, end_offset, error.reason, _within(self._segments[index], error)
             ) from None
 
     def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and is damaged, with its place and the offsets to
-        leave out."""
+        """Return the error for the damaged batch that was read for ``offset``, with its position and the offsets that
+        a reader must skip."""
         read_at = self._read_at
         if read_at is not None and read_at[1] == offset and read_at[0] in self._segments:
             return self._damaged(self._segments.index(read_at[0]), offset, end_offset, reason, read_at[2])
@@ -400,8 +402,8 @@ class Segments(Generic[AnySegment]):
         raise AssertionError("there is at least one segment")
 
     def _damaged(self, index: int, offset: int, end_offset: int, reason: str, position: int | None) -> CorruptLogError:
-        """The error for damage at ``position`` of segment ``index``, met by who wanted ``offset``: up to where
-        reading can go on."""
+        """Return the error for damage at ``position`` of segment ``index``, met by a read of ``offset``. It ends at the
+        offset from which reading can go on."""
         segment = self._segments[index]
         at = segment.size if position is None else position
         end = self._resume(index, at, offset)
@@ -421,8 +423,8 @@ class Segments(Generic[AnySegment]):
         chain: ContiguityCheck | None = None,
         size_max: int = MAX_BATCH_BYTES,
     ) -> tuple[int, int] | None:
-        """As :meth:`SegmentReader.find_timestamp`, over all segments. ``chain``: as for :meth:`read`. Damage is a
-        :class:`CorruptLogError`."""
+        """Search all segments as :meth:`SegmentReader.find_timestamp` does. ``chain`` is as for :meth:`read`. Raises
+        :class:`CorruptLogError` for damage."""
         try:
             return self._find_timestamp(timestamp, start_offset, end_offset, chain, size_max)
         except CorruptLogError:
@@ -443,8 +445,7 @@ class Segments(Generic[AnySegment]):
             if self._bases[index] >= end_offset:
                 return None
             segment = self._use(self._segments[index])
-            # The index of the last one may not be complete: only a look into the segment itself can
-            # say.
+            # The index of the last segment may be incomplete, so search that segment in any case.
             if index > first and segment is not self.last and segment.largest_timestamp() < timestamp:
                 continue
             if chain is not None:
@@ -454,8 +455,7 @@ class Segments(Generic[AnySegment]):
             check = None if chain is None else partial(chain.check_one, segment)
             found = segment.find_timestamp(timestamp, start_offset, end_offset, check, size_max)
             if chain is not None and segment.size:
-                # Every batch that was passed over must be what it says, or what was searched for
-                # may be among them.
+                # Check every batch that the search passed: a damaged one might hold the record.
                 behind = min(end_offset, self._following(index, end_offset))
                 searched = max(segment.search_start(timestamp, start_offset), segment.base_offset)
                 chain.check_range(segment, searched, behind if found is None else found[0] + 1)
@@ -464,8 +464,8 @@ class Segments(Generic[AnySegment]):
         return None
 
     def _first_reaching(self, timestamp: int, slot: int, end_offset: int) -> int:
-        """The first of the segments from ``slot`` on, as far as they begin below ``end_offset``, that may hold a
-        record not older than ``timestamp``."""
+        """Return the first slot from ``slot`` on whose segment may hold a record not older than ``timestamp``, of the
+        segments that begin below ``end_offset``."""
         latest = self._latest
         if self._latest_from != slot:
             self._latest_from = slot
@@ -485,14 +485,14 @@ class Segments(Generic[AnySegment]):
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def _following(self, index: int, at_end: int) -> int:
-        """Base offset of the segment behind that of ``index``; ``at_end`` where it is the last."""
+        """Return the base offset of the segment behind segment ``index``, or ``at_end`` if it is the last."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else at_end
 
     def _following_or_none(self, index: int) -> int | None:
         return self._bases[index + 1] if index + 1 < len(self._bases) else None
 
     def _use(self, segment: AnySegment) -> AnySegment:
-        """Note the use of ``segment``, and close the files of the one that was not used for longest."""
+        """Note the use of ``segment``, so that the cache can close the files of the least recently used one."""
         if segment is self.last:
             return segment
         self._cache.use(segment)
@@ -500,5 +500,5 @@ class Segments(Generic[AnySegment]):
 
 
 def _within(segment: SegmentReader, error: CorruptError) -> int | None:
-    """The position within ``segment`` of an error that tells a byte in its file."""
+    """Return the position within ``segment`` of an error that names a byte of its file, or None."""
     return None if error.position is None else error.position - segment.file_position(0)

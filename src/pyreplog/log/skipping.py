@@ -1,4 +1,4 @@
-"""Reading behind damage: what is left out is told, with its offsets and its place, and everything else is read."""
+"""Reading behind damage: damaged batches are skipped and reported with offsets and place, all others are read."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ _CHUNK_SIZE: Final = 1 << 20
 
 
 def check_skipping(isolation: str) -> None:
-    """Raises :class:`ConfigError` for a reader of committed records: a damaged marker hides whether its transaction
-    was aborted."""
+    """Raise :class:`ConfigError` for a reader of committed records, because a damaged marker hides whether its
+    transaction was aborted."""
     if isolation == READ_COMMITTED:
         raise ConfigError(
             f"isolation {READ_COMMITTED!r} cannot skip damaged batches: if the marker that ends a transaction is"
-            f" damaged, nobody can say whether its records were committed or aborted; read {READ_UNCOMMITTED!r} to skip"
+            f" damaged, it is unknown whether its records were committed or aborted; read {READ_UNCOMMITTED!r} to skip"
             " damaged batches, or do not skip them"
         )
 
 
 class Placed(Protocol):
-    """A source that can tell the place of a batch."""
+    """A source that can tell the file and position of a batch."""
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes that users of this source unpack of one compressed batch, in parts."""
+        """The number of bytes up to which readers unpack one compressed batch, in parts."""
         ...
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with its place."""
+        """Return the error, with file and position, for the damaged batch that was read for ``offset``."""
         ...
 
 
 class SkippedSource(StableSource, Protocol):
-    """A source that can also show what damage hides."""
+    """A source that can also show the batches behind damage."""
 
     def see_behind(self) -> None:
-        """See also the whole batches behind damage at the end of a lone folder without a mark."""
+        """Also show the sound batches behind damage at the end of a lone folder without a mark."""
         ...
 
 
 class SkippingSource:
-    """``source`` without its damaged batches. ``tell`` gets the error of each range that a pass leaves out. As
-    thread-safe as ``source``.
+    """The sound batches of ``source``. ``tell`` gets the error of each range that a pass skips. As thread-safe as
+    ``source``.
 
     A batch is read only if all of its records are sound, so a reader never gets a part of a batch.
     """
@@ -60,7 +60,7 @@ class SkippingSource:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset that can be read."""
         return self._source.start_offset
 
     @property
@@ -70,25 +70,26 @@ class SkippingSource:
 
     @property
     def last_stable_offset(self) -> int:
-        """Of the source."""
+        """The last stable offset of the source."""
         return self._source.last_stable_offset
 
     @property
     def max_batch_bytes(self) -> int:
-        """Of the source."""
+        """The number of bytes up to which readers unpack one compressed batch, in parts."""
         return self._source.max_batch_bytes
 
     def refresh(self) -> None:
-        """Take notice of what was appended since."""
+        """Look for batches that were appended since the last call."""
         self._source.refresh()
         self._source.see_behind()
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """Of the source."""
+        """Return the error, with file and position, for the damaged batch that was read for ``offset``."""
         return self._source.damage(offset, reason)
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole sound batches from the one that holds ``offset`` on, or the next sound one; empty at the end."""
+        """Return whole sound batches, beginning with the batch that holds ``offset`` or the next sound one; empty at
+        the end."""
         while offset < self._source.end_offset:
             try:
                 data = memoryview(self._source.read(offset, size_max))
@@ -100,8 +101,8 @@ class SkippingSource:
         return memoryview(b"")
 
     def _sound_size(self, data: memoryview, offset: int) -> int:
-        """Bytes of the sound batches that ``data`` begins with. Raises :class:`CorruptLogError` if the first one is
-        damaged."""
+        """Return the size of the sound batches at the begin of ``data``. Raises :class:`CorruptLogError` if the first
+        batch is damaged."""
         size = 0
         for batch in split(data):
             try:
@@ -118,8 +119,8 @@ class SkippingSource:
         return size
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
-        """The sound batches that hold an offset in the half-open range. The first may begin below ``start``, the
-        last end above ``end``."""
+        """Yield the sound batches that hold an offset in the half-open range. The first may begin below ``start``, the
+        last may end above ``end``."""
         end = min(end, self.end_offset)
         while start < end:
             found = split(self.read(start, _CHUNK_SIZE))
@@ -132,8 +133,9 @@ class SkippingSource:
                 return
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """An offset that no sound record of at least ``timestamp`` (ms) lies before, and ``timestamp``: the start
-        of the log if damage keeps the search from an exact answer; None if no record is so late."""
+        """Return (offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms), or None. If
+        damage prevents an exact answer, returns the start of the log and ``timestamp``, so that no sound record of
+        that time is missed."""
         try:
             return self._source.find_timestamp(timestamp)
         except CorruptError:
@@ -145,15 +147,15 @@ def _check(batch: RecordBatch, size_max: int) -> None:
     if batch.is_control:
         return
     for payload, count, _ in parts_of(batch, size_max):
-        if count == batch.record_count:  # else the parts were checked as they were cut
+        if count == batch.record_count:  # otherwise `parts_of` has checked the parts
             batch.check_records(payload)
 
 
 def placed_lists(
     source: Placed, batch: RecordBatch, topic: str, partition: int, start: int, end: int
 ) -> Iterator[list[Record]]:
-    """The records of ``batch``, which was read from ``source``, as :func:`record_lists_of` gives them. Damage is a
-    :class:`CorruptLogError` with its place."""
+    """Yield the records of ``batch``, which was read from ``source``, as :func:`record_lists_of` does. Raises
+    :class:`CorruptLogError` with file and position if the batch is damaged."""
     try:
         yield from record_lists_of(batch, topic, partition, start, end, source.max_batch_bytes)
     except BatchTooLargeError as error:

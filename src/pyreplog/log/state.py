@@ -26,14 +26,14 @@ from pyreplog.values import TopicPartition
 
 TAIL_SIZE: Final = 4 << 20
 """Bytes of appended batches that a log keeps in memory, unless told otherwise."""
-# Made beforehand: there may be no memory for it when it is needed.
+# Created at import, because there may be no memory for it later.
 _INTERRUPTED: Final = InternalError("a change of the log was interrupted half-way")
 
 T = TypeVar("T")
 
 
 class LogState:
-    """The parts of one partition's log, and how far it goes. REQUIRES the caller's lock, as
+    """The parts and the offsets of one partition's log. REQUIRES the caller's lock, as
     :class:`~pyreplog.log.log.Log` does."""
 
     __slots__ = (
@@ -77,26 +77,26 @@ class LogState:
         self.topic_partition = topic_partition
         self.topic_id = parts.topic_id
         self.clock = clock
-        #: The leader epoch history. Read it; mutate it through the log only.
+        #: The leader epoch history, to be read. Only the log changes it.
         self.epochs = parts.epochs
-        #: Who writes here: ids, epochs, last batches, open transactions. Read its ``table``; the
-        #: log tells it what happens.
+        #: The producers of this log: ids, epochs, last batches, open transactions. Other code reads
+        #: its ``table``; only the log changes it.
         self.producers = parts.producers
-        #: What opening found and did.
+        #: The report of the recovery that opened the log.
         self.recovery = parts.recovery
-        #: Rises with each truncation; slices and syncs of an older one are void.
+        #: Rises with each truncation, which invalidates slices and sync plans of older generations.
         self.generation = 0
         self._segments = parts.segments
         self._active = parts.segments.last
         self._mark = parts.mark
         self._leader_epochs = LeaderEpochs(parts.epochs, disk, directory, parts.mark)
-        #: Checks what is read from the disk; None where offsets may have gaps.
+        #: Checks the batches that are read from the disk; None if offsets may have gaps.
         self._contiguity = None if parts.mark.may_have_gaps else ContiguityCheck(parts.epochs)
         state = parts.mark.state
         self.start_offset = state.start_offset
-        #: One past the last offset: what the next batch gets.
+        #: One past the last offset: the base offset of the next batch.
         self.end_offset = self._active.next_offset
-        #: Everything below is on stable storage.
+        #: All records below this offset are on stable storage.
         self.flushed_offset = state.synced_end
         self.high_watermark = state.high_watermark
         self._tail = TailCache(TAIL_SIZE)
@@ -107,7 +107,7 @@ class LogState:
         self._syncs = 0
         self._pending_deletes = PendingDeletes(disk)
         self._trusted_clock = TrustedClock(clock)
-        #: Called when a segment was closed and the next one begun.
+        #: Called after a segment was closed and the next one created.
         self.on_roll: Callable[[], None] | None = None
         self._take_config(parts.config)
 
@@ -125,12 +125,12 @@ class LogState:
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the use of the log until it is opened again; None while it is well."""
+        """The error that ended the use of the log until it is opened again; None while it works."""
         return self._failure
 
     @property
     def poisoned(self) -> bool:
-        """Whether it ended because what was written before may never reach the disk: see :meth:`poison`."""
+        """Whether the log failed because records that were written may never reach the disk: see :meth:`poison`."""
         return self._poisoned
 
     @property
@@ -144,7 +144,7 @@ class LogState:
         return self._mark.state
 
     def write_mark(self) -> None:
-        """Bring the mark's file up to date where it differs. Not synced; costs one small write."""
+        """Write the mark if the log's offsets have changed: one small write, and no sync."""
         if not self._closed:
             try:
                 self._mark.write(self.flushed_offset, self.high_watermark, self.start_offset)
@@ -153,8 +153,9 @@ class LogState:
                 raise
 
     def poison(self, error: Exception) -> None:
-        """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of
-        what was durable before. Where there was no descriptor to sync with, the log only ends (:meth:`end`)."""
+        """Note that a sync failed, so the page cache may never reach the disk. From now on the log takes no appends,
+        and serves only records that were durable before. If the sync only lacked a file descriptor, the log ends
+        (:meth:`end`)."""
         if self._poisoned or self._closed:
             return
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS_ERRNOS:
@@ -168,20 +169,20 @@ class LogState:
             self._mark.write_state(self._state()._replace(poisoned=True))
             self._mark.sync()
         except StorageError:
-            pass  # the same disk: the next start is an unclean one all the same
+            pass  # the disk fails here too, but the next start is an unclean one in any case
 
     def give_up(self, error: StorageError) -> None:
-        """A change of several steps ended half-way: no more of them, until the next opening has put right what it
-        left. For lack of room or of leave nothing that was written before is in doubt; after any other refusal of a
-        write it is."""
+        """End the log because a change of several steps failed half-way; the next opening repairs it. After a full
+        disk or a denied permission, earlier writes are not in doubt. After any other error they are, so the log is
+        poisoned."""
         if error.errno not in NO_SPACE_ERRNOS and not isinstance(error, StoragePermissionError):
             self.poison(error)
         elif self._failure is None:
             self._failure = error
 
     def end(self, error: BaseException) -> None:
-        """As :meth:`give_up`, of a change that ended half-way for lack of memory, or because somebody interrupted
-        it."""
+        """End the log because a change stopped half-way for lack of memory or because of an interrupt. Earlier
+        writes are not in doubt."""
         if self._failure is None:
             self._failure = error if isinstance(error, Exception) else _INTERRUPTED
 
@@ -201,8 +202,8 @@ class LogState:
         self._sync_or_poison(partial(self.disk.sync_directory, self.directory))
 
     def _sync_or_poison(self, sync: Callable[[], None]) -> None:
-        """A sync that failed is data loss, whatever the reason: for lack of room, too, where room is looked for
-        late."""
+        """Call ``sync``, and poison the log if it fails. That holds for a full disk too, because some file systems
+        allocate blocks only at the sync."""
         try:
             sync()
         except StorageError as error:
@@ -210,34 +211,34 @@ class LogState:
             raise
 
     def _write_failed(self, error: StorageError) -> None:
-        """A disk that is full may have room again. Who has no leave to write stops, and nothing is in doubt; after
-        any other refusal nobody knows what is on the disk."""
+        """Note a failed write. A full disk may have room again, so the log goes on. Without the permission to write
+        it ends. After any other error the content of the disk is unknown, so the log is poisoned."""
         if isinstance(error, StoragePermissionError):
             self.end(error)
         elif error.errno not in NO_SPACE_ERRNOS:
             self.poison(error)
 
     def _append_refused(self, error: StorageError) -> None:
-        """Nothing was appended, by a step that can be made again: for lack of descriptors or memory, too, nothing
-        is in doubt."""
+        """Note that a step before an append failed. The step can be repeated, so a lack of descriptors or memory
+        leaves nothing in doubt either."""
         if error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
             self._write_failed(error)
 
     def _append_failed(self, error: BaseException, before: int) -> None:
         """Note that appending to the active segment, which had ``before`` bytes, raised ``error``."""
         if self._active.size > before:
-            # The batches are written, and memory was lacking for what is kept besides. They must
-            # not be written again.
+            # The batches are written, but there was no memory to note their producers or to cache
+            # them. They must not be written again.
             self.end_offset = self._active.next_offset
             if self._active.producers_pending and not isinstance(error, StorageError):
-                # The table of producers would not recognise them if their producer sent them again.
-                # The next opening finds who wrote them.
+                # The producer table would not recognise these batches if their producer sent them
+                # again. The next opening rebuilds the table from the log.
                 self.end(error)
         elif isinstance(error, StorageError):
             self._append_refused(error)
 
     def _change_epochs(self, change: Callable[[MarkState], T]) -> T:
-        """Call ``change``, a method of :class:`LeaderEpochs`, with the mark state that it is to write."""
+        """Call ``change``, a method of :class:`LeaderEpochs`, with the state that it writes to the mark."""
         try:
             return change(self._state())
         except StorageError as error:

@@ -1,7 +1,8 @@
-"""What may be appended: the checks of a leader and of a follower, and what a leader rewrites. Touches no file.
+"""The checks of a leader and of a follower before an append, and the rewriting of a client's batch. Touches no
+file.
 
-A leader takes one batch of a client and makes it the log's; a follower takes its leader's bytes as they are, or
-none of them.
+A leader takes one batch of a client, and rewrites it as the topic's settings require. A follower takes all of its
+leader's bytes unchanged, or none.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ Fetched = tuple[int, int, int, int, int]
 
 
 class Appended(NamedTuple):
-    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own.
-    ``size`` in bytes.
+    """The place of one appended batch. ``timestamp`` is the log's append time in ms, or -1 if the records keep
+    their own. ``size`` is in bytes.
 
-    ``duplicate``: its producer had sent it before; nothing was appended (``size`` 0), and the offsets are those of
-    the first time.
+    ``duplicate``: its producer had sent the batch before. Nothing was appended (``size`` 0), and the offsets are
+    those of the first append.
     """
 
     base_offset: int
@@ -57,7 +58,8 @@ class Appended(NamedTuple):
 
 
 class LogValidator:
-    """The settings of a log as far as they concern what comes in. Immutable; made anew when the settings change."""
+    """Checks and rewrites the batches that are appended to one log, by its settings. Immutable; the log makes a new
+    one if its settings change."""
 
     __slots__ = (
         "_clock",
@@ -78,23 +80,23 @@ class LogValidator:
         self._codec = None if config.compression_type == "producer" else CODEC_NUMBERS[config.compression_type]
         #: Whether the leader's clock replaces the records' timestamps.
         self.append_time = config.message_timestamp_type == "LogAppendTime"
-        #: Whether a record's own timestamp may be out of bounds.
+        #: Whether the topic bounds the records' own timestamps.
         self.bounded = not self.append_time and (
             config.message_timestamp_before_max_ms != INT64_MAX or config.message_timestamp_after_max_ms != INT64_MAX
         )
-        #: Whether :meth:`take` has anything to do with a batch that is trusted and may be written
-        #: into; whether, if its times were checked.
+        #: Whether :meth:`take` changes a trusted, writable batch; and whether it changes or checks
+        #: one whose times were not checked yet.
         self.converts = self.append_time or self._codec is not None
         self.rewrites = self.converts or self.bounded
-        #: Bytes of the largest batch that is taken from a client.
+        #: The size in bytes of the largest batch that a client may append.
         self.size_max = batch_max(config)
 
     def take(self, batch: Buffer, *, trusted: bool, times_checked: bool = False) -> tuple[memoryview, RecordBatch]:
-        """One batch for a leader's log, as it goes there: checked unless ``trusted``, rewritten where the settings
-        say so.
+        """Return one batch as a leader appends it, and its header: checked unless ``trusted``, and rewritten if the
+        settings require it.
 
-        Raises as :meth:`Log.append_as_leader`, for whatever keeps it from being looked at, too: nothing has changed
-        then.
+        Raises the errors of :meth:`Log.append_as_leader`, also for unforeseen errors of the check. Nothing has
+        changed then.
         """
         try:
             view = memoryview(batch)
@@ -114,37 +116,36 @@ class LogValidator:
                 raise
             about = f"{type(error).__name__}: {excerpt(str(error))}"
             raise UnknownServerError(
-                f"a batch for {self._topic_partition} could not be looked at ({about}); nothing was appended"
+                f"a batch for {self._topic_partition} could not be checked ({about}); nothing was appended"
             ) from error
         return view, header
 
     def check(self, header: RecordBatch) -> None:
-        """Raise what :meth:`Log.append_as_leader` would for the size and the times of this batch, which is appended
-        later, if at all.
+        """Check the size and the times of a batch that may be appended later.
 
-        :class:`MessageTooLargeError`, :class:`InvalidTimestampError`, :class:`CorruptError`.
+        Raises the errors of :meth:`Log.append_as_leader` for them: :class:`MessageTooLargeError`,
+        :class:`InvalidTimestampError`, :class:`CorruptError`.
         """
         if self.bounded:
             self.check_times(header)
         self.check_size(header)
 
     def check_size(self, header: RecordBatch) -> None:
-        """The same for the size alone, once it is in the topic's codec."""
+        """Check only the size of a batch, after it is recompressed with the topic's codec."""
         size = header.size
-        # What another codec makes of it may be larger by some bytes for each of its blocks.
+        # Another codec may add some bytes for each of its blocks.
         if self._codec is not None and header.codec != self._codec and size + size // 8 + 64 > self.size_max:
             size = RecordBatch(self._recompress(header, self._codec)).size
         if size > self.size_max:
             raise MessageTooLargeError(self.too_large(size))
 
     def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
-        """A batch in memory that may be written into, in the topic's codec and with the log's append time where the
-        settings say so."""
+        """Return the batch in writable memory, with the topic's codec and the log's append time if the settings
+        require them."""
         if self._codec is not None and header.codec != self._codec:
             view = memoryview(self._recompress(header, self._codec))
         elif view.readonly or self.append_time:
-            # Its sender's bytes stay as they are until it is appended: refused, it may be sent
-            # again.
+            # The sender's bytes stay unchanged: if the append is refused, the sender may try again.
             view = memoryview(bytearray(view))
         if self.append_time:
             set_append_time(view, self._clock.wall_ms())
@@ -156,10 +157,10 @@ class LogValidator:
         return recompress(header, codec)
 
     def check_times(self, header: RecordBatch, first: int | None = None) -> None:
-        """Raise :class:`InvalidTimestampError` where a record's own timestamp is out of the topic's bounds.
-        REQUIRES that it has any.
+        """Raise :class:`InvalidTimestampError` if a record's own timestamp is out of the topic's bounds. REQUIRES
+        that the topic has bounds.
 
-        ``first``: of a batch that our own encoder made, which record of its call the batch begins with.
+        ``first``: our own encoder made the batch, and its first record is record ``first`` of the call.
         """
         now, earliest, latest = self._bounds()
         if (
@@ -167,7 +168,7 @@ class LogValidator:
             and self._config.message_timestamp_before_max_ms == INT64_MAX
             and header.max_timestamp <= latest
         ):
-            return  # our own encoder's header says of the latest record what is true
+            return  # the maximum timestamp in our own encoder's header is right
         for record in header.records(payload_of(header)):
             timestamp = record.timestamp
             if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
@@ -176,14 +177,14 @@ class LogValidator:
                 raise self._out_of_bounds(which, timestamp, now)
 
     def check_time(self, timestamp: int) -> None:
-        """The same for one record, of which no more than its own ``timestamp`` is known yet."""
+        """Raise :class:`InvalidTimestampError` if the ``timestamp`` of one record is out of the topic's bounds."""
         now, earliest, latest = self._bounds()
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise self._out_of_bounds("a record", timestamp, now)
 
     def _bounds(self) -> tuple[int, int, int]:
-        """The time now, and Kafka's bounds: they are inside themselves, and a record without a timestamp is in
-        order."""
+        """Return the time now and the earliest and latest allowed timestamps, in ms. As in Kafka the bounds are
+        inclusive, and a record without a timestamp is accepted."""
         now = self._clock.wall_ms()
         return (
             now,
@@ -199,7 +200,7 @@ class LogValidator:
         )
 
     def too_large(self, size: int) -> str:
-        """Which setting a batch of ``size`` bytes exceeds, in words."""
+        """Return the error text for a batch of ``size`` bytes, with the setting that it exceeds."""
         config = self._config
         if size > config.max_message_bytes:
             limit = f"max.message.bytes of {self._topic_partition} is {config.max_message_bytes}"
@@ -216,36 +217,35 @@ class LogValidator:
         )
 
     def not_cut(self, count: int) -> OutcomeUnknownError:
-        """What becomes of ``count`` records after a write that failed and left something behind which could not be
-        cut off."""
+        """Return the error for ``count`` records after a failed write whose bytes could not be cut off."""
         tried = f"append of {count} record{'' if count == 1 else 's'} to {self._topic_partition}"
-        return OutcomeUnknownError(tried, "the disk refused, and what was written could not be cut off again")
+        return OutcomeUnknownError(tried, "the write failed, and its bytes could not be cut off again")
 
 
 def check_from_client(view: memoryview, header: RecordBatch) -> int:
-    """``header`` is all that ``view`` holds, and a client may write it; the greatest timestamp of its records.
-    Raises :class:`CorruptError`, :class:`InvalidRequestError`, :class:`InvalidTimestampError`."""
+    """Check that ``view`` holds exactly one batch, which a client may write. Return the greatest timestamp of
+    its records. Raises :class:`CorruptError`, :class:`InvalidRequestError`, :class:`InvalidTimestampError`."""
     if header.size != view.nbytes:
         raise CorruptError("bytes behind the batch", position=header.size)
     return validate_from_client(header)
 
 
 def is_valid(batch: Buffer) -> bool:
-    """Whether a client's batch may be appended as it is. What is wrong with another, :func:`admit` tells or
-    mends."""
+    """Return whether a client's batch may be appended unchanged. For other batches :func:`admit` raises the error,
+    or corrects the header."""
     try:
         header = RecordBatch(batch)
         return check_from_client(memoryview(batch), header) == header.max_timestamp
     except Exception as error:
         if isinstance(error, (InternalError, StorageError)) or is_interruption(error):
             raise
-        return False  # what nobody had foreseen is found again when it comes first
+        return False  # the full check of the batch meets an unforeseen error again, and raises it
 
 
 def admit(view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
-    """A client's batch, checked as by :func:`check_from_client`, in whose header the greatest timestamp is that of
-    its records: searches by time, retention and segments go by the header. As Kafka's leader does, without a word
-    to the client."""
+    """Check a client's batch with :func:`check_from_client`, and set the greatest timestamp in its header to that
+    of its records, because searches by time, retention and segments use the header. Kafka's leader does the same,
+    and does not report it to the client."""
     max_timestamp = check_from_client(view, header)
     if max_timestamp == header.max_timestamp:
         return view, header
@@ -296,7 +296,7 @@ def check_fetched(
 
 
 def cut_fetched(views: Sequence[memoryview], batches: Sequence[Fetched]) -> list[memoryview]:
-    """The bytes of each of ``batches``, which lie one after another in ``views``."""
+    """Return the bytes of each of ``batches``, which lie one after another in ``views``."""
     cut: list[memoryview] = []
     for view in views:
         position = 0
