@@ -317,6 +317,21 @@ class Log(LogTruncator):
             raise failure
         return count
 
+    def retention_due_ms(self) -> int:
+        """Return the wall time in ms from which :meth:`apply_retention` may remove something if the log does not
+        change; 2**63 - 1 for never. REQUIRES that the log was just closed in order."""
+        now, segments = self.clock.wall_ms(), self._segments
+        bound, start = self.high_watermark, self.start_offset
+        try:
+            if removable(segments, self.config, start_offset=start, bound=bound, wall_ms=now, sure_ms=now):
+                return 0
+            if self.config.retention_ms < 0 or self.end_offset == self.first_base_offset:
+                return INT64_MAX
+            newest = segments.first.largest_timestamp()
+            return min(newest + self.config.retention_ms + 1, INT64_MAX) if newest >= 0 else 0
+        finally:
+            segments.close()
+
     def _raise_start(self, offset: int) -> bool:
         if offset <= self.start_offset:
             return False

@@ -19,7 +19,6 @@ from pyreplog.errors import CorruptError, InvalidTopicError, StorageError
 from pyreplog.log.identity import decode_uuid, encode_uuid
 from pyreplog.log.layout import INT64_MAX, PARTITION_MAX, SUMMARIES_NAME, check_topic, join
 from pyreplog.log.log import Log
-from pyreplog.log.retention import removable
 from pyreplog.log.snapshot import read_whole
 from pyreplog.ports import Disk
 from pyreplog.values import EpochEntry, TopicPartition
@@ -93,27 +92,9 @@ def summarize(log: Log) -> Summary:
         log.high_watermark,
         tuple(log.epochs.entries),
         tuple(segments),
-        retention_due_ms(log),
+        log.retention_due_ms(),
         log.reported,
     )
-
-
-def retention_due_ms(log: Log) -> int:
-    """Return the wall time in ms from which :meth:`Log.apply_retention` may delete a segment if the log does not
-    change."""
-    now = log.clock.wall_ms()
-    every = log._segments
-    try:
-        if removable(
-            every, log.config, start_offset=log.start_offset, bound=log.high_watermark, wall_ms=now, sure_ms=now
-        ):
-            return 0
-        if log.config.retention_ms < 0 or log.end_offset == log.first_base_offset:
-            return NEVER_MS
-        newest = every.first.largest_timestamp()
-        return min(newest + log.config.retention_ms + 1, NEVER_MS) if newest >= 0 else 0
-    finally:
-        every.close()
 
 
 def encode_key(topic_partition: TopicPartition) -> bytes:
