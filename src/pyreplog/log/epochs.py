@@ -178,7 +178,8 @@ class EpochCache:
         return crc32c(self.format())
 
     def _set(self, epochs: tuple[int, ...], starts: tuple[int, ...]) -> None:
-        # The tuples exist before the first assignment, so a lack of memory leaves the history unchanged.
+        # The tuples exist before the first assignment, so a lack of memory leaves the history
+        # unchanged.
         self._epochs, self._starts = epochs, starts
         self.current = self.latest = epochs[-1] if epochs else NO_EPOCH
 

@@ -43,8 +43,8 @@ class IndexCache:
             total = self.size + size - self._sizes[latest]
             self._sizes[latest] = size
             self.size = total
-        # Keep this order: an interrupt or a lack of memory between any two of these lines leaves the
-        # sizes consistent.
+        # Keep this order: an interrupt or a lack of memory between any two of these lines leaves
+        # the sizes consistent.
         self._latest = None
         size = self._sizes.pop(segment, 0)
         self.size -= size

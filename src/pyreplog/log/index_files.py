@@ -97,8 +97,9 @@ class IndexFiles:
         files.offsets = OffsetIndex(base_offset, scan.offset_entries())
         entries = scan.time_entries()
         times = TimeIndex(base_offset, entries)
-        # The scanner always adds the final time entry of a closed segment. In a segment that is still
-        # written each time entry belongs to an offset entry, so a final entry without one is dropped.
+        # The scanner always adds the final time entry of a closed segment. In a segment that is
+        # still written each time entry belongs to an offset entry, so a final entry without one is
+        # dropped.
         if not closed and times.count and not _made_together(files.offsets, times):
             times = TimeIndex(base_offset, entries[:-TIME_INDEX_ENTRY_SIZE])
         files.times = times

@@ -76,7 +76,8 @@ class CommittedSource:
 
     def __init__(self, source: StableSource) -> None:
         self._source = source
-        # The markers that earlier reads found. Each read takes one entry, so that threads do not share it.
+        # The markers that earlier reads found. Each read takes one entry, so that threads do not
+        # share it.
         self._pool: list[_Fates] = []
 
     @property

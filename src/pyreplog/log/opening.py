@@ -181,8 +181,8 @@ def _settle_mark(
     mark."""
     state = None if found is None else found[0]
     if found is not None and not loaded.report.clean:
-        # Sync the mark before any unsynced record is written again. Otherwise a power loss may bring
-        # back a slot that promises more, and the half-written records would count as damage.
+        # Sync the mark before any unsynced record is written again. Otherwise a power loss may
+        # bring back a slot that promises more, and the half-written records would count as damage.
         sync_found_mark(disk, directory)
     if _make_durable(loaded, state, config, origin):
         new_state = new_state._replace(synced_end=loaded.end_offset)
@@ -238,15 +238,15 @@ def _make_durable(loaded: Loaded, state: MarkState | None, config: LogConfig, or
         _sync_all(loaded.segments)
         _verify_on_disk(written)
     elif origin.same_boot is not False and unsure and loaded.end_offset > loaded.synced_end:
-        # The process may have died after a failed sync and before it noted the failure. A sync alone
-        # would then succeed although the records are lost, so write them again. In a `sync` log none
-        # of them was acknowledged, and there are few. In a log without our mark only the last segment
-        # is written again: `_write_again` makes a file one byte longer for a moment, and after a crash
-        # the log would end behind such a segment.
+        # The process may have died after a failed sync and before it noted the failure. A sync
+        # alone would then succeed although the records are lost, so write them again. In a `sync`
+        # log none of them was acknowledged, and there are few. In a log without our mark only the
+        # last segment is written again: `_write_again` makes a file one byte longer for a moment,
+        # and after a crash the log would end behind such a segment.
         _write_again(loaded.segments[-1:] if state is None else loaded.segments, loaded.synced_end, tail_only=True)
     if state is None or unsure:
-        # In a log without our mark, the next start would cut the records behind a gap as torn, unless
-        # the new mark covers them.
+        # In a log without our mark, the next start would cut the records behind a gap as torn,
+        # unless the new mark covers them.
         _sync_all(loaded.segments)
         return True
     return False

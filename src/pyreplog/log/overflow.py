@@ -155,7 +155,8 @@ def _aborted(disk: Disk, directory: str, base_offset: int, parts: Sequence[Split
         content = read_whole(disk, path)
         entries = parse_aborted(content or b"", base_offset, path)
     except CorruptError:
-        # Write indexes that are plainly damaged too, so that the next opening rebuilds them from the batches.
+        # Write indexes that are plainly damaged too, so that the next opening rebuilds them from
+        # the batches.
         return [_DAMAGED_INDEX] * len(parts)
     ends = [part.base_offset for part in parts[1:]] + [INT64_MAX]
     return [

@@ -130,8 +130,8 @@ def _sound(segment: SegmentReader, position: int, least: int, following: int | N
     if header is None or header[0] < least or (following is not None and header[1] >= following):
         return None
     after = header[1] + 1
-    # A checksum covers the number of offsets of a batch. So one of the batches behind may have a wrong
-    # base offset if the next one agrees.
+    # A checksum covers the number of offsets of a batch. So one of the batches behind may have a
+    # wrong base offset if the next one agrees.
     for _ in range(_LOOKS):
         position = _behind(segment, position)
         behind = _whole(segment, position)

@@ -24,7 +24,8 @@ def describe_damage(file: File, position: int, size: int, newer: int, reason: st
     if rest >= _OLD_LENGTH_MIN:
         head = file.read_at(position, SIZE_UP_TO_MAGIC)
         length = size_of(head) - LOG_OVERHEAD
-        # If the file is truncated while it is read, it ends here or in the body, and `reason` stays.
+        # If the file is truncated while it is read, it ends here or in the body, and `reason`
+        # stays.
         if (
             len(head) == SIZE_UP_TO_MAGIC
             and head[MAGIC_POSITION] in (0, 1)
