@@ -142,7 +142,7 @@ def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...], *,
         if name not in known:
             raise ConfigError(f"unknown column {name!r}{suggestion(str(name), known)}")
         if name in names[:position]:
-            raise ConfigError(f"column {name!r} is named twice")
+            raise ConfigError(f"column {name!r} is asked for twice")
     return names
 
 

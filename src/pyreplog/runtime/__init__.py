@@ -1,5 +1,5 @@
-"""Joins disks, threads, nodes and clients into what users hold in their hands. Home of threads and
-asyncio."""
+"""The public objects (logs, clusters, clients): they join the real disks, the nodes and the client machines, and have
+the threads that run these."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Opening a folder as one log: find which partition is meant, to read it, or to write it and make
-it if it is not there."""
+"""Open a folder as one log: find the partition that the caller means, and open it for reading, or open or make it for
+writing."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ __all__ = [
 _NO_FOLDER: Final = "a log is a folder, and this is a file"
 
 NUMBERS_NAMED_MAX: Final = 10
-"""The partitions that an error lists at most."""
+"""The most partitions that an error lists."""
 
 
 def folder_of(path: str | os.PathLike[str]) -> str:
-    """``path`` as text without slashes at its end. Raises :class:`ConfigError` and TypeError for
-    what names no folder."""
+    """Return ``path`` as text without slashes at its end. Raises :class:`ConfigError` or TypeError if it names no
+    folder."""
     text = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(text, str):
         raise TypeError(f"path must be text or a pathlib.Path, not {type(path).__name__}")
@@ -125,15 +125,15 @@ def check_disk(disk: object) -> None:
 
 
 def disk_of(permissions: Permissions, disk: Disk | None) -> Disk:
-    """``disk``, or the machine's own with ``permissions``. Raises :class:`ConfigError` for any
-    other value, and if both are given."""
+    """Return ``disk``, or the machine's own disk with ``permissions``. Raises :class:`ConfigError` for unknown
+    ``permissions``, and if both are given."""
     check_together(permissions, disk)
     return SystemDisk(permissions=permissions) if disk is None else disk
 
 
 def check_together(permissions: Permissions, disk: object) -> None:
-    """Raise :class:`ConfigError` for an unknown value of ``permissions``, and for any but the
-    default beside a given ``disk``, which does not know it."""
+    """Raise :class:`ConfigError` for unknown ``permissions``, and for any but the default beside a given ``disk``,
+    because such a disk has permissions of its own."""
     if check_permissions(permissions) != "owner" and disk is not None:
         raise ConfigError(
             f"permissions={permissions!r} is for the machine's own disk: leave disk out, or make that disk with it"
@@ -141,16 +141,16 @@ def check_together(permissions: Permissions, disk: object) -> None:
 
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> LogReader:
-    """The reader of the one partition that is meant; no other is opened. Nothing is locked or
-    written."""
+    """Return a reader of the one partition that the caller means. No other partition is opened, and nothing is locked
+    or written."""
     partition = None if partition is None else whole("partition", partition)
     finder, found = _find(disk, folder, topic)
     return _opened(disk, finder, _choose(disk, found, folder, topic, partition))
 
 
 def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> list[LogReader]:
-    """The readers of all partitions of the topic that is meant, in order, or of ``partition``
-    alone. Nothing is locked or written."""
+    """Return the readers of all partitions of the topic that the caller means, in order, or of ``partition`` alone.
+    Nothing is locked or written."""
     if partition is not None:
         return [open_for_reading(disk, folder, topic, partition)]
     finder, found = _find(disk, folder, topic)
@@ -159,8 +159,7 @@ def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: 
 
 
 def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[TopicPartition]]:
-    """The finder of ``folder``, and the partitions of ``topic``, or of all topics, that it found
-    there."""
+    """Return the finder of ``folder``, and the partitions of ``topic`` (None: of all topics) that it found there."""
     if topic is not None:
         check_name(topic)
     stat = disk.stat(folder)
@@ -193,12 +192,11 @@ def _opened(disk: Disk, finder: Finder, key: TopicPartition) -> LogReader:
 
 
 def _warn_of_rest(reader: LogReader) -> None:
-    """Warn of bytes behind the last whole batch of a folder without a mark: they may or may not
-    have been a record."""
+    """Warn of bytes behind the last whole batch of a folder without a mark: they may be a torn record."""
     try:
         said = reader.describe_unreadable()
     except (CorruptError, StorageError):
-        return  # a read up to there raises it
+        return  # a read up to that offset raises it
     if said:
         LOGGER.warning("%s; `replog verify` says more", said)
 
@@ -251,8 +249,8 @@ def _choose_to_write(folder: str, options: WriterOptions, topics: Mapping[str, S
 
 
 def _several(folder: str, topic: str, numbers: Sequence[int]) -> ConfigError:
-    """The caller named no partition, and ``topic`` has more than one: no choice would be the whole
-    topic."""
+    """Return the error for a caller that named no partition of a ``topic`` with several: any one would be only a part
+    of the topic."""
     named = ", ".join(map(str, numbers[:NUMBERS_NAMED_MAX])) + (", ..." if len(numbers) > NUMBERS_NAMED_MAX else "")
     whole_topic = (
         f", or read the whole topic with pyreplog.Cluster({folder!r}, mode='r'), which has scan({topic!r}) and"
@@ -287,8 +285,8 @@ def _folder_name(folder: str) -> str:
 
 
 _SIZES: Final = frozenset(("retention.bytes", "segment.bytes"))
-"""The settings that together say how much is kept. A warning that they do not fit comes from the
-call that gives one of them, and from no later call."""
+"""The settings that together bound a log's size. The call that gives one of them warns if they do not fit; later calls
+do not warn."""
 
 
 def open_for_writing(
@@ -300,9 +298,11 @@ def open_for_writing(
     progress: Callable[[RecoveryProgress], None] | None,
     made: list[LogWriter],
 ) -> LogWriter:
-    """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call
-    it. ``progress`` is told of a recovery. The writer is added to ``made`` besides, in one step
-    with leaving it to the caller."""
+    """Take the folder's lock, find or make the partition, and lead it.
+
+    ``name``: the log's name in errors. ``progress`` gets the progress of a recovery. The writer is also added to
+    ``made``, so that the caller can close it even if a signal handler interrupts the return.
+    """
     durability = options.durability(_choose_to_write(folder, options, _check_place(disk, folder, options.topic)))
     root: LogRoot | None = None
     try:
@@ -331,22 +331,22 @@ def open_for_writing(
         )
         return made[0]
     except ConfigError:
-        # A wrong argument: the root is as it was, so its next opening must not be one after a
-        # crash.
+        # An argument was wrong and the root is unchanged, so its next opening must not count as
+        # one after a crash.
         if root is not None and not made:
             root.close(clean=True)
         raise
     except BaseException as error:
         if root is not None and not made:
-            # A folder in the way of a new partition is found before anything is made: the root is
-            # as it was then, too.
+            # A folder in the way of a new partition is found before anything is made, so the root
+            # is unchanged then, too.
             root.close(clean=isinstance(error, StorageError) and error.errno == errno.EEXIST)
         raise
 
 
 def _topic_id(disk: Disk, folder: str, topic: str, partitions: Iterable[TopicPartition]) -> str:
-    """The id of ``topic`` in the root ``folder``; "" if no folder names one. Raises
-    :class:`ConfigError` if two folders contradict one another."""
+    """Return the id of ``topic`` in the root ``folder``; "" if no folder holds one. Raises :class:`ConfigError` if two
+    folders hold different ids."""
     known: dict[str, str] = {}
     for key in sorted(partitions):
         place = f"{folder}/{directory_name(*key)}"
@@ -361,7 +361,7 @@ def _topic_id(disk: Disk, folder: str, topic: str, partitions: Iterable[TopicPar
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of each topic's partitions, rising."""
+    """Return the sorted partition numbers of each topic."""
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         topics.setdefault(topic, []).append(number)
@@ -369,12 +369,12 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[int]]:
-    """Refuse a folder that is no log's, before anything is made in it. Returns the partitions that
-    are there, by topic."""
+    """Return the partitions in ``folder``, by topic. Raise ConfigError or StorageError if no log can be in it; nothing
+    is made before."""
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
-    cluster = _cluster_of(disk, folder)  # before its name: a cluster may have any
+    cluster = _cluster_of(disk, folder)  # before _check_names: a cluster's folder may have any name
     if cluster is not None:
         raise worded(
             lambda say: ConfigError(
@@ -395,18 +395,18 @@ def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[i
 
 
 def _cluster_of(disk: Disk, folder: str) -> str | None:
-    """The folder of the cluster that ``folder`` is, that it lies in, or that it says it is a node
-    of; None: of none."""
+    """Return the folder of the cluster that ``folder`` is, lies in, or names as its own; None if it belongs to no
+    cluster."""
     places = (folder, os.path.dirname(os.path.abspath(folder)))
     found = next((place for place in places if disk.stat(f"{place}/{STATE_FILE}") is not None), None)
     return found or read_cluster(disk, folder) or None
 
 
 def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
-    """Refuse to make a log (or ``what``) in ``folder`` if a reader of one log would then pass over
-    another one.
+    """Raise ConfigError if a new log (or ``what``) in ``folder`` would hide another log from its readers, or be hidden
+    itself.
 
-    A log that is there already is opened, wherever it lies.
+    A log that exists already is accepted anywhere.
     """
     try:
         if has_root_file(disk, folder):
@@ -431,7 +431,8 @@ def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
 
 
 def _check_names(folder: str, topic: str | None, topics: Collection[str]) -> None:
-    """Refuse, before anything is made, what cannot be the name of a partition."""
+    """Raise InvalidTopicError if ``topic``, or else the folder's name, cannot be a topic's name. It is called before
+    anything is made."""
     if topic is not None:
         check_name(topic)
         check_topic(topic)
@@ -449,7 +450,7 @@ def _check_names(folder: str, topic: str | None, topics: Collection[str]) -> Non
 
 
 def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) -> None:
-    """An existing log keeps its settings, except those given now; its durability never changes."""
+    """Change the given settings of an existing log. It keeps all others, and its durability never changes."""
     durability = asked.get("durability", log.durability)
     if durability != log.durability:
         raise worded(
@@ -476,8 +477,8 @@ def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) ->
 
 
 def _reopen(root: LogRoot, key: TopicPartition) -> Log:
-    """Open the partition again, as after a kill of the process: the written bytes are in the page
-    cache."""
+    """Open the partition again and return its log. The written bytes are in the page cache, as after a kill of the
+    process."""
     old = root.logs[key]
     old.close(clean=False)
     origin = RecoveryContext(clean=False, same_boot=True, log_start_offset=old.start_offset)

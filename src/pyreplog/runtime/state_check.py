@@ -81,7 +81,7 @@ def _check_not_older(disk: Disk, path: str, state: ControllerState, folders: Ite
 
 
 def _partitions(disk: Disk, folder: str) -> dict[str, TopicPartition]:
-    """The partitions whose folders lie in the node's ``folder``, by the names of these folders."""
+    """Return the partitions whose folders lie in the node's ``folder``, by the names of these folders."""
     try:
         names = disk.list(folder) if disk.stat(folder) is not None else ()
     except StorageError:
@@ -91,7 +91,7 @@ def _partitions(disk: Disk, folder: str) -> dict[str, TopicPartition]:
 
 
 def _latest_epoch(disk: Disk, folder: str, topic_id: str) -> int:
-    """The latest leader epoch in the partition's ``folder``; -1 if it is of another topic, or damaged."""
+    """Return the latest leader epoch in the partition's ``folder``; -1 if it is of another topic, or damaged."""
     try:
         if read_topic_id(disk, folder) != topic_id:
             return -1

@@ -36,10 +36,10 @@ __all__ = [
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
 FIRST_READ_SIZE: Final = 16 << 10
-"""The same for the first read: a look-up of one record does not wait for thousands of batches."""
+"""Bytes of the first read, so that a look-up of one record does not wait for thousands of batches."""
 _PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
-"""For a fork."""
+"""The open readers, which take new locks in the child of a fork."""
 
 
 class RecordView(Protocol):
@@ -52,7 +52,7 @@ class RecordView(Protocol):
 
     @property
     def max_batch_bytes(self) -> int:
-        """The maximum of bytes to unpack from one compressed batch, in parts."""
+        """The largest compressed batch, in unpacked bytes, that is read. It is unpacked in parts."""
         ...
 
     def read(self, offset: int, size_max: int) -> Buffer:
@@ -60,7 +60,7 @@ class RecordView(Protocol):
         ...
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """Return the error for the damaged batch that was read for ``offset``, with its place."""
+        """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
         ...
 
 
@@ -74,7 +74,7 @@ class LogView(Followed, StableSource, Protocol):
 
     @property
     def directory(self) -> str:
-        """The folder that is read."""
+        """The folder from which records are read."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class LogView(Followed, StableSource, Protocol):
         ...
 
     def stats(self) -> LogStats:
-        """Numbers of the log."""
+        """Return the offsets, sizes and counters of the log."""
         ...
 
     @property
@@ -92,7 +92,7 @@ class LogView(Followed, StableSource, Protocol):
         ...
 
     def close(self) -> None:
-        """Release it."""
+        """Release the files or the log."""
         ...
 
 
@@ -114,7 +114,7 @@ class WriterView:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset of the log."""
         return self._writer.log.start_offset
 
     @property
@@ -137,8 +137,7 @@ class WriterView:
         self._writer.write_open_batch()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches below the high watermark, from that of ``offset`` on; empty at
-        the end."""
+        """Return whole batches below the high watermark, from that of ``offset`` on; empty at the end."""
         writer = self._writer
         parts = writer.read(offset, size_max, writer.log.high_watermark).parts()
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -148,15 +147,14 @@ class WriterView:
         return self._writer.find_timestamp(timestamp, self.max_batch_bytes)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with
-        its place."""
+        """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
         return self._writer.damage(offset, reason)
 
     def see_behind(self) -> None:
         """Do nothing: the log itself says how far readers may see."""
 
     def stats(self) -> LogStats:
-        """Numbers of the log."""
+        """Return the offsets, sizes and counters of the log."""
         return self._writer.stats()
 
     @property
@@ -170,8 +168,8 @@ class WriterView:
         return self._closed or self._writer.closed
 
     def look(self) -> None:
-        """See :class:`Followed`. The view is the log itself, and the open batch is written in its
-        time."""
+        """See :class:`Followed`. Only check the writer: the view reads the log itself, and the background thread writes
+        the open batch soon."""
         writer = self._writer
         if writer.failure is not None:
             writer.check()
@@ -210,17 +208,17 @@ class ReaderView:
 
     @property
     def directory(self) -> str:
-        """The folder that is read: of several copies, the one with the highest end."""
+        """The folder from which records are read: of several copies, the one with the highest end."""
         return self._reader.directory
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes that are unpacked of one compressed batch, in parts."""
+        """The largest compressed batch, in unpacked bytes, that is read. It is unpacked in parts."""
         return self._reader.max_batch_bytes
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset of the log."""
         return self._reader.start_offset
 
     @property
@@ -236,7 +234,7 @@ class ReaderView:
 
     @property
     def last_stable_offset(self) -> int:
-        """As of the last :meth:`refresh`."""
+        """The last stable offset, as of the last :meth:`refresh`."""
         with self._lock:
             return self._reader.last_stable_offset
 
@@ -246,13 +244,12 @@ class ReaderView:
         return self._reader.end_offset
 
     def refresh(self) -> None:
-        """Read the mark again."""
+        """Read the mark again, and see the newly appended records."""
         with self._lock:
             self._reader.refresh()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches below the high watermark, from that of ``offset`` on; empty at
-        the end."""
+        """Return whole batches below the high watermark, from that of ``offset`` on; empty at the end."""
         with self._lock:
             return self._reader.read(offset, size_max)
 
@@ -262,13 +259,12 @@ class ReaderView:
             return self._reader.find_timestamp(timestamp)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with
-        its place."""
+        """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
         with self._lock:
             return self._reader.damage(offset, reason)
 
     def see_behind(self) -> None:
-        """See also the whole batches behind damage at the end of a lone folder without a mark."""
+        """Also read the whole batches behind damage at the end of a lone folder without a mark."""
         with self._lock:
             self._reader.see_behind()
 
@@ -305,7 +301,7 @@ class ReaderView:
         return self._closed
 
     def look(self) -> None:
-        """Read the mark again."""
+        """Read the mark again, and see the newly appended records."""
         self.refresh()
 
     def records(self, start: int, end: int) -> Iterator[Record]:
@@ -320,8 +316,8 @@ class ReaderView:
             return news
 
     def forked(self) -> None:
-        """In the child of a fork: take new locks, because threads of the parent may have held the
-        old ones. The files refuse to be read."""
+        """Take new locks, because this process is a forked child and threads of the parent may have held the old ones.
+        The files refuse to be read."""
         self._own_lock = OwnedLock(f"the reader of {self._reader.directory!r}")
         for news in list(self._news):
             news.forked()
@@ -347,17 +343,17 @@ class CommittedView:
 
     @property
     def directory(self) -> str:
-        """Of the view."""
+        """The folder from which records are read."""
         return self._view.directory
 
     @property
     def max_batch_bytes(self) -> int:
-        """Of the view."""
+        """The view's limit for one compressed batch, in unpacked bytes."""
         return self._view.max_batch_bytes
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset of the log."""
         return self._view.start_offset
 
     @property
@@ -367,21 +363,20 @@ class CommittedView:
 
     @property
     def last_stable_offset(self) -> int:
-        """The same."""
+        """The last stable offset, which is also the end of this view."""
         return self._view.last_stable_offset
 
     @property
     def log_end_offset(self) -> int:
-        """Of the view."""
+        """The end of the log, as far as the view can tell."""
         return self._view.log_end_offset
 
     def refresh(self) -> None:
-        """See the records that were appended since."""
+        """See the newly appended records."""
         self._view.refresh()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches that were not aborted, from that of ``offset`` or the next on;
-        empty at the end."""
+        """Return whole batches that were not aborted, from that of ``offset`` or the next on; empty at the end."""
         return self._source.read(offset, size_max)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
@@ -390,17 +385,16 @@ class CommittedView:
         return self._source.find_timestamp(timestamp)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with
-        its place."""
+        """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
         return self._view.damage(offset, reason)
 
     def stats(self) -> LogStats:
-        """Of the view."""
+        """Return the offsets, sizes and counters of the log."""
         return self._view.stats()
 
     @property
     def config(self) -> LogConfig:
-        """Of the view."""
+        """The log's settings."""
         return self._view.config
 
     @property
@@ -409,7 +403,7 @@ class CommittedView:
         return self._view.closed
 
     def look(self) -> None:
-        """Of the view."""
+        """Have the view look for new records."""
         self._view.look()
 
     def records(self, start: int, end: int) -> Iterator[Record]:
@@ -442,53 +436,52 @@ class SkippingView:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset of the log."""
         return self._view.start_offset
 
     @property
     def end_offset(self) -> int:
-        """Of the view."""
+        """The end of the view."""
         return self._view.end_offset
 
     @property
     def max_batch_bytes(self) -> int:
-        """Of the view."""
+        """The view's limit for one compressed batch, in unpacked bytes."""
         return self._view.max_batch_bytes
 
     def refresh(self) -> None:
-        """See the records that were appended since."""
+        """See the newly appended records."""
         self.source.refresh()
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole sound batches from that of ``offset`` or the next on; empty at the end."""
+        """Return whole undamaged batches from that of ``offset`` or the next on; empty at the end."""
         return self.source.read(offset, size_max)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """An offset that no sound record of at least ``timestamp`` (ms) lies before; None if no
-        record is so late."""
+        """Return (offset, timestamp) such that every undamaged record at or after ``timestamp`` (ms) has at least this
+        offset; None if no record is that late."""
         return self.source.find_timestamp(timestamp)
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """The error for the batch that was read for ``offset`` and turned out to be damaged, with
-        its place."""
+        """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
         return self._view.damage(offset, reason)
 
     @property
     def closed(self) -> bool:
-        """Of the view."""
+        """Whether the view is closed."""
         return self._view.closed
 
     def look(self) -> None:
-        """Of the view."""
+        """Have the view look for new records, also behind damage at its end."""
         self._view.look()
         self._view.see_behind()
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """Return the sound records of the half-open range."""
+        """Return the undamaged records of the half-open range."""
         return records(self, start, end)
 
     def news(self) -> ChangeSignal:
-        """Of the view."""
+        """Return a signal of the view."""
         return self._view.news()
 
 
@@ -505,7 +498,8 @@ def teller_of(skip_damaged: bool | Callable[[CorruptLogError], object]) -> Calla
 
 
 def _warn(error: CorruptLogError) -> None:
-    # Python shows a warning once for each place: that is the line that reads, not one of ours.
+    # Python shows a warning once for each line of code. That should be the application's line that
+    # reads, so skip the frames of this package.
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -552,9 +546,9 @@ def record_lists(view: RecordView, start: int, end: int) -> Iterator[list[Record
             start = batch.next_offset
             if start >= end:
                 return
-            del batch  # its memory is given back before more is read: two of a megabyte in turn cost new memory each
+            del batch  # free its memory before the next read: with two batches alive each read takes new memory
         if start == before:
-            return  # nothing more is there
+            return  # the view has no more batches
         size_max = min(4 * size_max, READ_SIZE)
 
 
