@@ -53,7 +53,7 @@ def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedRa
             )
         if entry.last_offset <= last or not 0 <= entry.first_offset <= entry.last_offset:
             raise CorruptError(
-                f"aborted transaction {entry.first_offset} to {entry.last_offset} is invalid after offset {last}",
+                f"aborted transaction {entry.first_offset} to {entry.last_offset} is out of order after {last}",
                 file=path,
                 position=position,
             )
