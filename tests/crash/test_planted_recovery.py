@@ -108,7 +108,7 @@ def _an_old_segment_comes_back() -> None:
     assert len(old) == len(bytes_of(disk, name))
     file = disk.open(name, write=True)
     file.write_at(0, [old])
-    with pytest.raises(CorruptLogError, match="has leader epoch 9, and its offsets belong to epoch 7"):
+    with pytest.raises(CorruptLogError, match="has leader epoch 9, but its offsets belong to epoch 7"):
         reopen(disk, FOLDER)
 
 

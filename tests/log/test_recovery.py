@@ -345,7 +345,7 @@ def test_a_batch_that_claims_a_later_offset_makes_no_tail_of_what_was_synced(pla
     last, claims = split(bytes(content))[-1], split(bytes(content))[-2]
     content[len(content) - last.size - claims.size + 6] ^= 0x10
     place.write(name, bytes(content))
-    with pytest.raises(CorruptLogError, match="follows it") as caught:
+    with pytest.raises(CorruptLogError, match="but the next batch begins at") as caught:
         reopen(place.disk, place.of(T), same_boot=False, recovery_point=end)
     assert (caught.value.start, caught.value.end) == (last.base_offset, claims.next_offset + 0x1000)
     assert place.read(name) == content

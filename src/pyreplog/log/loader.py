@@ -349,7 +349,7 @@ class Loader:
             if offset < self.durable_end and epoch != known != NO_EPOCH:
                 # The checksum of a batch does not cover its epoch; the mark's checksum covers the
                 # history.
-                reason = f"a batch has leader epoch {epoch}, and its offsets belong to epoch {known}"
+                reason = f"batch has leader epoch {epoch}, but its offsets belong to epoch {known}"
                 position = segment.position_of(offset)
                 raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=position)
 
@@ -362,7 +362,7 @@ class Loader:
         """
         begins = _begins_at(segment, position) if scan.status == OFFSETS_FALL else None
         if begins is not None and _least_end(segment, position) <= begins < min(end, self.durable_end):
-            reason = f"a batch reaches up to offset {end - 1}, and {begins} follows it"
+            reason = f"batch has last offset {end - 1}, but the next batch begins at {begins}"
             raise CorruptLogError(reason, start=begins, end=end, file=segment.path, position=position)
 
     def _first_unknown_epoch(self, found: Sequence[tuple[int, int]], history: EpochCache) -> int | None:
