@@ -100,6 +100,7 @@ CHECKERS := $(call group,test) $(call group,lint)
 lint: $(CHECKERS)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(PY) -m tests.house.widths
 
 layers: $(CORE) $(CHECKERS)
 	$(VENV)/bin/lint-imports --no-logo --no-cache

@@ -1,5 +1,4 @@
-"""A transport over the pipes of ``multiprocessing``. A frame on a pipe is its size (4 bytes), one byte that says
-request or response, and what :class:`pyreplog.wire.Conversation` made of the message."""
+"""A transport over pipes of ``multiprocessing``: a frame has its size (4 bytes), its kind and the message."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
+from pyreplog._core import SegmentScanner
 from pyreplog.errors import StorageError
 from pyreplog.log import Log, clean_shutdown, epochs, identity, loader, log_segments, settings, snapshot
-from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Buffer, Disk
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
@@ -53,8 +53,8 @@ def checksum_not_checked_on_recovery(patch: pytest.MonkeyPatch) -> None:
     """Recovery believes headers."""
     patch.setattr(
         loader,
-        "scan_segment",
-        lambda *arguments, **options: scan_segment(*arguments, **{**options, "check_crc": False}),
+        "SegmentScanner",
+        lambda *arguments, **options: SegmentScanner(*arguments, **{**options, "check_crc": False}),
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pyreplog.errors import StorageError
 from pyreplog.log import loader
-from pyreplog.log.scan import scan_segment
+from pyreplog.log.scan import feed_segment
 from pyreplog.testing.crash import CrashFailure
 from tests.crash.all_crash_points import WORKLOADS, count_calls, refuse_recovery
 from tests.seed import SEED, tell
@@ -46,13 +46,13 @@ def test_no_refused_call_of_a_recovery_breaks_a_promise_all(name: str) -> None:
 def read_error_taken_for_the_end(patch: pytest.MonkeyPatch) -> None:
     """A segment that cannot be read counts as one that is torn at its beginning."""
 
-    def scan(file: Any, size: int, *arguments: Any, **options: Any) -> Any:
+    def feed(scan: Any, file: Any, size: int, *arguments: Any) -> Any:
         try:
-            return scan_segment(file, size, *arguments, **options)
+            return feed_segment(scan, file, size, *arguments)
         except StorageError:
-            return scan_segment(file, 0, *arguments, **options)
+            return feed_segment(scan, file, 0, *arguments)
 
-    patch.setattr(loader, "scan_segment", scan)
+    patch.setattr(loader, "feed_segment", feed)
 
 
 def _some() -> None:

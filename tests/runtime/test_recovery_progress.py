@@ -18,7 +18,7 @@ from pyreplog import Cluster, RecoveryProgress, aio
 from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot, RecoveryOptions, loader
 from pyreplog.log.layout import SCAN_CHUNK_SIZE
-from pyreplog.log.scan import scan_segment
+from pyreplog.log.scan import feed_segment
 from pyreplog.ports import Disk
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.testing import SimClock, SimDisk
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_the_scan_of_other_threads(tmp_path: Path, monkeypatch: pyte
     raised."""
     disk, path = SystemDisk(), str(tmp_path / "events")
     write(disk, path)
-    scan, watching, another = scan_segment, Watching(), threading.Event()
+    scan, watching, another = feed_segment, Watching(), threading.Event()
 
     def scanning(*arguments: Any, **options: Any) -> Any:
         if threading.current_thread() is threading.main_thread():
@@ -211,7 +211,7 @@ def test_ctrl_c_ends_the_scan_of_other_threads(tmp_path: Path, monkeypatch: pyte
         watching.noted.wait(5)
         return scan(*arguments, **options)
 
-    monkeypatch.setattr(loader, "scan_segment", scanning)
+    monkeypatch.setattr(loader, "feed_segment", scanning)
     with pytest.raises(KeyboardInterrupt):
         LogRoot.open(disk, path, clock=SystemClock(), random=Random(1), recovery=RecoveryOptions(watching))
     assert watching.added == 0
