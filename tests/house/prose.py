@@ -138,21 +138,8 @@ def phrases(text: str) -> Iterator[str]:
             yield f"    {before}[{match[0]}]{after}"
 
 
-def write_table() -> None:
-    """Write the counts of the files above the bound: a line for each, so that changes are easy to read."""
-    from tests.house.test_prose import TABLE, above, measured  # noqa: PLC0415  (it imports this module)
-
-    lines = [
-        f'  "{name}": [{found.first}, {found.second}]' for name, found in sorted(measured().items()) if above(found)
-    ]
-    TABLE.write_text("{\n" + ",\n".join(lines) + ("\n}\n" if lines else "}\n"), encoding="utf-8")
-
-
 def main() -> None:
     """Print all files with their rates, worst first; of the files that are named, each phrase too."""
-    if sys.argv[1:] == ["--table"]:
-        write_table()
-        return
     named = [Path(name).resolve() for name in sys.argv[1:]]
     rows = [(rates(prose(path)), path) for path in named or [*sources(), *pages()]]
     for found, path in sorted(rows, key=lambda row: -sum(row[0].per_1000)):
