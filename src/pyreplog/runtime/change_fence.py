@@ -123,13 +123,13 @@ class ChangeFence:
     # -------------------------------------------------------------------------------------- repair
 
     def make_whole(self) -> None:
-        """Before a change: raise :attr:`failure`, or repair the log if a change was cut short."""
+        """Prepare for a change: raise :attr:`failure`, or repair the log if a change was cut short."""
         self.check()
         if self.is_raised:
             self.reopen()
 
     def repair(self) -> None:
-        """Before a look or a wait: repair the log if a change was cut short and the log is not
+        """Prepare for a look or a wait: repair the log if a change was cut short and the log is not
         closed or poisoned.
 
         A repair that was itself cut short leaves a closed log.
@@ -146,7 +146,7 @@ class ChangeFence:
         self.is_raised = False
 
     def forked(self, error: PyreplogError) -> None:
-        """In the child of a fork: refuse everything with ``error``, under a new lock that no thread
+        """Refuse every call with ``error``, because this process is a forked child. Take a new lock that no thread
         holds."""
         self.lock = OwnedLock(self.name)
         self.ended = error

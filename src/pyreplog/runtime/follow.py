@@ -76,7 +76,7 @@ class Followed(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed: no more records come."""
+        """Whether the log was closed, so that no more records come."""
         ...
 
     def look(self) -> None:
@@ -188,8 +188,8 @@ class FileWatchSignal:
             self.told()
 
     def forked(self) -> None:
-        """In the child of a fork: take a new lock, because a thread of the parent may have held the
-        old one."""
+        """Take a new lock, because this process is a forked child and a thread of the parent may have held the old
+        one."""
         self._guard = OwnedLock()
 
     def close(self) -> None:

@@ -47,8 +47,8 @@ class GroupCommit:
     __slots__ = ("_crowd", "_fence", "_gather_s", "_lock", "_on_failure", "_owner", "_pending", "_turns")
 
     def __init__(self, fence: ChangeFence, pending: PendingAppends, on_failure: Callable[[StorageError], None]) -> None:
-        """After a sync ``pending`` is settled, or ``on_failure`` is called, before any waiting
-        thread is released; both under the lock."""
+        """After each sync, settle ``pending`` or call ``on_failure``, under the lock, before any waiting thread is
+        released."""
         self._fence = fence
         self._lock = fence.lock
         self._pending = pending

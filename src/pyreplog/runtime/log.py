@@ -184,7 +184,8 @@ class Log:
         timestamp: int | datetime | None = None,
         wait: bool = True,
     ) -> int | Ack:
-        """Append one record and return its offset, once it is as safe as the log's durability says.
+        """Append one record and return its offset once the record is as durable as the log's ``durability``
+        promises.
 
         ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware
         datetime (default: now). Threads that wait share one sync. ``wait=False`` is
@@ -420,8 +421,8 @@ class Log:
         end_timestamp: int | datetime | None = None,
         skip_damaged: bool | Callable[[CorruptLogError], object] = False,
     ) -> Scan:
-        """The same ranges as :meth:`read` as Arrow columns: give it to pyarrow, Polars, DuckDB or
-        pandas (``pl.DataFrame(log.scan())``). ``skip_damaged``: see :meth:`read`."""
+        """Return the ranges of :meth:`read` as Arrow columns, for pyarrow, Polars, DuckDB or pandas
+        (``pl.DataFrame(log.scan())``). ``skip_damaged``: see :meth:`read`."""
         self._check()
         self._view.refresh()
         view = self._looking(skip_damaged)
@@ -539,9 +540,9 @@ class Log:
     # -------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Write and sync everything and release the folder. A second call is harmless: it does the
-        rest if Ctrl-C cut the first short, and waits for a close that is under way. Raises the
-        first failure, having closed all the same."""
+        """Write and sync everything and release the folder. A second call is harmless: it completes a close that
+        Ctrl-C interrupted, and waits for one that another thread runs. Raises the first failure; the log is closed
+        all the same."""
         self._closed = True
         _close(self._view, self._writer, self._watcher)
 

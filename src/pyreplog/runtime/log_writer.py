@@ -405,8 +405,8 @@ class LogWriter:
     # -------------------------------------------------------------------------------------- the end
 
     def _fail_all(self, reason: PyreplogError | None = None) -> None:
-        """Tell all waiting callers that the log takes nothing any more: with ``reason``, if there
-        is one, those whose records were written. REQUIRES the lock."""
+        """Fail all pending results, because the log takes no more records; those of written records with ``reason``,
+        if there is one. REQUIRES the lock."""
         self.nowait.end()
         try:
             self._fence.check()
@@ -419,8 +419,8 @@ class LogWriter:
         self._pending.wake_all()
 
     def close(self) -> None:
-        """Write and sync everything, leave the clean marker, release the folder. Raises the first
-        failure, having closed all the same.
+        """Write and sync everything, leave the clean marker, release the folder. Raises the first failure; the log
+        is closed all the same.
 
         Twice is harmless: a second call waits for the first, and does the rest if an exception
         (Ctrl-C) cut the first short.
@@ -491,8 +491,8 @@ class LogWriter:
         return None if self.is_told_of or self.closed else self.name.removeprefix("the ")
 
     def _forked(self) -> None:
-        """In the child of a fork: the log is the parent's. REQUIRES that no other thread runs yet
-        (a fork leaves one)."""
+        """Refuse every call, because this process is a forked child and the log is the parent's. REQUIRES that no
+        other thread runs yet (a fork leaves one)."""
         error = ForkedError(
             f"{self.name} belongs to the parent process, and this is a fork of it: open it again here, with mode='r'"
             " while that one writes it"

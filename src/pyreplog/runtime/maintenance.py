@@ -41,7 +41,7 @@ class Maintenance:
         now_ns: Callable[[], int],
         fail_all: Callable[[], None],
     ) -> None:
-        """``fail_all`` tells all waiting callers that the log takes nothing any more."""
+        """``fail_all`` fails all pending results, because the log takes no more records."""
         self._root = root
         self._fence = fence
         self._pending = pending

@@ -179,8 +179,8 @@ class NowaitBatch:
     # ------------------------------------------------------------------------------------- writing
 
     def prepare_change(self) -> None:
-        """Before a change of the log: make the log whole, and write the open batch, so that the
-        change comes behind it. REQUIRES the lock."""
+        """Prepare for a change of the log: repair the log if needed, and write the open batch, so that the change
+        comes behind it. REQUIRES the lock."""
         fence = self._fence
         if fence.is_raised or fence.ended is not None or fence.log_failure is not None:
             fence.make_whole()
@@ -203,7 +203,8 @@ class NowaitBatch:
                 raise result.error
 
     def _write(self) -> None:
-        """Write the open batch. If that fails, only its result tells."""
+        """Write the open batch. If the log refuses it as a whole, only its result fails; any other error is raised
+        too."""
         result = self.result
         if result is None or not self._builder.count:
             return  # the first record of the batch is on its way, or was refused
@@ -237,8 +238,8 @@ class NowaitBatch:
         self._builder.reset()
 
     def forked(self, error: PyreplogError) -> None:
-        """In the child of a fork: settle the open batch with ``error``, and wake no waiter, because
-        the waiters are the parent's."""
+        """Settle the open batch with ``error``, because this process is a forked child. Wake no waiter, because the
+        waiters are the parent's."""
         self._builder.reset()
         if self.result is not None and not self.result.settled:
             self.result.error, self.result.settled = error, True

@@ -69,8 +69,7 @@ class PendingAppends:
     # ------------------------------------------------------------------------------------- writing
 
     def write(self, batch: memoryview, times_checked: bool = True) -> Appended:
-        """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this
-        returns.
+        """Append one encoded batch. Under ``os`` it is acknowledged, and the mark is moved behind it, on return.
 
         ``times_checked``: see :meth:`pyreplog.log.Log.append_as_leader`. OutcomeUnknownError if the
         batch may be in the log although the append failed.
@@ -131,7 +130,7 @@ class PendingAppends:
     # ------------------------------------------------------------------------------------ settling
 
     def settle(self) -> None:
-        """After a sync: the records below the flushed end are durable. Write the mark, then tell
+        """Acknowledge the records below the flushed end, which a sync made durable. Write the mark, then tell
         the waiters."""
         log = self._fence.log
         flushed = log.flushed_offset
@@ -207,7 +206,7 @@ class PendingAppends:
         )
 
     def forked(self, error: PyreplogError) -> None:
-        """In the child of a fork: settle all with ``error``, and wake no waiter, because the
+        """Settle all results with ``error``, because this process is a forked child. Wake no waiter, because the
         waiters are the parent's."""
         for _, result in self._unsynced:
             if not result.settled:

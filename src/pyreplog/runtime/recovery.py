@@ -89,8 +89,8 @@ class Recovery:
 
 
 def tell_torn(root: LogRoot, name: str, besides: Log | None = None) -> None:
-    """Warn of the torn tails that were cut off partitions when ``root`` was opened, except of the
-    partition ``besides``. ``name`` says whose root it is."""
+    """Warn of the torn tails that recovery cut off when ``root`` was opened, except that of the partition ``besides``.
+    ``name`` is the log, node or cluster that the root belongs to."""
     for log in root.logs.opened():
         if log.recovery.torn_size and log is not besides:
             found = log.recovery.in_words()
