@@ -13,11 +13,11 @@ from pyreplog.log import Log, NewLog
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import TopicPartition
 from tests.oracle.memory_log import MemoryLog
-from tests.replica.replica_harness import ReplicaHarness
+from tests.replica.replica_stage import ReplicaStage
 
 TOPIC_ID = "0123456789abcdefABCDEw"
 
-MakeHarness = Callable[..., ReplicaHarness]
+MakeStage = Callable[..., ReplicaStage]
 
 
 class Patchable(Log):
@@ -47,15 +47,15 @@ def make_log(log_kind: str) -> Callable[[LogConfig, int], Any]:
 
 
 @pytest.fixture
-def make_harness(make_log: Callable[[LogConfig, int], Any]) -> MakeHarness:
-    """A function: a harness of ``count`` replicas with these topic settings."""
+def make_stage(make_log: Callable[[LogConfig, int], Any]) -> MakeStage:
+    """A function: a stage of ``count`` replicas with these topic settings."""
 
     def make(
-        count: int = 3, *, strict: bool = True, replica_class: Any = None, node_config: Any = None, **settings: Any
-    ) -> ReplicaHarness:
+        count: int = 3, *, strict: bool = True, replica_class: Any = None, lag_time_max_ms: int = 2000, **settings: Any
+    ) -> ReplicaStage:
         config = LogConfig(**({"durability": "os"} | settings))
         logs = {broker: make_log(config, broker) for broker in range(1, count + 1)}
         extra = {} if replica_class is None else {"replica_class": replica_class}
-        return ReplicaHarness(logs, strict=strict, config=node_config, **extra)
+        return ReplicaStage(logs, strict=strict, lag_time_max_ms=lag_time_max_ms, **extra)
 
     return make
