@@ -38,10 +38,10 @@ CLIENT = "client"
 class GivenLog:
     """The home of a log that the test has made: it survives every end of its node."""
 
-    def __init__(self, node_id: int, log: Any) -> None:
+    def __init__(self, node_id: int) -> None:
         self.directory_id = f"0123456789abcdefABC{node_id:02}w"
         self.log: Any = None
-        self.given = log
+        """Given after the node has registered, which would report its end."""
 
     def open(self) -> tuple[str, int]:
         """Begin a life of the node."""
@@ -92,7 +92,7 @@ class ReplicaStage(Stage):
             lag_time_max_ms=lag_time_max_ms,
             replica_class=replica_class,
             checkers=[self.noted],
-            home=lambda stage, node_id: GivenLog(node_id, self.logs.get(node_id)),
+            home=lambda stage, node_id: GivenLog(node_id),
         )
         for node_id in self.machines:
             self.set_broker(node_id, epoch=node_id)
