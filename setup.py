@@ -39,14 +39,14 @@ COMPILED = {
     "wire": "frame schemas",
     "system": "local",
     "replica": (
-        "context delayed effects events follower in_sync_set leader list_offsets parked_fetches progress readers"
-        " replica role"
+        "context delayed_consumer_fetches delayed_follower_fetches delayed_requests effects events follower in_sync_set"
+        " leader list_offsets progress replica role"
     ),
     "node": (
-        "admin checkpoints deletion effects events fetch forwarding hosting lifecycle metadata node produce proposals"
-        " replica_fetcher sessions"
+        "admin alter_partition_manager checkpoints deletion effects events fetch forwarding hosting lifecycle metadata"
+        " node produce replica_fetcher sessions"
     ),
-    "client": "accumulator calls producer producer_id relay router topic_queues",
+    "client": "accumulator batch_forwarder calls producer producer_id router topic_queues",
     "runtime": "driver",
 }
 """By layer. None of them on the way of a log that is opened alone: mypyc ends the process where an integer finds no

@@ -372,7 +372,7 @@ def test_cancelling_what_reads(tmp_path: Path, run: Callable[[Main], None]) -> N
                         await task
             assert log._writer is not None
             while (
-                log._writer._pending._followers or len(os.listdir("/proc/self/fd")) > before
+                log._writer._pending._tailers or len(os.listdir("/proc/self/fd")) > before
             ):  # what a thread was opening is closed by it
                 await asyncio.sleep(0.001)
 
@@ -396,7 +396,7 @@ def test_leaving_what_reads(tmp_path: Path, run: Callable[[Main], None]) -> None
                     assert (await anext(records)).value == b"x"
             assert len(os.listdir("/proc/self/fd")) == before
             assert log._writer is not None
-            assert not log._writer._pending._followers
+            assert not log._writer._pending._tailers
 
     run(main)
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pyreplog.client import BatchForwarder
-from pyreplog.client.relay import DELIVERY_TIMEOUT_NS
+from pyreplog.client.batch_forwarder import DELIVERY_TIMEOUT_NS
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     InvalidRequestError,

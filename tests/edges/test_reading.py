@@ -11,7 +11,7 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log import open_readers
-from pyreplog.log.isolation import CommittedSource
+from pyreplog.log.read_committed import CommittedSource
 from pyreplog.log.transaction_index import AbortedRange
 from pyreplog.record import records_of, split
 from pyreplog.system.disk import SystemDisk

@@ -19,7 +19,7 @@ from pyreplog.log import CONTROLLER_NAME, Log, LogRoot, find_logs, frame_control
 from pyreplog.log.controller_file import controller_body
 from pyreplog.log.identity import format_topic_id, id_for_name
 from pyreplog.log.layout import check_topic, directory_name, parse_base_offset, parse_directory_name, segment_name
-from pyreplog.log.places import may_be_partition
+from pyreplog.log.root_discovery import may_be_partition
 from pyreplog.log.snapshot import format_state, parse_number, parse_state
 from pyreplog.log.summary import Summary, checked, decode_body, decode_key, due_ms, encode_body, encode_key
 from pyreplog.record import RecordBatch, control_records, split

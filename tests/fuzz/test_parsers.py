@@ -57,9 +57,9 @@ FED: Final = {
     ],
     "home": [
         "log/controller_file.controller_body",
-        "log/places._walk",
-        "log/places.may_be_partition",
-        "log/places.proves_topic",
+        "log/root_discovery._walk",
+        "log/root_discovery.may_be_partition",
+        "log/root_discovery.proves_topic",
         "log/partition_folders.PartitionFolders.is_leftover",
         "verify/logs._proves",
         "verify/logs.could_be_ours",

@@ -17,10 +17,10 @@ from pyreplog.cli.resuming import ImportedUpTo, format_places
 from pyreplog.config import LogConfig
 from pyreplog.controller.state import decode, encode
 from pyreplog.log import Log, LogRoot
+from pyreplog.log.backup_note import BackupNote, write_backup_note
 from pyreplog.log.node_list import format_nodes
 from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
-from pyreplog.log.unfinished import BackupNote, write_backup_note
 from pyreplog.ports import Disk
 from pyreplog.record import BatchBuilder, xxh64
 from pyreplog.spool import BatchId, Spool

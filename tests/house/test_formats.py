@@ -13,6 +13,7 @@ from pyreplog.cli.resuming import parse_places
 from pyreplog.controller.state import decode
 from pyreplog.errors import LockedError
 from pyreplog.log import LogRoot
+from pyreplog.log.backup_note import BackupNote, read_backup_note
 from pyreplog.log.clean_shutdown import read_farewell, read_incarnation
 from pyreplog.log.identity import read_properties, read_topic_id
 from pyreplog.log.mark import find_mark
@@ -22,7 +23,6 @@ from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import parse_state, read_offsets
 from pyreplog.log.summary import checked, decode_body, decode_key
 from pyreplog.log.transaction_index import AbortedRange, parse_aborted
-from pyreplog.log.unfinished import BackupNote, read_backup_note
 from pyreplog.record import RecordBatch, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk

@@ -11,7 +11,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot, open_readers, random_uuid
-from pyreplog.log.isolation import CommittedSource
+from pyreplog.log.read_committed import CommittedSource
 from pyreplog.record import CODEC_NAMES, Record, records_of, split
 from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk

@@ -19,11 +19,11 @@ from pyreplog.cli.main import main
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError
 from pyreplog.log import Log, LogReader, LogRoot, open_readers
-from pyreplog.log.isolation import CommittedSource
 from pyreplog.log.layout import LOG_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, parse_base_offset, segment_name
 from pyreplog.log.producer_snapshot import format_producers, parse_producers
 from pyreplog.log.producer_state import producer_batches
 from pyreplog.log.producers import ProducerTable
+from pyreplog.log.read_committed import CommittedSource
 from pyreplog.log.segment_reader import SegmentReader
 from pyreplog.log.transaction_index import AbortedRange, TransactionIndex, format_aborted, parse_aborted
 from pyreplog.record import BatchBuilder, Record, records_of

@@ -190,7 +190,7 @@ def test_a_fetch_of_several_that_breaks_later(monkeypatch: pytest.MonkeyPatch) -
     assert codes(caller.answers[number]) == [(ErrorCode.UNKNOWN_SERVER_ERROR, "")]
     node = node_of(world, leader)
     assert not node._effects.assemblers
-    waiting = [source for hosted in node.hosted.values() for source, _ in hosted.replica.role.readers.waiting]  # type: ignore[attr-defined]
+    waiting = [source for hosted in node.hosted.values() for source, _ in hosted.replica.role.consumer_fetches.waiting]  # type: ignore[attr-defined]
     assert "caller" not in waiting
     assert calls >= 2
     assert len(node.failed_requests) == 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pyreplog.node.alter_partition_manager import TIMEOUT_NS, AlterPartitionManager
 from pyreplog.node.hosting import ClusterView
-from pyreplog.node.proposals import TIMEOUT_NS, Proposals
 from pyreplog.replica import AlterPartition, AlterPartitionAnswered
 from pyreplog.wire import (
     AlterPartitionData,
@@ -25,7 +25,7 @@ class Proposing(NodeHarness):
         super().__init__()
         standing = ClusterView()
         standing.broker_epoch = 5
-        self.proposals = Proposals(self.effects, standing, 1, "controller")
+        self.proposals = AlterPartitionManager(self.effects, standing, 1, "controller")
 
     def propose(self, number: int, token: int) -> None:
         """The leader of this partition proposes a set."""

@@ -12,7 +12,7 @@ from pyreplog.replica import ConsumerFetch, Damaged, Effect, ListOffsets, Reply
 from pyreplog.wire import EpochEndOffset, ErrorCode, ListOffsetsPartition
 from tests.replica.conftest import MakeStage
 from tests.replica.replica_stage import CLIENT, ReplicaStage
-from tests.replica.test_readers import at
+from tests.replica.test_delayed_consumer_fetches import at
 
 
 def rotten(stage: ReplicaStage, broker: int, base: int, end: int) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
-from pyreplog.runtime.advice import Advice
+from pyreplog.runtime.error_advice import Advice
 
 NOBODY = r"no node of the cluster answers\. cluster\.nodes\[0\]\.restart\(\)"
 

@@ -15,7 +15,7 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import ClusterError, ConfigError, CorruptError, LockedError, OutcomeUnknownError, StorageError
-from pyreplog.log.opening import Parts, open_parts
+from pyreplog.log.partition_opening import Parts, open_parts
 from pyreplog.ports import Disk, File
 from pyreplog.system import SystemDisk
 from pyreplog.testing import BreakableCluster

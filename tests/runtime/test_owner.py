@@ -28,7 +28,7 @@ from pyreplog.record import RecordBatch
 from pyreplog.runtime import apply_offline
 from pyreplog.runtime import spool_applier as owners
 from pyreplog.runtime import spool_watcher as lookouts
-from pyreplog.runtime.relay import WINDOW_SIZE, ClusterAppender
+from pyreplog.runtime.cluster_appender import WINDOW_SIZE, ClusterAppender
 from pyreplog.runtime.spool_applier import SpoolApplier
 from pyreplog.spool import BatchId, Spool, producer_of
 from pyreplog.system import SystemClock, SystemDisk
@@ -326,7 +326,7 @@ class FakeRelay:
         return pending
 
 
-def relaying(relay: FakeRelay, stopping: Callable[[], bool]) -> ClusterAppender:
+def relaying(cluster_appender: FakeRelay, stopping: Callable[[], bool]) -> ClusterAppender:
     """To a cluster that has topics of two partitions."""
     looks: list[float] = []
 
@@ -338,22 +338,22 @@ def relaying(relay: FakeRelay, stopping: Callable[[], bool]) -> ClusterAppender:
     admin: Any = SimpleNamespace(describe=lambda topic: SimpleNamespace(partitions=[0, 1], config={}))
     driver: Any = SimpleNamespace(mark_ready=lambda driven: None, wait=settles)
     driven: Any = SimpleNamespace(lock=threading.Lock())
-    machine: Any = relay
+    machine: Any = cluster_appender
     return ClusterAppender(admin, driver, lambda broken: (machine, driven), stopping, SystemClock())
 
 
 def test_what_is_on_its_way_to_a_cluster_is_bounded() -> None:
     """Before the next batch is read there is room for it; and who closes the cluster waits for nobody who never
     answers."""
-    relay = FakeRelay()
-    appender = relaying(relay, lambda: True)
+    cluster_appender = FakeRelay()
+    appender = relaying(cluster_appender, lambda: True)
     appender.append(TopicPartition("t", 0), memoryview(bytes(WINDOW_SIZE)))
-    assert relay.asked == []
+    assert cluster_appender.asked == []
     appender.append(TopicPartition("t", 0), memoryview(b"x"))
-    assert relay.asked == [WINDOW_SIZE // 2]
+    assert cluster_appender.asked == [WINDOW_SIZE // 2]
     with pytest.raises(pyreplog.ClosedError, match="is being closed"):
         appender.finish()
-    assert relay.asked == [WINDOW_SIZE // 2, 0]
+    assert cluster_appender.asked == [WINDOW_SIZE // 2, 0]
 
 
 def test_a_partition_that_a_cluster_does_not_have() -> None:
@@ -367,7 +367,7 @@ def test_a_partition_that_a_cluster_does_not_have() -> None:
 KILLED = """
 import os, signal, sys
 import pyreplog
-from pyreplog.runtime import spool_applier, relay
+from pyreplog.runtime import spool_applier, cluster_appender
 kind, path, after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 count = 0
 def counted(append):
@@ -379,7 +379,7 @@ def counted(append):
             os.kill(os.getpid(), signal.SIGKILL)
     return inner
 spool_applier.WriterAppender.append = counted(spool_applier.WriterAppender.append)
-relay.ClusterAppender.append = counted(relay.ClusterAppender.append)
+cluster_appender.ClusterAppender.append = counted(cluster_appender.ClusterAppender.append)
 log = pyreplog.Cluster(path) if kind == "cluster" else pyreplog.open_log(path)
 signal.pause()
 """
@@ -410,23 +410,23 @@ def test_killed_in_the_middle(tmp_path: Path, kind: str) -> None:
     assert not spool.waiting()
 
 
-@pytest.mark.parametrize("machine", ["relay", "admin"])
+@pytest.mark.parametrize("machine", ["cluster_appender", "admin"])
 def test_an_interrupted_machine_is_no_end(tmp_path: Path, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C may strike whoever drives just then: the batch is taken in the next turn, and nobody waits for the
     dead one's answer."""
     interrupted: list[object] = []
-    name = {"relay": "append", "admin": "check_of"}[machine]
+    name = {"cluster_appender": "append", "admin": "check_of"}[machine]
     original = getattr(ClusterAppender, name)
 
     def struck(self: ClusterAppender, *arguments: object) -> object:
-        if machine == "relay":
+        if machine == "cluster_appender":
             found = original(self, *arguments)
         if not interrupted:
             interrupted.append(self)
             with still(self._driver):
-                driven = self._driven if machine == "relay" else self._admin._current[1]
+                driven = self._driven if machine == "cluster_appender" else self._admin._current[1]
                 self._driver._fail(driven, None)
-        return found if machine == "relay" else original(self, *arguments)
+        return found if machine == "cluster_appender" else original(self, *arguments)
 
     monkeypatch.setattr(ClusterAppender, name, struck)
     with pyreplog.Cluster(tmp_path, nodes=1) as cluster:

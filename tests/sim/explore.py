@@ -639,7 +639,7 @@ def _fingerprint(node: Node) -> bytes:
             tuple(in_sync.committed),
             tuple(in_sync.maximal),
             in_sync.start_of_epoch,
-            in_sync.hw_frozen_at,
+            in_sync.hw_frozen_offset,
             None
             if pending is None
             else (pending.token, tuple(one.broker_id for one in pending.data.new_isr_with_epochs)),
@@ -702,14 +702,14 @@ def _copy_replica(replica: Replica) -> Replica:
             in_sync.pending = shallow_copy(in_sync.pending)
             if in_sync.pending.joins is not None:
                 in_sync.pending.joins = followers[in_sync.pending.joins.broker_id]
-        parked = role.parked_fetches = shallow_copy(role.parked_fetches)
+        parked = role.follower_fetches = shallow_copy(role.follower_fetches)
         parked.role, parked.in_sync_set = role, in_sync
         appends = role.delayed_appends = shallow_copy(role.delayed_appends)
         appends.context, appends.acks_all, appends.acks_one = new, list(appends.acks_all), list(appends.acks_one)
         deletes = role.delayed_deletes = shallow_copy(role.delayed_deletes)
         deletes.context, deletes.deletes = new, list(deletes.deletes)
     if isinstance(role, Leader | Follower):
-        role.readers = shallow_copy(role.readers)
-        role.readers._role = role
+        role.consumer_fetches = shallow_copy(role.consumer_fetches)
+        role.consumer_fetches._role = role
     new._take_role(role)
     return new

@@ -13,9 +13,9 @@ from pyreplog.cli.reading import check_path, open_chosen
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, UnknownTopicError
 from pyreplog.log import (
+    DistinctLogs,
     Finder,
     LogReader,
-    Together,
     find_logs,
     log_names,
     printable_name,
@@ -70,7 +70,7 @@ def readers_of_several(
         chosen = {folder: _chosen(finder, topic, partition) for folder, finder in finders.items()}
         if not any(chosen.values()) and not result.is_partial:
             raise _nothing(paths, list(finders.values()), topic, partition)
-        together = Together(disk)
+        together = DistinctLogs(disk)
         for (folder, keys), name in zip(chosen.items(), log_names(list(chosen)), strict=True):
             found: dict[TopicPartition, LogReader] = {}
             try:

@@ -14,12 +14,12 @@ from pyreplog.lazy_door import lazy_door
 
 if TYPE_CHECKING:
     from pyreplog.client.admin import Admin, Answer
+    from pyreplog.client.batch_forwarder import BatchForwarder
     from pyreplog.client.consumer import Consumer, Ends
     from pyreplog.client.consumer_config import ConsumerConfig
     from pyreplog.client.offset_lookups import OffsetAnswer
     from pyreplog.client.producer import Producer
     from pyreplog.client.producer_config import ACKS, ProducerConfig
-    from pyreplog.client.relay import BatchForwarder
 
 __all__ = [
     "ACKS",
@@ -48,6 +48,6 @@ __getattr__, __dir__ = lazy_door(
         ".offset_lookups": ["OffsetAnswer"],
         ".producer": ["Producer"],
         ".producer_config": ["ACKS", "ProducerConfig"],
-        ".relay": ["BatchForwarder"],
+        ".batch_forwarder": ["BatchForwarder"],
     },
 )

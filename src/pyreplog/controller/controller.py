@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pyreplog.config import NodeConfig
+from pyreplog.controller.alter_partition_check import check_proposal
 from pyreplog.controller.election import (
     MISSING,
     Election,
@@ -33,7 +34,6 @@ from pyreplog.controller.image import (
     PartitionKey,
     effective_min_isr,
 )
-from pyreplog.controller.proposals import check_proposal
 from pyreplog.controller.reports import ReplicaReports
 from pyreplog.controller.sessions import BrokerSession, BrokerSessions
 from pyreplog.controller.topics import create_topic
@@ -136,7 +136,7 @@ class Controller:
             self._fence(broker_id, now_ns)
         for key in [key for key, until in self._waiting.items() if until <= now_ns]:
             del self._waiting[key]
-            self._settle(key, now_ns, patient=False)
+            self._elect_or_keep_leader(key, now_ns, patient=False)
 
     def try_again(self, now_ns: int) -> None:
         """Schedule timed decisions again after a failed write of the state.
@@ -230,13 +230,13 @@ class Controller:
             # A member that never had a copy was not confirmed with the copy that it created since.
             vouched = found is not None and found.reported and same_disk and suspects.get(broker_id) != MISSING
             if (found is not None and found.incomplete and not vouched) or (found is None and not never_made):
-                self._settle(key, now_ns, lost=broker_id)
+                self._elect_or_keep_leader(key, now_ns, lost=broker_id)
             elif found is None or not clean or broker_id in suspects:
                 self._suspect(
                     key, broker_id, MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset)
                 )
                 if led:
-                    self._settle(key, now_ns, without=broker_id)
+                    self._elect_or_keep_leader(key, now_ns, without=broker_id)
 
     def _suspect(self, key: PartitionKey, broker_id: int, end: ReplicaEnd) -> None:
         self.suspects.setdefault(key, {})[broker_id] = end
@@ -323,7 +323,7 @@ class Controller:
         if before is None or before.isr + before.elr == (broker_id,) or broker_id not in before.replicas:
             return
         if broker_id in before.isr or broker_id in before.elr:
-            self._settle(key, now_ns, lost=broker_id)
+            self._elect_or_keep_leader(key, now_ns, lost=broker_id)
         after = self.image.topics[key[0]].partitions[key[1]]
         if after.leader != NO_LEADER and after.leader_epoch == before.leader_epoch:
             self._write(PartitionChangeRecord(key[1], key[0], leader=after.leader))
@@ -348,7 +348,7 @@ class Controller:
             if partition.leader == NO_LEADER and (
                 broker.broker_id in partition.isr or broker.broker_id in partition.elr
             ):
-                self._settle(key, now_ns)
+                self._elect_or_keep_leader(key, now_ns)
 
     def _move_away(self, broker_id: int, now_ns: int) -> None:
         """Remove ``broker_id`` from the in-sync set of every partition that has a leader.
@@ -358,7 +358,7 @@ class Controller:
         """
         for key, partition in self._partitions():
             if partition.leader != NO_LEADER and broker_id in partition.isr:
-                self._settle(key, now_ns, without=broker_id)
+                self._elect_or_keep_leader(key, now_ns, without=broker_id)
 
     def _may_stop(self, broker_id: int, session: BrokerSession) -> bool:
         if any(partition.leader == broker_id for _, partition in self._partitions()):
@@ -396,7 +396,7 @@ class Controller:
             return AlterPartitionResult(proposal.partition_index, error)
         partition = self.image.topics[topic_id].partitions[proposal.partition_index]
         isr = tuple(member.broker_id for member in proposal.new_isr_with_epochs)
-        after = self._settlement(key, partition, isr, (), patient=False)
+        after = self._decision(key, partition, isr, (), patient=False)
         if proposal.leader_recovery_state == 0 and partition.recovering:
             after = after._replace(recovered=True)
         joined = tuple(member for member in isr if member not in partition.isr)
@@ -464,7 +464,7 @@ class Controller:
         self._producer_id += 1
         return found
 
-    def _settle(
+    def _elect_or_keep_leader(
         self, key: PartitionKey, now_ns: int, *, without: int = -1, lost: int = -1, patient: bool = True
     ) -> None:
         """Bring a partition to its next state: keep its leader or elect one.
@@ -476,12 +476,12 @@ class Controller:
         if partition is None:
             return  # deleted while its election waited
         isr = tuple(member for member in partition.isr if member != without)
-        after = self._settlement(key, partition, isr, () if lost < 0 else (lost,), patient=patient)
+        after = self._decision(key, partition, isr, () if lost < 0 else (lost,), patient=patient)
         self._change(key, partition, after)
         if after.waits:
             self._waiting.setdefault(key, now_ns + ELECTION_WAIT_MS * _MS)
 
-    def _settlement(
+    def _decision(
         self,
         key: PartitionKey,
         partition: PartitionImage,

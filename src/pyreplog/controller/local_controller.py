@@ -25,12 +25,12 @@ from typing import Final, NamedTuple
 from pyreplog.config import NodeConfig
 from pyreplog.controller import describe
 from pyreplog.controller.controller import Controller
+from pyreplog.controller.decision_log import tell_decisions
 from pyreplog.controller.election import ReplicaEnd, UncleanElection
 from pyreplog.controller.image import MetadataImage, PartitionKey
 from pyreplog.controller.metadata_fetches import MetadataFetches
 from pyreplog.controller.requested_elections import RequestedElections
 from pyreplog.controller.state import STATE_FILE, ControllerState, decode, encode, load, read_state, store
-from pyreplog.controller.telling import tell_decisions
 from pyreplog.controller.topics import new_id
 from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError, excerpt, is_interruption
 from pyreplog.log import keep_reserve, make_folder

@@ -7,7 +7,9 @@ view of one partition that needs no lock and writes nothing.
 from __future__ import annotations
 
 from pyreplog._core import LogSlice
+from pyreplog.log.backup_note import BackupNote, read_backup_note, refuse_unfinished, write_backup_note
 from pyreplog.log.controller_file import CONTROLLER_NAME, frame_controller, read_controller, unframe_controller
+from pyreplog.log.damage_skipping import SkippingSource, check_skipping, placed_lists
 from pyreplog.log.discovery import (
     Finder,
     Found,
@@ -25,14 +27,6 @@ from pyreplog.log.duplicate import Duplicate, check_extends, duplicate, sign_off
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.found_log import Conflict, FoundLog, unreadable
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, read_topic_id, write_topic_id
-from pyreplog.log.isolation import (
-    ISOLATIONS,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    CommittedSource,
-    StableSource,
-    check_isolation,
-)
 from pyreplog.log.layout import (
     BACKUP_NAME,
     INCARNATION_NAME,
@@ -52,8 +46,22 @@ from pyreplog.log.layout import (
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.names import make_folder
 from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
-from pyreplog.log.opening import NewLog
-from pyreplog.log.places import (
+from pyreplog.log.partition_opening import NewLog
+from pyreplog.log.read_committed import (
+    ISOLATIONS,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    CommittedSource,
+    StableSource,
+    check_isolation,
+)
+from pyreplog.log.reader import LogReader
+from pyreplog.log.recovery_listener import RecoveryListener, RecoveryOptions
+from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
+from pyreplog.log.replica_view import ReplicaView
+from pyreplog.log.reserve import keep_reserve, with_reserve
+from pyreplog.log.root import LogRoot
+from pyreplog.log.root_discovery import (
     DEPTH_MAX,
     FoundRoot,
     has_root_file,
@@ -63,19 +71,11 @@ from pyreplog.log.places import (
     root_above,
     topic_id_of,
 )
-from pyreplog.log.reader import LogReader
-from pyreplog.log.recovery_listener import RecoveryListener, RecoveryOptions
-from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
-from pyreplog.log.replica_view import ReplicaView
-from pyreplog.log.reserve import keep_reserve, with_reserve
-from pyreplog.log.root import LogRoot
 from pyreplog.log.root_view import RootView
 from pyreplog.log.settings import read_config
-from pyreplog.log.skipping import SkippingSource, check_skipping, placed_lists
+from pyreplog.log.several_logs import DistinctLogs, cluster_id_of, log_names, printable_name, twice
 from pyreplog.log.snapshot import format_state, parse_state, read_state, read_whole, replace_file, write_state
-from pyreplog.log.together import Together, cluster_id_of, log_names, printable_name, twice
 from pyreplog.log.transaction_index import AbortedRange
-from pyreplog.log.unfinished import BackupNote, read_backup_note, refuse_unfinished, write_backup_note
 from pyreplog.log.unloaded import UnloadedLog
 from pyreplog.log.validator import Appended, LogValidator
 
@@ -120,7 +120,7 @@ __all__ = [
     "UnloadedLog",
     "StableSource",
     "SyncPlan",
-    "Together",
+    "DistinctLogs",
     "check_extends",
     "check_isolation",
     "check_topic",

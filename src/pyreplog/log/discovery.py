@@ -11,10 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pyreplog.errors import ConfigError, StorageError, UnfinishedBackupError
+from pyreplog.log.backup_note import refuse_unfinished
 from pyreplog.log.found_log import FoundLog, unreadable
 from pyreplog.log.identity import id_for_name
 from pyreplog.log.layout import join, name_of, parent_of, parse_directory_name
-from pyreplog.log.places import (
+from pyreplog.log.reader import LogReader
+from pyreplog.log.replica_view import ReplicaView
+from pyreplog.log.root_discovery import (
     DEPTH_MAX,
     FoundRoot,
     Places,
@@ -24,10 +27,7 @@ from pyreplog.log.places import (
     proves_topic,
     topic_id_of,
 )
-from pyreplog.log.reader import LogReader
-from pyreplog.log.replica_view import ReplicaView
 from pyreplog.log.root_view import RootView
-from pyreplog.log.unfinished import refuse_unfinished
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log.absent import absent_error, absent_reason, foreign_controller
 from pyreplog.log.controller_file import ControllerBody, controller_body
 from pyreplog.log.layout import directory_name, join, name_of, parent_of, parse_directory_name
-from pyreplog.log.places import (
+from pyreplog.log.missing_partitions import absent_error, absent_reason, foreign_controller
+from pyreplog.log.root_discovery import (
     FoundRoot,
     foreign_in,
     is_partition,

@@ -25,7 +25,7 @@ from pyreplog.errors import (
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
-from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, open_parts
+from pyreplog.log.partition_opening import NewLog, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.recovery_report import RecoveryContext
 from pyreplog.log.reserve import with_reserve

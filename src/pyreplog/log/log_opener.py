@@ -11,7 +11,7 @@ from pyreplog.log.identity import id_for_name
 from pyreplog.log.layout import PARTITION_METADATA_NAME, join
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
-from pyreplog.log.opening import Parts, open_parts
+from pyreplog.log.partition_opening import Parts, open_parts
 from pyreplog.log.recovery_listener import RecoveryOptions
 from pyreplog.log.recovery_report import RecoveryContext
 from pyreplog.log.settings import read_config

@@ -32,7 +32,7 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.mark import find_mark
-from pyreplog.log.places import is_partition, is_refusal, may_be_partition
+from pyreplog.log.root_discovery import is_partition, is_refusal, may_be_partition
 from pyreplog.ports import Disk, RandomBytes
 from pyreplog.values import TopicPartition
 

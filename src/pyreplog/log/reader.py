@@ -16,8 +16,8 @@ from pyreplog.errors import (
     StorageError,
     TopicRecreatedError,
 )
-from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import MARK_NAME, join, parent_of
+from pyreplog.log.read_committed import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.replica_view import ReplicaView
 from pyreplog.log.settings import read_config
 from pyreplog.record import split

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from pyreplog._core import TailBudget
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
+from pyreplog.log.backup_note import refuse_unfinished
 from pyreplog.log.checkpoints import OffsetCheckpoints
 from pyreplog.log.clean_shutdown import LOGS, NOTHING
 from pyreplog.log.identity import RootIdentity, random_uuid
@@ -33,12 +34,12 @@ from pyreplog.log.log import Log
 from pyreplog.log.log_opener import LogOpener, is_shortage
 from pyreplog.log.log_table import LogTable
 from pyreplog.log.names import make_folder
-from pyreplog.log.opening import NewLog
 from pyreplog.log.partition_folders import PartitionFolders
-from pyreplog.log.places import is_partition
+from pyreplog.log.partition_opening import NewLog
 from pyreplog.log.recovery_listener import RecoveryOptions
 from pyreplog.log.recovery_report import RecoveryContext
 from pyreplog.log.reserve import keep_reserve, with_reserve
+from pyreplog.log.root_discovery import is_partition
 from pyreplog.log.summary import (
     StoreName,
     Summary,
@@ -48,7 +49,6 @@ from pyreplog.log.summary import (
     write_summaries,
 )
 from pyreplog.log.trusted_clock import TrustedClock
-from pyreplog.log.unfinished import refuse_unfinished
 from pyreplog.log.unloaded import UnloadedLog
 from pyreplog.ports import Clock, Disk, Lock, RandomBytes
 from pyreplog.values import TopicPartition

@@ -17,7 +17,7 @@ from pyreplog.errors import ClosedError, InternalError, StorageError, StoragePer
 from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.leader_epochs import LeaderEpochs
 from pyreplog.log.mark import MarkState
-from pyreplog.log.opening import Parts
+from pyreplog.log.partition_opening import Parts
 from pyreplog.log.pending_deletes import PendingDeletes
 from pyreplog.log.trusted_clock import TrustedClock
 from pyreplog.log.validator import LogValidator

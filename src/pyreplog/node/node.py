@@ -38,6 +38,7 @@ from pyreplog.errors import ClusterError, CorruptError, PyreplogError, is_interr
 from pyreplog.log import LogRoot
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.node.admin import AdminService
+from pyreplog.node.alter_partition_manager import AlterPartitionManager
 from pyreplog.node.checkpoints import Checkpoints
 from pyreplog.node.deletion import DeletionService
 from pyreplog.node.effects import FATAL, Effects
@@ -48,7 +49,6 @@ from pyreplog.node.hosting import ClusterView, HostedPartition, Timers
 from pyreplog.node.lifecycle import Lifecycle
 from pyreplog.node.metadata import MetadataListener
 from pyreplog.node.produce import ProduceService
-from pyreplog.node.proposals import Proposals
 from pyreplog.node.replica_fetcher import ReplicaFetcher
 from pyreplog.node.request_errors import RequestErrorHandler
 from pyreplog.node.sessions import LeaderFetchSessions
@@ -144,7 +144,7 @@ class Node(NodeEvents):
         self._guard = RequestErrorHandler(effects, self.node_id)
         self._sessions = LeaderFetchSessions(effects, self._hosted, random)
         self._fetch = FetchService(effects, self._hosted, standing)
-        self._proposals = Proposals(effects, standing, self.node_id, controller_address)
+        self._proposals = AlterPartitionManager(effects, standing, self.node_id, controller_address)
         self._lifecycle = Lifecycle(effects, standing, root, config, controller_address, self)
         self._metadata = self.metadata_class(effects, standing, root, self._hosted, config, controller_address, self)
         self._produce = ProduceService(effects, self._hosted, standing, self.node_id, self._metadata.refused, trusted)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from pyreplog.replica.context import ReplicaContext
+from pyreplog.replica.delayed_follower_fetches import DelayedFollowerFetches
 from pyreplog.replica.effects import (
     AlterPartition,
     BrokenRule,
@@ -47,7 +48,6 @@ from pyreplog.replica.events import (
 from pyreplog.replica.follower import Follower
 from pyreplog.replica.in_sync_set import InSyncSet
 from pyreplog.replica.leader import Leader
-from pyreplog.replica.parked_fetches import ParkedFetches
 from pyreplog.replica.progress import Progress
 from pyreplog.replica.replica import Replica
 
@@ -74,7 +74,7 @@ __all__ = [
     "MetadataApplied",
     "Offline",
     "OffsetForLeaderEpoch",
-    "ParkedFetches",
+    "DelayedFollowerFetches",
     "Produce",
     "ProduceMany",
     "Progress",

@@ -15,6 +15,7 @@ from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.record import RecordBatch
 from pyreplog.replica.context import ReplicaContext
+from pyreplog.replica.delayed_consumer_fetches import DelayedConsumerFetches
 from pyreplog.replica.effects import (
     Fetch,
     Lost,
@@ -29,7 +30,6 @@ from pyreplog.replica.events import (
     Synced,
     Tick,
 )
-from pyreplog.replica.readers import Readers
 from pyreplog.replica.role import ReplicaRole
 from pyreplog.wire import NO_ID, ErrorCode, FetchPartition, PartitionData
 
@@ -56,11 +56,11 @@ class Follower(ReplicaRole):
     __slots__ = (
         "asked",
         "backoff_ns",
+        "consumer_fetches",
         "leader_high_watermark",
         "leader_id",
         "marked_ns",
         "max_bytes",
-        "readers",
         "retry_at",
         "stalled",
         "stopped",
@@ -82,7 +82,7 @@ class Follower(ReplicaRole):
         """Whether the newest records could not be written to the disk."""
         self.marked_ns = 0
         self.max_bytes = context.config.replica_fetch_max_bytes
-        self.readers = Readers(self)
+        self.consumer_fetches = DelayedConsumerFetches(self)
 
     def enter(self, now_ns: int) -> None:
         """Start to fetch.
@@ -96,7 +96,7 @@ class Follower(ReplicaRole):
 
     def exit(self, code: int) -> None:
         """Stop following this leader."""
-        self.readers.exit(code)
+        self.consumer_fetches.exit(code)
         if self.asked is not None:
             self.context.out.append(StopFetching())
 
@@ -145,12 +145,12 @@ class Follower(ReplicaRole):
 
     def tick(self, event: Tick, now_ns: int) -> None:
         """Handle the end of a pause, or of a reader's wait."""
-        if now_ns >= self.readers.expiry_ns:
-            self.readers.expire(now_ns)
+        if now_ns >= self.consumer_fetches.expiry_ns:
+            self.consumer_fetches.expire(now_ns)
         if now_ns >= self.retry_at:
             self.retry_at = FAR_FUTURE_NS
             self.ask()
-        soonest = min(self.retry_at, self.readers.expiry_ns)
+        soonest = min(self.retry_at, self.consumer_fetches.expiry_ns)
         if soonest < FAR_FUTURE_NS:
             self.context.wake_by(soonest)
 
@@ -293,8 +293,8 @@ class Follower(ReplicaRole):
         if log.advance_high_watermark(high_watermark):
             if self.context.deferred_log_start:
                 self.hide_deleted()
-            if self.readers.waiting:
-                self.readers.serve()
+            if self.consumer_fetches.waiting:
+                self.consumer_fetches.serve()
             if streaming and now_ns - self.marked_ns < MARK_INTERVAL_NS:
                 return
             if self.context.needs_sync and log.flushed_offset < log.end_offset:
@@ -380,8 +380,8 @@ class Follower(ReplicaRole):
         if refusal is not None:
             self.reply(event, refusal)
         else:
-            self.readers.fetch(event, now_ns)
+            self.consumer_fetches.fetch(event, now_ns)
 
     def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
         """Drop the fetch of a reader that no longer waits."""
-        self.readers.cancel(event.source, event.correlation_id)
+        self.consumer_fetches.cancel(event.source, event.correlation_id)

@@ -46,7 +46,7 @@ class InSyncSet:
         "committed",
         "context",
         "followers",
-        "hw_frozen_at",
+        "hw_frozen_offset",
         "is_sole_isr_member",
         "join_at",
         "lag_max_ns",
@@ -74,7 +74,7 @@ class InSyncSet:
         """The values of ``followers``, because compiled loops over lists are faster."""
         self.start_of_epoch = context.log.end_offset
         """LESO: the log end offset at the start of this leader epoch."""
-        self.hw_frozen_at = 0
+        self.hw_frozen_offset = 0
         """The log end offset when the committed ISR fell below the minimum (E1)."""
         self.lag_max_ns = context.config.replica_lag_time_max_ms * 1_000_000
         # Times of the next check for laggards and for joiners.
@@ -125,7 +125,7 @@ class InSyncSet:
             return False
         if follower.start_offset < log.start_offset:
             return False
-        return not self.is_below_minimum or leo >= self.hw_frozen_at or self.caught_up(follower, now_ns)
+        return not self.is_below_minimum or leo >= self.hw_frozen_offset or self.caught_up(follower, now_ns)
 
     def propose_join(self, follower: Progress, now_ns: int) -> None:
         """Propose the follower for the ISR, if it may join and no proposal is pending."""
@@ -244,7 +244,7 @@ class InSyncSet:
         self.min_isr = min(context.log.config.min_insync_replicas, max(1, len(context.replicas)))
         return [follower for broker_id, follower in before.items() if broker_id not in self.followers]
 
-    def registered(self, isr: Sequence[int], now_ns: int, *, newer: bool) -> None:
+    def metadata_applied(self, isr: Sequence[int], now_ns: int, *, newer: bool) -> None:
         """Take the ISR of newer metadata of this epoch. A replay does not change the ISR (P3)."""
         if newer:
             self.pending = None
@@ -264,8 +264,8 @@ class InSyncSet:
         """Set the committed ISR; a pending proposal still counts in the maximal one."""
         below_before = self.is_below_minimum
         self.committed = tuple(isr)
-        if self.is_below_minimum and (not below_before or not self.hw_frozen_at):
-            self.hw_frozen_at = self.context.log.end_offset
+        if self.is_below_minimum and (not below_before or not self.hw_frozen_offset):
+            self.hw_frozen_offset = self.context.log.end_offset
         for follower in self.remotes:
             follower.committed = follower.broker_id in self.committed
         joins = None if self.pending is None else self.pending.joins

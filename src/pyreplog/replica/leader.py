@@ -3,9 +3,9 @@
 The rules have their names from ``docs/internals/replication.md``. The parts of a leader:
 
 * which replicas are in sync, and which records are committed: :mod:`pyreplog.replica.in_sync_set`
-* which requests wait, and when they are answered: :mod:`pyreplog.replica.delayed`
-* fetches that wait: of followers :mod:`pyreplog.replica.parked_fetches`, of consumers
-  :mod:`pyreplog.replica.readers`
+* which requests wait, and when they are answered: :mod:`pyreplog.replica.delayed_requests`
+* fetches that wait: of followers :mod:`pyreplog.replica.delayed_follower_fetches`, of consumers
+  :mod:`pyreplog.replica.delayed_consumer_fetches`
 
 A known-bad variant overrides a method of the leader or of its in-sync set.
 """
@@ -28,7 +28,9 @@ from pyreplog.errors import (
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import NO_SPACE_ERRNOS, RESOURCES_EXHAUSTED_ERRNOS
 from pyreplog.replica.context import ReplicaContext
-from pyreplog.replica.delayed import DelayedAppend, DelayedAppends, DelayedDeletes
+from pyreplog.replica.delayed_consumer_fetches import DelayedConsumerFetches
+from pyreplog.replica.delayed_follower_fetches import DelayedFollowerFetches
+from pyreplog.replica.delayed_requests import DelayedAppend, DelayedAppends, DelayedDeletes
 from pyreplog.replica.effects import Unexpected
 from pyreplog.replica.events import (
     FAR_FUTURE_NS,
@@ -48,8 +50,6 @@ from pyreplog.replica.events import (
 )
 from pyreplog.replica.in_sync_set import InSyncSet
 from pyreplog.replica.list_offsets import look_up_offset
-from pyreplog.replica.parked_fetches import ParkedFetches
-from pyreplog.replica.readers import Readers
 from pyreplog.replica.role import ReplicaRole
 from pyreplog.wire import (
     DeleteRecordsPartitionResult,
@@ -79,11 +79,11 @@ class Leader(ReplicaRole):
     """
 
     __slots__ = (
+        "consumer_fetches",
         "delayed_appends",
         "delayed_deletes",
+        "follower_fetches",
         "in_sync_set",
-        "parked_fetches",
-        "readers",
         "record_at",
     )
 
@@ -98,8 +98,8 @@ class Leader(ReplicaRole):
         self.in_sync_set: InSyncSet = self.in_sync_set_class(context, isr)
         self.delayed_appends = DelayedAppends(context)
         self.delayed_deletes = DelayedDeletes(context)
-        self.parked_fetches: ParkedFetches = ParkedFetches(self, self.in_sync_set)
-        self.readers = Readers(self)
+        self.follower_fetches: DelayedFollowerFetches = DelayedFollowerFetches(self, self.in_sync_set)
+        self.consumer_fetches = DelayedConsumerFetches(self)
         self.record_at = FAR_FUTURE_NS
         """The time to retry to record the leader epoch, or to load the log."""
 
@@ -112,7 +112,7 @@ class Leader(ReplicaRole):
         # A former follower's mark may lag behind the high watermark that readers now see.
         self.context.log.write_mark()
         self.in_sync_set.enter(now_ns)
-        self.advance(now_ns)
+        self.advance_high_watermark(now_ns)
 
     def _record_epoch(self, now_ns: int) -> None:
         """Record the leader epoch in the log; on a full disk retry later, or with the first append.
@@ -130,31 +130,31 @@ class Leader(ReplicaRole):
             self.record_at = now_ns + EPOCH_RETRY_NS
             self.context.wake_by(self.record_at)
 
-    def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
+    def metadata_applied(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
         """Apply newer metadata of this epoch. A replay does not change the ISR (P3)."""
         for follower in self.in_sync_set.set_replicas():
-            self.parked_fetches.refuse(follower, ErrorCode.UNKNOWN_LEADER_EPOCH)
-        self.in_sync_set.registered(event.isr, now_ns, newer=newer)
+            self.follower_fetches.refuse(follower, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        self.in_sync_set.metadata_applied(event.isr, now_ns, newer=newer)
         self.acknowledge_deletes()
-        self.advance(now_ns)
+        self.advance_high_watermark(now_ns)
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
         """Look for replicas that may join the ISR now."""
         self.in_sync_set.brokers_applied(now_ns)
         self.acknowledge_deletes()
-        self.advance(now_ns)
+        self.advance_high_watermark(now_ns)
 
     def exit(self, code: int) -> None:
         """End the role: answer all waiting requests."""
         self.delayed_appends.exit()
-        self.readers.exit(code)
+        self.consumer_fetches.exit(code)
         self.delayed_deletes.exit(code)
-        self.parked_fetches.exit(code)
+        self.follower_fetches.exit(code)
 
     def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
         """Handle the controller's answer to a proposed ISR."""
         if self.in_sync_set.proposal_answered(event, now_ns):
-            self.advance(now_ns)
+            self.advance_high_watermark(now_ns)
 
     # --------------------------------------------------------------------------------------- append
 
@@ -175,11 +175,11 @@ class Leader(ReplicaRole):
         if appended.duplicate:
             self._on_duplicate(event, self._delay(event, appended, now_ns))
             return
-        self.parked_fetches.serve(now_ns)
+        self.follower_fetches.serve(now_ns)
         if event.acks:
             self._await(event, appended, now_ns)
         if in_sync.is_sole_isr_member:
-            self.advance(now_ns)
+            self.advance_high_watermark(now_ns)
         elif in_sync.shrink_at == FAR_FUTURE_NS:
             in_sync.arm_shrink(now_ns)
 
@@ -224,9 +224,9 @@ class Leader(ReplicaRole):
         if self.context.log.end_offset == end:
             return
         in_sync = self.in_sync_set
-        self.parked_fetches.serve(now_ns)
+        self.follower_fetches.serve(now_ns)
         if in_sync.is_sole_isr_member:
-            self.advance(now_ns)
+            self.advance_high_watermark(now_ns)
         elif in_sync.shrink_at == FAR_FUTURE_NS:
             in_sync.arm_shrink(now_ns)
 
@@ -282,7 +282,7 @@ class Leader(ReplicaRole):
                 ),
             )
             return
-        self.delayed_appends.wait(self._delay(event, appended, now_ns), event.acks)
+        self.delayed_appends.add(self._delay(event, appended, now_ns), event.acks)
 
     def _on_duplicate(self, event: Produce, append: DelayedAppend) -> None:
         """Answer a batch that an idempotent producer sent again and the log already has. The answer
@@ -297,7 +297,7 @@ class Leader(ReplicaRole):
             self.context.log.write_mark()
             self.delayed_appends.answer(append, 0)
             return
-        self.delayed_appends.wait(append, event.acks)
+        self.delayed_appends.add(append, event.acks)
         self.acknowledge_appends()
 
     def synced(self, event: Synced, now_ns: int) -> None:
@@ -307,7 +307,7 @@ class Leader(ReplicaRole):
         if delayed.acks_one or not delayed.acks_all or not self.context.needs_sync:
             self.context.log.write_mark()
             delayed.acknowledge_flushed(self.local_ack_offset())
-        self.advance(now_ns)
+        self.advance_high_watermark(now_ns)
 
     def acknowledge_appends(self) -> None:
         """Answer acks=all appends below the high watermark; fail them if the ISR is too small."""
@@ -326,7 +326,7 @@ class Leader(ReplicaRole):
         """Return this replica's end that counts: flushed (``sync`` log) or written (``os`` log)."""
         return self.context.log.flushed_offset if self.context.needs_sync else self.context.log.end_offset
 
-    def advance(self, now_ns: int) -> None:
+    def advance_high_watermark(self, now_ns: int) -> None:
         """Move the high watermark if it can move, then write the mark, then answer the waiting
         requests. If the log cannot be opened, retry later."""
         try:
@@ -347,9 +347,9 @@ class Leader(ReplicaRole):
         self.context.log.write_mark()
         if self.delayed_appends.acks_all:
             self.acknowledge_appends()
-        if self.readers.waiting:
-            self.readers.serve()
-        self.parked_fetches.push_later(now_ns)
+        if self.consumer_fetches.waiting:
+            self.consumer_fetches.serve()
+        self.follower_fetches.push_later(now_ns)
 
     # ------------------------------------------------------------------------------------ followers
 
@@ -389,11 +389,11 @@ class Leader(ReplicaRole):
         if not follower.in_maximal_isr:
             in_sync.propose_join(follower, now_ns)
         if self.context.log.high_watermark < end:
-            self.advance(now_ns)
+            self.advance_high_watermark(now_ns)
         if records is not None and records.size:
             self.reply(event, self.data(records))
         else:
-            self.parked_fetches.park(follower, event, now_ns)
+            self.follower_fetches.park(follower, event, now_ns)
 
     # -------------------------------------------------------------------------------------- readers
 
@@ -414,11 +414,11 @@ class Leader(ReplicaRole):
         if code:
             self.refuse_fetch(event, code)
         else:
-            self.readers.fetch(event, now_ns)
+            self.consumer_fetches.fetch(event, now_ns)
 
     def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
         """Drop the fetch of a reader that no longer waits."""
-        self.readers.cancel(event.source, event.correlation_id)
+        self.consumer_fetches.cancel(event.source, event.correlation_id)
 
     def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
         """Look up an offset by timestamp. While the high watermark is below the start of this
@@ -462,8 +462,8 @@ class Leader(ReplicaRole):
                     raise
                 self.reply(event, DeleteRecordsPartitionResult(context.partition, -1, ErrorCode.KAFKA_STORAGE_ERROR))
                 return
-            self.parked_fetches.push_now()
-        self.delayed_deletes.wait(event, offset, now_ns)
+            self.follower_fetches.push_now()
+        self.delayed_deletes.add(event, offset, now_ns)
         self.acknowledge_deletes()
 
     def low_watermark(self) -> int:
@@ -486,7 +486,7 @@ class Leader(ReplicaRole):
 
     def tick(self, event: Tick, now_ns: int) -> None:
         """Do all work that is due, then ask for the next tick."""
-        in_sync, parked, readers = self.in_sync_set, self.parked_fetches, self.readers
+        in_sync, parked, readers = self.in_sync_set, self.follower_fetches, self.consumer_fetches
         appends, deletes = self.delayed_appends, self.delayed_deletes
         if now_ns >= appends.expiry_ns or now_ns >= deletes.expiry_ns:
             # The write of the mark may have been left to the next high-watermark move.
@@ -499,11 +499,11 @@ class Leader(ReplicaRole):
             parked.push(now_ns)
         if now_ns >= in_sync.shrink_at:
             in_sync.propose_shrink(now_ns)
-            self.advance(now_ns)
+            self.advance_high_watermark(now_ns)
         in_sync_at = in_sync.tick(now_ns)
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
-            self.advance(now_ns)
+            self.advance_high_watermark(now_ns)
         waiting_at = min(appends.expiry_ns, deletes.expiry_ns, readers.expiry_ns, parked.push_at)
         soonest = min(waiting_at, in_sync_at, self.record_at)
         if soonest < FAR_FUTURE_NS:

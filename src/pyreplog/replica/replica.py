@@ -226,7 +226,7 @@ class Replica(ReplicaContext):
         self.unclean_epoch = event.unclean_epoch
         if event.leader == self.broker_id:
             if isinstance(self.role, Leader) and not grew:
-                self.role.registered(event, now_ns, newer=newer)
+                self.role.metadata_applied(event, now_ns, newer=newer)
             else:
                 self._lead(event, now_ns)
         elif event.leader >= 0:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyreplog.lazy_door import lazy_door
+from pyreplog.runtime.folder_opening import folder_of
 from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
 from pyreplog.runtime.locking import LockWait, cluster_wait, log_wait
 from pyreplog.runtime.log import Log, open_log
 from pyreplog.runtime.log_writer import LogWriter
-from pyreplog.runtime.opening import folder_of
 
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
-    from pyreplog.runtime.subject import place_of
+    from pyreplog.runtime.subscription import place_of
 
 __all__ = [
     "ANSWER_TIMEOUT_S",
@@ -80,6 +80,6 @@ __getattr__, __dir__ = lazy_door(
         ".reader_consumer": ["ReaderConsumer"],
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],
-        ".subject": ["place_of"],
+        ".subscription": ["place_of"],
     },
 )

@@ -29,12 +29,12 @@ from pyreplog.errors import (
     cluster_error,
 )
 from pyreplog.log import check_topic
-from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.client_face import ClientFace
 from pyreplog.runtime.driver import DrivenMachine, Driver
+from pyreplog.runtime.error_advice import Advice
+from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.node_group import NodeGroup
-from pyreplog.runtime.opening import check_name
 from pyreplog.wire import (
     NO_ERROR,
     DescribeConfigsResponse,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pyreplog.backups import make
 from pyreplog.config import Permissions, check_callable
-from pyreplog.runtime.opening import folder_of
+from pyreplog.runtime.folder_opening import folder_of
 from pyreplog.system import SystemChance, SystemDisk
 from pyreplog.values import BackupProgress, BackupReport
 

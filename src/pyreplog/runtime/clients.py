@@ -17,12 +17,12 @@ from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.errors import ClosedError, ClusterError
 from pyreplog.ports import Address, Clock
 from pyreplog.runtime.admin import Admin
-from pyreplog.runtime.advice import Advice
+from pyreplog.runtime.cluster_appender import ClusterAppender
 from pyreplog.runtime.consumer import Consumer, Subject
 from pyreplog.runtime.driver import DrivenMachine, Driver
+from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.producer import Producer
-from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.system import is_interruption
 
 __all__ = ["Clients"]

@@ -23,7 +23,6 @@ from pyreplog.errors import ClosedError, ConfigError, ForkedError, PyreplogError
 from pyreplog.log import make_folder, open_readers, refuse_unfinished, with_reserve
 from pyreplog.ports import Clock, Disk, Lock
 from pyreplog.runtime.admin import Admin
-from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.at_exit import end_on_sigterm, forget, remember
 from pyreplog.runtime.clients import Clients
 from pyreplog.runtime.cluster_node import ClusterNode, Nodes, close_disk
@@ -36,9 +35,10 @@ from pyreplog.runtime.cluster_options import (
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
+from pyreplog.runtime.error_advice import Advice
+from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.node_group import NodeGroup
-from pyreplog.runtime.opening import check_name
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.spool_applier import SpoolApplier

@@ -15,8 +15,8 @@ from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
 from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import DrivenMachine, Driver
+from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.node_folders import NodeFolders
-from pyreplog.runtime.opening import check_name
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition

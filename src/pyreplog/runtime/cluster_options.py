@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 from pyreplog.config import NodeConfig, Permissions, check_callable, check_flag
 from pyreplog.errors import ConfigError
 from pyreplog.ports import Clock, Disk
+from pyreplog.runtime.folder_opening import check_clock, check_progress, check_together, folder_of
 from pyreplog.runtime.locking import LockWait, cluster_wait
-from pyreplog.runtime.opening import check_clock, check_progress, check_together, folder_of
 from pyreplog.system import SystemClock, SystemDisk, anchored
 from pyreplog.values import RecoveryProgress
 

@@ -24,11 +24,11 @@ from pyreplog.runtime.cluster_options import (
     reader_place,
     refuse_writer_settings,
 )
+from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.opening import check_name
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReaderConsumer, Reset
-from pyreplog.runtime.subject import Subject
+from pyreplog.runtime.subscription import Subject
 from pyreplog.runtime.views import ReaderView
 from pyreplog.system import current_process
 from pyreplog.values import TopicPartition

@@ -15,10 +15,10 @@ from pyreplog.client import Consumer as Machine
 from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ConfigError, InternalError, UnknownTopicError
 from pyreplog.record import Record
-from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.client_face import ClientFace
 from pyreplog.runtime.driver import DrivenMachine, Driver
-from pyreplog.runtime.subject import Subject, partitions_of, place_of
+from pyreplog.runtime.error_advice import Advice
+from pyreplog.runtime.subscription import Subject, partitions_of, place_of
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP

@@ -10,10 +10,7 @@ from typing import TypeVar
 
 from pyreplog.errors import ConfigError, LockedError, PyreplogError
 from pyreplog.runtime.at_exit import forget, remembered
-from pyreplog.runtime.locking import log_wait
-from pyreplog.runtime.log_writer import LogWriter
-from pyreplog.runtime.open_options import OpenOptions, ViewOptions, WriterOptions
-from pyreplog.runtime.opening import (
+from pyreplog.runtime.folder_opening import (
     check_clock,
     check_disk,
     check_progress,
@@ -22,6 +19,9 @@ from pyreplog.runtime.opening import (
     open_for_reading,
     open_for_writing,
 )
+from pyreplog.runtime.locking import log_wait
+from pyreplog.runtime.log_writer import LogWriter
+from pyreplog.runtime.open_options import OpenOptions, ViewOptions, WriterOptions
 from pyreplog.runtime.spool_watcher import SpoolWatcher
 from pyreplog.runtime.views import CommittedView, ReaderView, WriterView
 from pyreplog.system import SystemClock, anchored

@@ -459,7 +459,7 @@ class LogWriter:
             with self.lock:
                 failure = self._release(failure)
         finally:
-            self._pending.wake_followers()
+            self._pending.wake_tailers()
         tell_unheard(self._pending.failures, self.name)
         if failure is not None:
             raise failure

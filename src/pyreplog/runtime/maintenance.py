@@ -100,7 +100,7 @@ class Maintenance:
                     return LINGER_S
                 pending.is_urgent = False
                 self._batch.prepare_change()
-                if pending.await_sync or self._sync_due(now):
+                if pending.has_unsynced or self._sync_due(now):
                     end = fence.log.end_offset
             if end >= 0:
                 self._group_commit.wait(end)
@@ -131,7 +131,7 @@ class Maintenance:
         log = self._fence.log
         if self._pending.flushes and log.flushed_offset < log.end_offset:
             due = min(due, log.flush_due_ns(now))
-        if self._pending.await_sync and self._fence.failure is None:
+        if self._pending.has_unsynced and self._fence.failure is None:
             due = min(due, now + RETRY_NS)  # a sync that could not begin, for lack of descriptors
         return max(due - now, 0) / 1e9
 

@@ -20,7 +20,7 @@ from pyreplog.log import (
     write_nodes,
 )
 from pyreplog.ports import Disk
-from pyreplog.runtime.opening import check_alone, folder_of
+from pyreplog.runtime.folder_opening import check_alone, folder_of
 from pyreplog.system import anchored
 
 __all__ = ["NodeFolders", "NodesAsked"]

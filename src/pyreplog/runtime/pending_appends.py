@@ -59,10 +59,10 @@ class PendingAppends:
         """Return the result of a batch with the given timestamps, for which no caller waits yet."""
         self._has_thread = False
         self._unsynced: deque[tuple[Appended, BatchResult]] = deque()
-        self._followers: list[WriterSignal] = []
+        self._tailers: list[WriterSignal] = []
 
     @property
-    def await_sync(self) -> bool:
+    def has_unsynced(self) -> bool:
         """Whether a result waits for a sync."""
         return bool(self._unsynced)
 
@@ -88,13 +88,13 @@ class PendingAppends:
             else:
                 log.advance_high_watermark(log.end_offset)
                 log.write_mark()
-                if self._followers:
-                    self.wake_followers()
+                if self._tailers:
+                    self.wake_tailers()
         except PyreplogError as error:
             if not fence.is_refusal(error):
                 raise
             fence.is_raised = False
-            self.wake_followers()  # they may wait for records that can no longer come
+            self.wake_tailers()  # they may wait for records that can no longer come
             if appended is not None:  # it is in the log and not in the mark: the next opening finds it
                 raise OutcomeUnknownError(
                     f"append of {appended.record_count} records to {log.topic_partition}", str(error)
@@ -138,8 +138,8 @@ class PendingAppends:
         if self.needs_sync:
             log.advance_high_watermark(flushed)
             log.write_mark()
-            if self._followers:
-                self.wake_followers()
+            if self._tailers:
+                self.wake_tailers()
         self.settle_below(flushed)
         self._budget.tell()
         self.is_unsettled = False
@@ -212,7 +212,7 @@ class PendingAppends:
             if not result.settled:
                 result.error, result.settled = error, True
         self._unsynced.clear()
-        self._followers.clear()
+        self._tailers.clear()
 
     # ----------------------------------------------------------------------------------- followers
 
@@ -223,21 +223,21 @@ class PendingAppends:
         The caller closes it. Any thread.
         """
         signal = WriterSignal(self._forget_follower)
-        self._followers.append(signal)
+        self._tailers.append(signal)
         return signal
 
     def _forget_follower(self, signal: WriterSignal) -> None:
         try:
-            self._followers.remove(signal)
+            self._tailers.remove(signal)
         except ValueError:  # closed twice
             pass
 
     def wake_all(self) -> None:
         """Have the followers and the threads that wait for room look at the log."""
-        self.wake_followers()
+        self.wake_tailers()
         self._budget.tell()
 
-    def wake_followers(self) -> None:
+    def wake_tailers(self) -> None:
         """Have all followers look at the log."""
-        for signal in tuple(self._followers):
+        for signal in tuple(self._tailers):
             signal.wake()

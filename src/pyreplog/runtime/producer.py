@@ -14,11 +14,11 @@ from pyreplog.config import check_seconds, listed
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, ReentrantCallError, UnknownTopicError
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
-from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.client_face import ClientFace
 from pyreplog.runtime.driver import DrivenMachine, Driver
+from pyreplog.runtime.error_advice import Advice
+from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.logger import tell_unheard
-from pyreplog.runtime.opening import check_name
 
 __all__ = ["Producer"]
 

@@ -17,7 +17,7 @@ from pyreplog.ports import Disk
 from pyreplog.record import Record
 from pyreplog.runtime.catalog import Catalog
 from pyreplog.runtime.follow import FileWatchSignal
-from pyreplog.runtime.subject import Subject, partitions_of, place_of, topics_of
+from pyreplog.runtime.subscription import Subject, partitions_of, place_of, topics_of
 from pyreplog.runtime.views import ReaderView, record_lists
 from pyreplog.system import OwnedLock, current_process
 from pyreplog.values import TopicPartition

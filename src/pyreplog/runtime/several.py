@@ -10,9 +10,9 @@ from typing import Literal
 from pyreplog.arrow import LOGS_COLUMNS, BatchSource, Scan
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import ConfigError, CorruptLogError
-from pyreplog.log import Together, check_skipping, log_names, printable_name
+from pyreplog.log import DistinctLogs, check_skipping, log_names, printable_name
+from pyreplog.runtime.folder_opening import folder_of, open_all_for_reading
 from pyreplog.runtime.open_options import ViewOptions
-from pyreplog.runtime.opening import folder_of, open_all_for_reading
 from pyreplog.runtime.views import SkippingView, teller_of
 from pyreplog.system import SystemDisk
 
@@ -57,7 +57,7 @@ def scan(
     if tell is not None:
         check_skipping(isolation)
     disk = SystemDisk()
-    together = Together(disk)
+    together = DistinctLogs(disk)
     sources: list[tuple[int, BatchSource]] = []
     names: list[str] = []
     for folder, name in zip(folders, log_names(folders), strict=True):

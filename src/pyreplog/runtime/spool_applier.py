@@ -1,8 +1,9 @@
-"""The owner's side of a spool: the process that has a log open appends the batches that other processes staged for it.
+"""The owner's side of a spool: the process that has a log open appends the batches that other processes staged for
+it.
 
 There are three kinds of owner: a process with ``open_log`` (:class:`WriterAppender`), one with a ``Cluster``
-(:mod:`pyreplog.runtime.relay`), and, if no process has the folder open, the Spark driver that commits its batch
-(:func:`apply_offline`).
+(:mod:`pyreplog.runtime.cluster_appender`), and, if no process has the folder open, the Spark driver that commits
+its batch (:func:`apply_offline`).
 """
 
 from __future__ import annotations
@@ -80,11 +81,11 @@ class WriterAppender:
 
 
 class RootAppender:
-    """Appends to any partition of a root that no other process has open. It leads each partition in a new epoch, and
-    makes a missing topic with one partition. One thread may use it, and must :meth:`close` it.
+    """Appends to any partition of a root that no other process has open. It leads each partition in a new epoch,
+    and makes a missing topic with one partition. One thread may use it, and must :meth:`close` it.
 
-    It syncs the batches while it appends more, whatever the durability: a clean close of a log has to wait for these
-    syncs anyway.
+    It syncs the batches while it appends more, whatever the durability: a clean close of a log has to wait for
+    these syncs anyway.
     """
 
     def __init__(self, root: LogRoot) -> None:
@@ -216,8 +217,8 @@ def _apply_each(
 ) -> tuple[int, list[tuple[Waiting, PyreplogError]]]:
     """Return the number of batches that are in the log now, and the failures.
 
-    After a failure no later batch of the same query is tried: a batch in the log means that all earlier batches of its
-    query are done.
+    After a failure no later batch of the same query is tried: a batch in the log means that all earlier batches of
+    its query are done.
     """
     done = 0
     failures: dict[str, tuple[Waiting, PyreplogError]] = {}

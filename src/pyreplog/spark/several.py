@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log import LogReader, Together
+from pyreplog.log import DistinctLogs, LogReader
 from pyreplog.spark.access import Access, FileAccess
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.places import WILDCARD, LogPartition, log_of
@@ -104,7 +104,7 @@ class SeveralAccess:
         self._isolation = isolation
         self.max_batch_bytes = max_batch_bytes
         self._disk = SystemDisk()
-        self._together = Together(self._disk)
+        self._together = DistinctLogs(self._disk)
         self._logs: dict[str, FileAccess] = {}
         #: Those that may have files open, by last use.
         self._opened: dict[str, None] = {}
@@ -126,7 +126,7 @@ class SeveralAccess:
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition of every log that matches now, sorted. A folder without a log is passed over."""
-        self._together = Together(self._disk)
+        self._together = DistinctLogs(self._disk)
         folders = matching(self._base, self._pattern)
         for gone in self._logs.keys() - folders.keys():
             self._logs.pop(gone).close()
@@ -143,7 +143,7 @@ class SeveralAccess:
 
     def refresh(self) -> None:
         """Make :meth:`available` check the folders again."""
-        self._together = Together(self._disk)
+        self._together = DistinctLogs(self._disk)
         for name, access in list(self._logs.items()):
             try:
                 access.refresh()

@@ -50,11 +50,11 @@ class NoElr(Controller):
     """No eligible leader replicas: the last member of the in-sync set stays in it, even if it
     fails ("last replica standing")."""
 
-    def _settlement(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
+    def _decision(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
         """Remember no former member, and no lost data."""
         self.suspects.pop(key, None)
         members = isr or partition.isr
-        found = super()._settlement(key, partition._replace(elr=()), members, (), patient=patient)
+        found = super()._decision(key, partition._replace(elr=()), members, (), patient=patient)
         return found._replace(elr=())
 
 
@@ -81,9 +81,9 @@ class SuspectsTrusted(Controller):
 class ElrKept(Controller):
     """The eligible leader replicas are not forgotten when the in-sync set is large enough again."""
 
-    def _settlement(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
+    def _decision(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
         """Keep every former member in the ELR."""
-        found = super()._settlement(key, partition, isr, lost, patient=patient)
+        found = super()._decision(key, partition, isr, lost, patient=patient)
         kept = tuple(one for one in partition.elr if one not in found.isr and one not in lost)
         return found._replace(elr=found.elr or kept)
 

@@ -9,11 +9,11 @@ from typing import Any
 from pyreplog.replica import (
     AlterPartitionAnswered,
     ConsumerFetch,
+    DelayedFollowerFetches,
     FollowerFetch,
     InSyncSet,
     Leader,
     ListOffsets,
-    ParkedFetches,
     Produce,
     ProduceMany,
     Progress,
@@ -211,9 +211,9 @@ class ShrinksEarly(Replica):
 
 
 class _ForgetfulSet(InSyncSet):
-    def registered(self, isr: Sequence[int], now_ns: int, *, newer: bool) -> None:
+    def metadata_applied(self, isr: Sequence[int], now_ns: int, *, newer: bool) -> None:
         """Take the ISR of already known metadata too."""
-        super().registered(isr, now_ns, newer=True)
+        super().metadata_applied(isr, now_ns, newer=True)
 
 
 class _ForgetfulLeader(Leader):
@@ -265,7 +265,7 @@ class _CountingLeader(Leader):
         if found is not None and found.diverging_epoch is not None and not found.error_code:
             for follower in self.in_sync_set.remotes:
                 follower.leo = max(follower.leo, request.fetch_offset)
-            self.advance(0)
+            self.advance_high_watermark(0)
         return found
 
 
@@ -444,13 +444,13 @@ class StepsDownLater(Replica):
 
 
 class _RecomputingLeader(Leader):
-    def advance(self, now_ns: int) -> None:
+    def advance_high_watermark(self, now_ns: int) -> None:
         """Set the high watermark to the lowest end among the present members, even if it was higher
         before."""
         candidate = self.in_sync_set.high_watermark_candidate(self.local_ack_offset(), now_ns)
         if 0 <= candidate < self.context.log.high_watermark:
             self.context.load_log().set_high_watermark(candidate)
-        super().advance(now_ns)
+        super().advance_high_watermark(now_ns)
 
 
 class WatermarkRecomputed(Replica):
@@ -461,13 +461,13 @@ class WatermarkRecomputed(Replica):
 
 
 class _HurriedLeader(Leader):
-    def advance(self, now_ns: int) -> None:
+    def advance_high_watermark(self, now_ns: int) -> None:
         """Refuse the waiting appends like new ones when the ISR falls below the minimum."""
         if self.in_sync_set.is_below_minimum:
             for append in self.delayed_appends.acks_all:
                 self.delayed_appends.answer(append, ErrorCode.NOT_ENOUGH_REPLICAS)
             self.delayed_appends.acks_all.clear()
-        super().advance(now_ns)
+        super().advance_high_watermark(now_ns)
 
 
 class RefusesTheAppended(Replica):
@@ -510,7 +510,7 @@ class ReadsToTheEnd(Replica):
     leader_class = _OpenHandedLeader
 
 
-class _TaciturnFetches(ParkedFetches):
+class _TaciturnFetches(DelayedFollowerFetches):
     def push(self, now_ns: int) -> None:
         """Push nothing: the next records carry the high watermark."""
         self.push_at = now_ns + (1 << 62)
@@ -519,7 +519,7 @@ class _TaciturnFetches(ParkedFetches):
 class _TaciturnLeader(Leader):
     def __init__(self, context: ReplicaContext, isr: Sequence[int]) -> None:
         super().__init__(context, isr)
-        self.parked_fetches = _TaciturnFetches(self, self.in_sync_set)
+        self.follower_fetches = _TaciturnFetches(self, self.in_sync_set)
 
 
 class PushesNothing(Replica):

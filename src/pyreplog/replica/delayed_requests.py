@@ -65,7 +65,7 @@ class DelayedAppends:
         self.expiry_ns = FAR_FUTURE_NS
         """The time at which :meth:`expire` must be called next."""
 
-    def wait(self, append: DelayedAppend, acks: int) -> None:
+    def add(self, append: DelayedAppend, acks: int) -> None:
         """Keep the append until its condition holds.
 
         It goes to the end of its list, unless its producer sent it again.
@@ -152,7 +152,7 @@ class DelayedDeletes:
         self.expiry_ns = FAR_FUTURE_NS
         """The time at which :meth:`expire` must be called next."""
 
-    def wait(self, event: DeleteRecords, offset: int, now_ns: int) -> None:
+    def add(self, event: DeleteRecords, offset: int, now_ns: int) -> None:
         """Keep the deletion below ``offset`` until every live replica has made it."""
         deadline = now_ns + event.timeout_ms * 1_000_000
         self.deletes.append(_DelayedDelete(event, offset, deadline))

@@ -19,7 +19,7 @@ from pyreplog.replica.in_sync_set import InSyncSet
 from pyreplog.replica.progress import Progress
 from pyreplog.replica.role import ReplicaRole
 
-__all__ = ["ParkedFetches"]
+__all__ = ["DelayedFollowerFetches"]
 
 PUSH_AFTER_NS: Final = 1_000_000
 """How long a new high watermark waits for records to carry it, before it is pushed to idle
@@ -28,7 +28,7 @@ followers.
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ParkedFetches:
+class DelayedFollowerFetches:
     """The follower fetches that wait at one leader."""
 
     __slots__ = ("in_sync_set", "push_at", "role")

@@ -8,8 +8,8 @@ from typing import Final
 from pyreplog.errors import ConfigError
 from pyreplog.log.identity import id_for_name, read_properties
 from pyreplog.log.layout import parent_of
-from pyreplog.log.places import proves_topic
 from pyreplog.log.reader import LogReader
+from pyreplog.log.root_discovery import proves_topic
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 
@@ -40,7 +40,7 @@ def cluster_id_of(disk: Disk, root: str) -> str:
     return (read_properties(disk, root) or {}).get(_CLUSTER_ID, "")
 
 
-class Together:
+class DistinctLogs:
     """The partitions of several logs that are read together; each partition must be read only once.
 
     Two logs that hold the same partition are replicas, copies, or a cluster and one of its nodes. Reading both

@@ -18,7 +18,7 @@ from pyreplog.replica.role import ReplicaRole
 if TYPE_CHECKING:
     from pyreplog.log import LogSlice
 
-__all__ = ["Readers"]
+__all__ = ["DelayedConsumerFetches"]
 
 
 class _Waiting:
@@ -36,7 +36,7 @@ _NOBODY: Final[dict[tuple[str, int], _Waiting]] = {}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Readers:
+class DelayedConsumerFetches:
     """The consumer fetches of one role."""
 
     __slots__ = ("_role", "expiry_ns", "waiting")

@@ -23,13 +23,13 @@ from pyreplog.wire import (
     Response,
 )
 
-__all__ = ["Proposals"]
+__all__ = ["AlterPartitionManager"]
 
 TIMEOUT_NS: Final = 1_000_000_000
 _NONE: Final = -1
 
 
-class Proposals:
+class AlterPartitionManager:
     """The in-sync sets that the leaders of this node propose."""
 
     def __init__(self, effects: Effects, standing: ClusterView, node_id: int, controller: Address) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from pyreplog._core import RecordBatch
 from pyreplog.errors import BatchTooLargeError, ConfigError, CorruptError, CorruptLogError
-from pyreplog.log.isolation import READ_COMMITTED, READ_UNCOMMITTED, StableSource
+from pyreplog.log.read_committed import READ_COMMITTED, READ_UNCOMMITTED, StableSource
 from pyreplog.ports import Buffer
 from pyreplog.record import Record, parts_of, record_lists_of, split
 
