@@ -69,7 +69,7 @@ def api() -> str:
             continue
         node = definition(thing)
         if isinstance(node, ast.ClassDef):
-            lines += class_entry(node)
+            lines += class_entry(node, thing)
         elif node is not None:
             lines += ["```text", signature(node, node.name), "```", "", *text(node), ""]
         else:
@@ -111,9 +111,22 @@ def definition(thing: object) -> Definition | None:
     return None
 
 
-def class_entry(node: ast.ClassDef) -> list[str]:
-    """Its text, how it is made, and every public method, property and field."""
-    lines = [*text(node), ""]
+def class_entry(node: ast.ClassDef, thing: type) -> list[str]:
+    """Its text, how it is made, and every public method, property and field, those of private bases too."""
+    nodes = [node, *private_bases(thing)]
+    return [*text(node), "", *(line for one in nodes for line in members(one, node.name)), ""]
+
+
+def private_bases(thing: type) -> Iterator[ast.ClassDef]:
+    """Yield the definition of each base class that is no public name of ``pyreplog``."""
+    for base in thing.__bases__:
+        found = definition(base) if base.__module__.startswith("pyreplog.") else None
+        if isinstance(found, ast.ClassDef) and base.__name__ not in pyreplog.__all__:
+            yield found
+
+
+def members(node: ast.ClassDef, name: str) -> Iterator[str]:
+    """Yield the entries of what ``node`` defines for the public class ``name``."""
     enum = any("Enum" in ast.unparse(base) for base in node.bases)
     for part, following in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -127,9 +140,9 @@ def class_entry(node: ast.ClassDef) -> list[str]:
                 continue  # the last definition has every parameter
             if any(isinstance(mark, ast.Name) and mark.id == "property" for mark in part.decorator_list):
                 kind = f": {ast.unparse(part.returns)}" if part.returns is not None else ""
-                lines += entry(f"{part.name}{kind}", text(part))
+                yield from entry(f"{part.name}{kind}", text(part))
             elif not made or len(part.args.args) + len(part.args.kwonlyargs) > 1:
-                lines += entry(signature(part, node.name if made else part.name, method=True), text(part))
+                yield from entry(signature(part, name if made else part.name, method=True), text(part))
         elif (
             isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and not part.target.id.startswith("_")
         ):
@@ -138,12 +151,11 @@ def class_entry(node: ast.ClassDef) -> list[str]:
                 if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
                 else ""
             )
-            lines += entry(
+            yield from entry(
                 f"{part.target.id}: {ast.unparse(part.annotation)}", markdown(inspect.cleandoc(str(below))).splitlines()
             )
         elif enum and isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
-            lines += entry(f"{part.targets[0].id} = {ast.unparse(part.value)}", [])
-    return [*lines, ""]
+            yield from entry(f"{part.targets[0].id} = {ast.unparse(part.value)}", [])
 
 
 def entry(head: str, body: list[str]) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyreplog.aio.backing_up import backup
 from pyreplog.aio.clients import Admin, Consumer, Producer
-from pyreplog.aio.cluster import Cluster, ClusterNode
-from pyreplog.aio.cluster_reader import ClusterReader, ReaderConsumer
+from pyreplog.aio.cluster import Cluster, ClusterNode, ClusterReader
 from pyreplog.aio.log import Log, open_log
+from pyreplog.aio.reader_consumer import ReaderConsumer
 from pyreplog.aio.several import scan
 
 __all__ = [

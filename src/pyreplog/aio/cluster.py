@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, SupportsIndex, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex, TypedDict, Unpack, cast, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.clients import Admin, Consumer, Producer, Subject
 from pyreplog.aio.opening import Opening
+from pyreplog.aio.reader_consumer import ReaderConsumer
+from pyreplog.aio.records import Records
 from pyreplog.arrow import Scan
 from pyreplog.config import check_seconds
 from pyreplog.errors import ClosedError
-from pyreplog.runtime import LockWait
+from pyreplog.record import Record
+from pyreplog.runtime import LockWait, TopicDescription
 from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:
-    from pyreplog.aio.cluster_reader import ClusterReader
     from pyreplog.runtime import ClusterReaderSettings, ClusterSettings
 
-__all__ = ["Cluster", "ClusterNode"]
+__all__ = ["Cluster", "ClusterNode", "ClusterReader"]
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -49,6 +51,13 @@ class ConsumerSettings(TypedDict, total=False):
     timeout: float | None
 
 
+class ReaderSettings(TypedDict, total=False):
+    """The other settings of :meth:`pyreplog.ClusterReader.consumer`."""
+
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    max_poll_records: int
+
+
 class Cluster:
     """A replicated log in this process, for coroutines of one event loop.
 
@@ -58,14 +67,11 @@ class Cluster:
     :class:`ClusterReader`.
     """
 
-    _reader_class: ClassVar[type[Any]]
-    """The class for ``mode="r"``. Its module, which imports this one, sets it."""
-
     def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:
         """Return a :class:`~pyreplog.aio.ClusterReader` for ``mode="r"``; its own ``__init__``
         runs.
         """
-        kind: type[Any] = cls._reader_class if mode == "r" and cls is Cluster else cls
+        kind: type[Any] = ClusterReader if mode == "r" and cls is Cluster else cls
         made: Self = object.__new__(kind)
         return made
 
@@ -249,6 +255,83 @@ class Cluster:
         if self._opened is None:
             return f"<pyreplog.aio.Cluster {self._name!r}, not open yet>"
         return repr(self._cluster).replace("pyreplog.", "pyreplog.aio.", 1)
+
+
+class ClusterReader(Cluster):
+    """A cluster that another process writes, for coroutines of one event loop.
+
+    Use ``async with Cluster("data", mode="r") as cluster``. Names and errors are those of
+    :class:`pyreplog.ClusterReader`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nodes: None = None,
+        *,
+        mode: Literal["r"] = "r",
+        **settings: Unpack[ClusterSettings],
+    ) -> None:
+        """Store the settings; nothing is opened yet."""
+        self._begin_with(path, lambda: runtime.ClusterReader(path, nodes, **settings))
+
+    def _make_nodes(self, cluster: runtime.Cluster, calls: ThreadCalls) -> Sequence[ClusterNode]:
+        return ()
+
+    @property
+    def _reader(self) -> runtime.ClusterReader:
+        return cast("runtime.ClusterReader", self._cluster)
+
+    @property
+    def admin(self) -> Admin:
+        """An Admin with ``topics`` and ``describe``; its other methods raise ReadOnlyError."""
+        return Admin(self._reader.admin, self._calls)
+
+    @property
+    def nodes(self) -> Sequence[ClusterNode]:
+        """Raises ReadOnlyError: the nodes run in the process that writes."""
+        self._reader.nodes  # noqa: B018  (raises)
+        return ()
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return await self._calls.read(self._reader.topics)
+
+    async def describe(self, name: str) -> TopicDescription:
+        """Return one topic's partitions and settings."""
+        return await self._calls.read(self._reader.describe, name)
+
+    def producer(self, *args: object, **settings: object) -> Opening[Producer]:
+        """Raise ReadOnlyError: only the process that runs the cluster writes."""
+        self._reader.producer(*args, **settings)
+        raise AssertionError("a reader has no producer")
+
+    def consumer(  # type: ignore[override]  # the same calls, of a consumer that reads files
+        self, topics: Subject, **settings: Unpack[ReaderSettings]
+    ) -> Opening[ReaderConsumer]:
+        """Open a consumer: ``async with cluster.consumer("orders") as consumer``.
+
+        ``settings``: those of :meth:`pyreplog.ClusterReader.consumer`.
+        """
+        return Opening("consumer", ReaderConsumer, partial(self._reader.consumer, topics, **settings))
+
+    def follow(self, topics: Subject, *, timeout: float | None = None) -> Records:
+        """Iterate over the records of all these partitions from the first on, and over each new
+        one.
+
+        See :meth:`pyreplog.ClusterReader.follow`.
+        """
+        return Records(self._follow(topics, timeout))
+
+    async def _follow(self, topics: Subject, timeout: float | None) -> AsyncGenerator[list[Record], None]:
+        patience = check_seconds("timeout", timeout)
+        async with self.consumer(topics) as consumer:
+            try:
+                async for chunk in consumer._until(patience):
+                    yield chunk
+            except ClosedError:
+                if not self.closed:
+                    raise
 
 
 class ClusterNode:

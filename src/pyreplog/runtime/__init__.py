@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
     from pyreplog.runtime.background_syncs import BackgroundSyncs
     from pyreplog.runtime.backing_up import backup
-    from pyreplog.runtime.cluster import Cluster
+    from pyreplog.runtime.cluster import Cluster, ClusterReader
     from pyreplog.runtime.cluster_node import ClusterNode, Nodes
     from pyreplog.runtime.cluster_options import ClusterReaderSettings, ClusterSettings, check_mode, check_setting_names
-    from pyreplog.runtime.cluster_reader import ClusterReader, ReaderAdmin
+    from pyreplog.runtime.cluster_reader import ReaderAdmin
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
     from pyreplog.runtime.producer import Producer
     from pyreplog.runtime.reader_consumer import ReaderConsumer
@@ -68,13 +68,10 @@ __getattr__, __dir__ = lazy_door(
         ".admin": ["Admin", "PartitionDescription", "TopicDescription"],
         ".background_syncs": ["BackgroundSyncs"],
         ".backing_up": ["backup"],
+        ".cluster": ["Cluster", "ClusterReader"],
         ".cluster_node": ["ClusterNode", "Nodes"],
         ".cluster_options": ["ClusterReaderSettings", "ClusterSettings", "check_mode", "check_setting_names"],
-        ".cluster_reader": [  # it sets what mode="r" makes, so Cluster comes from there, too
-            "Cluster",
-            "ClusterReader",
-            "ReaderAdmin",
-        ],
+        ".cluster_reader": ["ReaderAdmin"],
         ".consumer": ["ANSWER_TIMEOUT_S", "Consumer"],
         ".producer": ["Producer"],
         ".reader_consumer": ["ReaderConsumer"],

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Self, SupportsIndex, Unpack, overload
+from typing import Any, ClassVar, Final, Literal, NoReturn, Self, SupportsIndex, Unpack, overload
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
 from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig
@@ -32,6 +32,7 @@ from pyreplog.runtime.cluster_options import (
     OwnProcessSettings,
     check_mode,
 )
+from pyreplog.runtime.cluster_reader import ReaderFace
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
@@ -48,10 +49,7 @@ from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, OwnedLock, SystemDisk
 from pyreplog.values import RecoveryProgress
 
-if TYPE_CHECKING:
-    from pyreplog.runtime.cluster_reader import ClusterReader
-
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "ClusterReader"]
 
 FINAL_FETCH_S: Final = 0.5
 """How long a closing cluster waits for its followers to know the final high watermarks. It takes about
@@ -85,12 +83,10 @@ class Cluster:
 
     _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
     """Carries the messages between nodes, controller and clients; tests replace it by one with faults."""
-    _reader_class: ClassVar[type[Any]]
-    """The class for ``mode="r"``. Its module, which imports this one, sets it."""
 
     def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:
         """Return a :class:`~pyreplog.ClusterReader` for ``mode="r"``; its own ``__init__`` runs."""
-        kind: type[Any] = cls._reader_class if mode == "r" and cls is Cluster else cls
+        kind: type[Any] = ClusterReader if mode == "r" and cls is Cluster else cls
         made: Self = object.__new__(kind)
         return made
 
@@ -472,3 +468,16 @@ class Cluster:
             f"<pyreplog.Cluster {self._path!r}, {count}"
             f" node{'' if count == 1 else 's'}{', closed' if self._closed else ''}>"
         )
+
+
+class ClusterReader(ReaderFace, Cluster):  # type: ignore[misc]  # its consumer has no settings for clients of nodes
+    """A cluster that another process writes, opened by ``Cluster(path, mode="r")``. Use it in ``with``, or call
+    ``close``. Thread-safe.
+
+    It reads topics as a whole: ``topics``, ``describe``, ``consumer``, ``scan``, ``follow``. Any number of processes
+    may do so. ``path`` is a cluster's folder, or any other folder that holds logs: a Kafka broker's, the folder above
+    several of its ``log.dirs``, one node's. Each call finds topics and partitions that were made before it. Calls that
+    write or that concern nodes raise ReadOnlyError.
+
+    Raises StorageNotFoundError if there is no cluster and no log, ConfigError for settings that only a writer has.
+    """

@@ -1,5 +1,5 @@
-"""ClusterReader: reads a cluster's topics from its files beside the process that runs it. It takes no lock and starts
-no node."""
+"""What a ClusterReader does: it reads a cluster's topics from their files, beside the process that runs the cluster. It
+takes no lock and starts no node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pyreplog.ports import Clock, Disk
 from pyreplog.record import Record
 from pyreplog.runtime.admin import Admin, TopicDescription
 from pyreplog.runtime.catalog import Catalog
-from pyreplog.runtime.cluster import Cluster
 from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.runtime.cluster_options import (
     ClusterReaderSettings,
@@ -33,19 +32,13 @@ from pyreplog.runtime.views import ReaderView
 from pyreplog.system import current_process
 from pyreplog.values import TopicPartition
 
-__all__ = ["ClusterReader", "ReaderAdmin"]
+__all__ = ["ReaderAdmin", "ReaderFace"]
 
 
-class ClusterReader(Cluster):
-    """A cluster that another process writes, opened by ``Cluster(path, mode="r")``. Use it in ``with``, or call
-    ``close``. Thread-safe.
+class ReaderFace:
+    """The methods of a ClusterReader, which subclasses this class and Cluster. They read files and call no node.
 
-    It reads topics as a whole: ``topics``, ``describe``, ``consumer``, ``scan``, ``follow``. Any number of processes
-    may do so. ``path`` is a cluster's folder, or any other folder that holds logs: a Kafka broker's, the folder above
-    several of its ``log.dirs``, one node's. Each call finds topics and partitions that were made before it. Calls that
-    write or that concern nodes raise ReadOnlyError.
-
-    Raises StorageNotFoundError if there is no cluster and no log, ConfigError for settings that only a writer has.
+    This module does not import the module of Cluster, because that one imports this class.
     """
 
     def __init__(
@@ -122,7 +115,7 @@ class ClusterReader(Cluster):
 
     # -------------------------------------------------------------------------------------- reading
 
-    def consumer(  # type: ignore[override]  # it has no settings for clients of nodes
+    def consumer(
         self,
         topics: Subject,
         *,
@@ -229,7 +222,7 @@ class ClusterReader(Cluster):
 class ReaderAdmin(Admin):
     """Describes topics from the files. It is ``admin`` of a :class:`ClusterReader`."""
 
-    def __init__(self, cluster: ClusterReader) -> None:
+    def __init__(self, cluster: ReaderFace) -> None:
         """Called by the cluster only."""
         self._cluster = cluster
 
@@ -255,6 +248,3 @@ class ReaderAdmin(Admin):
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._cluster!r}>"
-
-
-Cluster._reader_class = ClusterReader
