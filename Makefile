@@ -89,9 +89,9 @@ test-spark: $(CORE) $(call group,test)
 	  folder="$(CURDIR)/build/spark-$$version"; \
 	  test -d "$$folder" || { $(PIP) install --target "$$folder.part" "pyspark==$$version.*" && mv "$$folder.part" "$$folder"; } || exit 1; \
 	  echo "PySpark $$version"; \
-	  PYTHONPATH="$$folder" $(PY) -m pytest tests/spark $(PYTEST) || exit 1; \
+	  PYTHONPATH="$$folder" $(PY) -m pytest tests/unit/spark $(PYTEST) || exit 1; \
 	done
-	$(PY) -m pytest tests/spark $(PYTEST)
+	$(PY) -m pytest tests/unit/spark $(PYTEST)
 
 # `make -k check` goes on after the first that fails; each can be run alone.
 check: lint layers types stubs cython spelling kernels
@@ -131,12 +131,12 @@ sanitize: $(CORE) $(call group,test)
 # Two processes at a time. The sanitized build of the parsers is made first; the counts are appended to docs/soak.csv.
 MINUTES ?= 10
 soak: $(CORE) $(call group,test)
-	$(PY) -m tests.soak.run --minutes $(MINUTES) --jobs $(JOBS)
+	$(PY) -m tests.faults.soak.run --minutes $(MINUTES) --jobs $(JOBS)
 
 # Real power cuts, and replays of block logs, on file systems of its own: needs root, loop devices and nbdkit, and says which is missing.
 soak-power: $(CORE) $(call group,test)
-	$(PY) -m tests.power.run $(CUTS)
-	$(PY) -m tests.power.blocks_run $(BLOCKS)
+	$(PY) -m tests.faults.power.run $(CUTS)
+	$(PY) -m tests.faults.power.blocks_run $(BLOCKS)
 
 bench: $(CORE) $(call group,bench)
 	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)

@@ -50,8 +50,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--rewrite`` of the scripts; ``--seeds`` of the simulations."""
-    parser.addoption("--seeds", type=int, default=200, help="how many simulated clusters tests/sim runs")
-    parser.addoption("--rewrite", action="store_true", help="write the expected lines of tests/scenarios again")
+    parser.addoption("--seeds", type=int, default=200, help="how many simulated clusters tests/replication/sim runs")
+    parser.addoption("--rewrite", action="store_true", help="write the expected lines of the scenarios again")
 
 
 def pytest_configure() -> None:
@@ -82,7 +82,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "tests/spark" if file.startswith("tests/spark/") else file
+            return "tests/unit/spark" if file.startswith("tests/unit/spark/") else file
 
     return ByFile(config, log)
 

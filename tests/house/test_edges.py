@@ -35,10 +35,10 @@ def _returns_early(function: ast.FunctionDef) -> bool:
 
 
 def test_every_number_is_found() -> None:
-    """``pytest tests/edges -k e064`` runs the test of number 64; so it is for each but those about compaction, and
-    for no other number."""
+    """``pytest tests/interop/edges -k e064`` runs the test of number 64; so it is for each but those about compaction,
+    and for no other number."""
     found: dict[int, list[str]] = {}
-    for path in sorted((ROOT / "tests" / "edges").glob("test_*.py")):
+    for path in sorted((ROOT / "tests" / "interop" / "edges").glob("test_*.py")):
         for node in tree(path).body:
             if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
                 continue

@@ -29,8 +29,8 @@ from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from pyreplog.verify import Level, node_list, states, verify
-from tests.golden import formats, vectors
 from tests.house.sources import ROOT
+from tests.interop.golden import formats, vectors
 
 PAGES = sorted((ROOT / "docs" / "internals" / "format").glob("*.md"))
 EXAMPLE = re.compile(r"<!-- golden( bytes)?: (\S+)(?: (\d+):(\d+))? -->\n```text\n(.*?)```", re.DOTALL)

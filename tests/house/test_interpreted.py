@@ -1,7 +1,7 @@
 """What mypyc compiles is ordinary Python, and ``PURE=1`` builds without: the same tests pass where the interpreter
 runs the sources.
 
-Some can strike at every line only there (``tests/runtime/test_interrupts.py``).
+Some can strike at every line only there (``tests/unit/runtime/test_interrupts.py``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_the_sources_pass_as_they_are() -> None:
     """Node, replica, and Ctrl-C at every line of the driver, without what was compiled."""
     if not [*PACKAGE.parent.glob("pyreplog__mypyc*.so")]:
         pytest.skip("nothing of Python is compiled here: all tests run the sources")
-    paths = ("tests/node", "tests/replica", "tests/runtime/test_interrupts.py")
+    paths = ("tests/unit/node", "tests/unit/replica", "tests/unit/runtime/test_interrupts.py")
     done = subprocess.run(
         [sys.executable, "-c", INTERPRETED, str(PACKAGE), *paths], cwd=ROOT, capture_output=True, text=True, check=False
     )

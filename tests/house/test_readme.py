@@ -13,8 +13,8 @@ README = (TESTS / "README.md").read_text(encoding="utf-8")
 
 def test_every_folder_is_in_the_table() -> None:
     """Each folder has a row in a table of tests/README.md, and each row names a folder."""
-    rows = set(re.findall(r"^\|[^\n]*?`([a-z]+)/(?:scripts/)?`", README, re.MULTILINE))
-    folders = {path.name for path in TESTS.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    rows = set(re.findall(r"^\|[^\n]*?`([a-z]+(?:/[a-z]+)??)/(?:scripts/)?`", README, re.MULTILINE))
+    folders = {str(path.parent.relative_to(TESTS)) for depth in ("*", "*/*") for path in TESTS.glob(f"{depth}/*.py")}
     assert rows == folders
 
 

@@ -18,7 +18,7 @@
  * comes out shifted by one, and the crc32 instruction, which reduces it, multiplies by x^32: hence
  * the exponents n - 33 and n + 31 below. Method: Intel's "Fast CRC computation ... using
  * PCLMULQDQ", 2009; the exponents as in https://www.corsix.org/content/fast-crc32c-4k. The
- * constants are checked against the definition by tests/record/test_core_crc.py. */
+ * constants are checked against the definition by tests/unit/record/test_core_crc.py. */
 #include "crc32c.h"
 
 #include <stdbool.h>

@@ -1,7 +1,0 @@
-"""Most edge cases run on the real disk and on the simulated one."""
-
-from __future__ import annotations
-
-from tests.log.conftest import place
-
-__all__ = ["place"]

@@ -1,0 +1,89 @@
+"""A controller whose disk is full for a while, or failed: nothing decided is lost, and what only time brings about
+comes about later."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from pyreplog.errors import ClosedError, StorageError
+from pyreplog.wire import (
+    PartitionEnd,
+)
+from tests.unit.controller.controller_harness import ControllerHarness
+
+
+def staffed() -> ControllerHarness:
+    """With three brokers and a topic."""
+    harness = ControllerHarness()
+    harness.join(1, 2, 3)
+    assert not harness.create("t", 1)
+    return harness
+
+
+def leader_of(harness: ControllerHarness) -> int:
+    """Of the topic's partition."""
+    (topic,) = harness.authority.image.topics.values()
+    return topic.partitions[0].leader
+
+
+def test_a_silent_leader_is_fenced_once_there_is_room() -> None:
+    """The end of a session that could not be written down is not forgotten."""
+    harness = staffed()
+    first = leader_of(harness)
+    others = [broker for broker in (1, 2, 3) if broker != first]
+    harness.disk.fail("write", error=errno.ENOSPC, times=None)
+    harness.pass_time(5_000, *others)
+    assert leader_of(harness) == first
+    harness.disk.clear_faults()
+    harness.pass_time(1_000, *others)
+    assert leader_of(harness) in others
+    assert harness.authority.image.brokers[first].fenced
+
+
+def test_a_killed_leader_is_fenced_once_there_is_room() -> None:
+    """The same where the controller was told of the death."""
+    harness = staffed()
+    first = leader_of(harness)
+    others = [broker for broker in (1, 2, 3) if broker != first]
+    harness.disk.fail("write", error=errno.ENOSPC, times=None)
+    harness.authority.fence(first, harness.clock.monotonic_ns())
+    assert leader_of(harness) == first
+    harness.disk.clear_faults()
+    harness.pass_time(1_000, *others)
+    assert leader_of(harness) in others
+
+
+def test_an_election_that_waited_is_held_once_there_is_room() -> None:
+    """The patience of an election among unclean members ends while the disk is full: it is held later, not
+    never."""
+    harness = staffed()
+    (topic,) = harness.authority.image.topics.values()
+    harness.open()
+    for broker in (1, 2):
+        harness.register(broker, PartitionEnd(topic.topic_id, 0, 0, 10 + broker))
+        harness.beat(broker)
+    assert leader_of(harness) == -1
+    harness.disk.fail("write", error=errno.ENOSPC, times=None)
+    harness.pass_time(2_000, 1, 2)
+    assert leader_of(harness) == -1
+    harness.disk.clear_faults()
+    harness.pass_time(1_000, 1, 2)
+    assert leader_of(harness) == 2
+
+
+def test_a_failed_authority_writes_nothing_more() -> None:
+    """After a failed sync nobody knows what is in the file: fencing and unclean elections are refused, too, and the
+    file stays as it is."""
+    harness = staffed()
+    harness.disk.fail("sync")
+    with pytest.raises(StorageError):
+        harness.authority.fence(1, harness.clock.monotonic_ns())
+    harness.disk.clear_faults()
+    calls = harness.disk.calls
+    with pytest.raises(ClosedError):
+        harness.authority.fence(2, harness.clock.monotonic_ns())
+    with pytest.raises(ClosedError):
+        harness.authority.elect_uncleanly("t", 0, harness.clock.monotonic_ns())
+    assert harness.disk.calls == calls
