@@ -174,7 +174,7 @@ class Clients:
         """
         description = self.admin.describe(topic)
         minimum = description.config.get("min.insync.replicas")
-        left_s = self._driver.countdown(ENDS_TIMEOUT_S)
+        left_s = _countdown(self._driver.monotonic_ns, ENDS_TIMEOUT_S)
         with self.consumer(ConsumerConfig(), (), ENDS_TIMEOUT_S) as consumer:
             for part in description.partitions:
                 needed = int(minimum or default_min_insync_replicas(len(part.replicas)))
@@ -221,7 +221,7 @@ class Clients:
         """Send the producers' buffered records, for up to ``timeout`` seconds in all (None: no
         limit), and close all clients.
         """
-        left_s = None if timeout is None else self._driver.countdown(timeout)
+        left_s = None if timeout is None else _countdown(self._driver.monotonic_ns, timeout)
         for producer in list(self._producers):
             try:
                 producer.close(None if left_s is None else left_s())
@@ -231,3 +231,9 @@ class Clients:
                 _log.warning("closing the cluster with records that were not acknowledged")
         for consumer in list(self._consumers):
             consumer.close()
+
+
+def _countdown(monotonic_ns: Callable[[], int], seconds: float) -> Callable[[], float]:
+    """Return a function that returns how many of ``seconds`` from now are left."""
+    began_ns = monotonic_ns()
+    return lambda: max(seconds - (monotonic_ns() - began_ns) / 1e9, 0.0)

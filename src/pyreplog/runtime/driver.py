@@ -219,11 +219,6 @@ class Driver:
         """Return the time of the clock that all machines of this driver use."""
         return self._now_ns()
 
-    def countdown(self, seconds: float) -> Callable[[], float]:
-        """Return a function that returns how many of ``seconds`` from now are left."""
-        began_ns = self.monotonic_ns()
-        return lambda: max(seconds - (self.monotonic_ns() - began_ns) / 1e9, 0.0)
-
     def wait_for(self, pending: Completion, timeout: Any) -> None:  # any number of seconds, numpy's types too
         """Return when ``pending`` is settled; drive if no other thread does. Raise TimeoutError after ``timeout``
         seconds."""

@@ -435,7 +435,7 @@ def test_e052_removed_when_it_is_not_there(place: Place) -> None:
 def test_e053_an_entry_below_its_segment(place: Place) -> None:
     """It makes the index corrupt, and opening the log after an unclean end makes the index anew."""
     below = format_aborted([AbortedRange(1, 90, 99, 100)])
-    with pytest.raises(CorruptError, match="after offset 99"):
+    with pytest.raises(CorruptError, match="out of order after 99"):
         parse_aborted(below, BASE, "x")
     assert parse_aborted(below, 99, "x") == [AbortedRange(1, 90, 99, 100)]
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
