@@ -227,7 +227,7 @@ class LogAppender(LogState):
             except BaseException as error:
                 self._append_failed(error, before)
                 if before < active.size < before + size:
-                    self.end(error)  # the history has epochs that did not begin
+                    self.fail_until_reopened(error)  # the history has epochs that did not begin
                 raise
         except BaseException as error:
             if epochs is not None and self.end_offset == start:
@@ -298,13 +298,13 @@ class LogAppender(LogState):
         except StorageError as error:
             # The new segment exists now. Going on in the old one would make the two overlap, so the
             # log stops here even if only room was lacking.
-            self.give_up(error)
+            self.fail_after_refused_write(error)
             raise
         try:
             self._segments.append(segment)
             self._write_to(segment)
         except INTERRUPTING as error:
-            self.end(error)
+            self.fail_until_reopened(error)
             raise
         if active.size == 0 and active is not self._segments.first:
             # The next batch is too far away for the indexes of this empty segment. The oldest

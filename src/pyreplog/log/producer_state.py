@@ -28,7 +28,7 @@ class ProducerState:
     The log calls it for each append, roll, truncation and close. Not thread-safe: call it under the log's lock.
     """
 
-    __slots__ = ("_directory", "_disk", "_ever", "_refused", "_snapshot_offset", "kept", "table")
+    __slots__ = ("_directory", "_disk", "_ever", "_refused", "_snapshot_offset", "pinned_ids", "table")
 
     def __init__(self, disk: Disk, directory: str, table: ProducerTable) -> None:
         self._disk = disk
@@ -36,7 +36,7 @@ class ProducerState:
         self.table = table
         #: Ids of producers that must not expire because their transactions are not finished. Any
         #: thread may replace this set.
-        self.kept: frozenset[int] = frozenset()
+        self.pinned_ids: frozenset[int] = frozenset()
         # Offset of the newest snapshot that is known to be good; -1 if none is.
         self._snapshot_offset = -1
         # Whether the last snapshot could not be written.
@@ -142,7 +142,7 @@ class ProducerState:
         Raises as :meth:`take_snapshot`.
         """
         self._ever = self._ever or len(self.table) > 0
-        self.table.expire(now_ms, kept=self.kept)
+        self.table.expire(now_ms, kept=self.pinned_ids)
         self.take_snapshot(base_offset)
 
     def close(self, start_offset: int, end_offset: int) -> None:

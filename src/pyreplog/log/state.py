@@ -155,11 +155,11 @@ class LogState:
     def poison(self, error: Exception) -> None:
         """Note that a sync failed, so the page cache may never reach the disk. From now on the log takes no appends,
         and serves only records that were durable before. If the sync only lacked a file descriptor, the log ends
-        (:meth:`end`)."""
+        (:meth:`fail_until_reopened`)."""
         if self._poisoned or self._closed:
             return
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS_ERRNOS:
-            self.end(error)
+            self.fail_until_reopened(error)
             return
         self._failure = self._failure or error
         self._poisoned = True
@@ -171,7 +171,7 @@ class LogState:
         except StorageError:
             pass  # the disk fails here too, but the next start is an unclean one in any case
 
-    def give_up(self, error: StorageError) -> None:
+    def fail_after_refused_write(self, error: StorageError) -> None:
         """End the log because a change of several steps failed half-way; the next opening repairs it. After a full
         disk or a denied permission, earlier writes are not in doubt. After any other error they are, so the log is
         poisoned."""
@@ -180,7 +180,7 @@ class LogState:
         elif self._failure is None:
             self._failure = error
 
-    def end(self, error: BaseException) -> None:
+    def fail_until_reopened(self, error: BaseException) -> None:
         """End the log because a change stopped half-way for lack of memory or because of an interrupt. Earlier
         writes are not in doubt."""
         if self._failure is None:
@@ -214,7 +214,7 @@ class LogState:
         """Note a failed write. A full disk may have room again, so the log goes on. Without the permission to write
         it ends. After any other error the content of the disk is unknown, so the log is poisoned."""
         if isinstance(error, StoragePermissionError):
-            self.end(error)
+            self.fail_until_reopened(error)
         elif error.errno not in NO_SPACE_ERRNOS:
             self.poison(error)
 
@@ -233,7 +233,7 @@ class LogState:
             if self._active.producers_pending and not isinstance(error, StorageError):
                 # The producer table would not recognise these batches if their producer sent them
                 # again. The next opening rebuilds the table from the log.
-                self.end(error)
+                self.fail_until_reopened(error)
         elif isinstance(error, StorageError):
             self._append_refused(error)
 

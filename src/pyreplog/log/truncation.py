@@ -36,7 +36,7 @@ class LogTruncator(LogAppender):
             self.poison(error)
             raise
         except (CorruptError, *INTERRUPTING) as error:
-            self.end(error)
+            self.fail_until_reopened(error)
             raise
         if not self._cut_epochs():
             self.write_mark()
@@ -52,7 +52,7 @@ class LogTruncator(LogAppender):
                 raise
             self._begin_at(start_offset)
         except INTERRUPTING as error:
-            self.end(error)
+            self.fail_until_reopened(error)
             raise
         self._change_epochs(self._leader_epochs.write)
         self._sync_mark()
@@ -92,7 +92,7 @@ class LogTruncator(LogAppender):
             )
             self._sync_directory()
         except StorageError as error:
-            self.give_up(error)
+            self.fail_after_refused_write(error)
             raise
         self._segments.append(segment)
         self._write_to(segment)

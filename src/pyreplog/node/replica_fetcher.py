@@ -64,12 +64,12 @@ class _LeaderSession:
     __slots__ = (
         "address",
         "changed",
+        "delayed_count",
         "dirty",
         "epoch",
         "forgotten",
         "leader_id",
         "members",
-        "parked",
         "replica",
         "retry_ns",
         "session_id",
@@ -85,7 +85,7 @@ class _LeaderSession:
         self.members: dict[PartitionKey, FetchInterest] = {}
         self.changed: dict[PartitionKey, FetchInterest] = {}
         self.forgotten: list[PartitionKey] = []
-        self.parked = 0
+        self.delayed_count = 0
         self.unanswered: dict[int, tuple[int, int]] = {}
         self.replica = ReplicaState()
         """The broker id and epoch of the last request."""
@@ -125,7 +125,7 @@ class ReplicaFetcher:
             self._interests[hosted.key] = session.members[hosted.key] = want
         session = want.session
         if want.state == _PARKED:
-            session.parked -= 1
+            session.delayed_count -= 1
         want.state = _CHANGED
         want.request = effect.request
         session.changed[hosted.key] = want
@@ -142,7 +142,7 @@ class ReplicaFetcher:
         del session.members[hosted.key]
         session.changed.pop(hosted.key, None)
         if want.state == _PARKED:
-            session.parked -= 1
+            session.delayed_count -= 1
             session.forgotten.append(hosted.key)
             self._touch(session)
         if not session.members:
@@ -170,7 +170,7 @@ class ReplicaFetcher:
                 if want is None or want.state != _PARKED or want.epoch > epoch:
                     continue  # it answers an older wish
                 want.state = _IDLE
-                session.parked -= 1
+                session.delayed_count -= 1
                 run(want.hosted, FetchAnswered(want.request, data))
         if not session.dirty:
             session.dirty = True
@@ -208,7 +208,7 @@ class ReplicaFetcher:
         if session.session_id == 0 and session.unanswered:
             return  # the session is being opened
         changed = session.changed
-        if not changed and not session.forgotten and (session.unanswered or not session.parked):
+        if not changed and not session.forgotten and (session.unanswered or not session.delayed_count):
             return
         leader = self._standing.image.brokers.get(session.leader_id)
         if leader is None:
@@ -220,7 +220,7 @@ class ReplicaFetcher:
             want.state = _PARKED
             want.epoch = epoch
         topics = [FetchTopic(want.hosted.topic_id, [want.request])] if len(changed) == 1 else _topics(changed)
-        session.parked += len(changed)
+        session.delayed_count += len(changed)
         replica = session.replica
         if replica.replica_epoch != self._standing.broker_epoch:
             replica = session.replica = ReplicaState(self._node_id, self._standing.broker_epoch)
@@ -270,7 +270,7 @@ class ReplicaFetcher:
         """End the session; all wishes go into the next one."""
         session.session_id = 0
         session.epoch = 0
-        session.parked = 0
+        session.delayed_count = 0
         session.forgotten = []
         for key, want in session.members.items():
             if want.state != _IDLE:

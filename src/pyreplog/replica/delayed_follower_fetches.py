@@ -41,8 +41,8 @@ class DelayedFollowerFetches:
 
     def park(self, follower: Progress, event: FollowerFetch, now_ns: int) -> None:
         """Keep the fetch of a follower that has all records."""
-        follower.parked = event
-        follower.parked_ns = now_ns
+        follower.delayed_fetch = event
+        follower.delayed_since_ns = now_ns
         request, log = event.request, self.role.context.log
         if request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset:
             self.push_later(now_ns)
@@ -54,21 +54,21 @@ class DelayedFollowerFetches:
         """
         role, data, at = self.role, None, None
         for follower in self.in_sync_set.remotes:
-            parked = follower.parked
-            if parked is None:
+            fetch = follower.delayed_fetch
+            if fetch is None:
                 continue
-            follower.parked = None
+            follower.delayed_fetch = None
             follower.caught_up_ns = now_ns
-            request = parked.request
+            request = fetch.request
             here = (request.fetch_offset, max(request.partition_max_bytes, 1))
             if data is None or here != at:
                 try:
                     log = role.context.load_log()
                     data, at = role.data(log.read(*here, log.end_offset, checked=True)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                    role.refuse_read(parked, error)
+                    role.refuse_read(fetch, error)
                     continue
-            role.context.out.append(Reply(parked.source, parked.correlation_id, data))
+            role.context.out.append(Reply(fetch.source, fetch.correlation_id, data))
 
     def push_later(self, now_ns: int) -> None:
         """Push the high watermark and the log start soon, unless records carry them before."""
@@ -85,24 +85,24 @@ class DelayedFollowerFetches:
         log = self.role.context.log
         high_watermark, start = log.high_watermark, log.start_offset
         for follower in self.in_sync_set.remotes:
-            parked = follower.parked
-            if parked is None or (
-                parked.request.high_watermark >= high_watermark and parked.request.log_start_offset >= start
+            fetch = follower.delayed_fetch
+            if fetch is None or (
+                fetch.request.high_watermark >= high_watermark and fetch.request.log_start_offset >= start
             ):
                 continue
-            due = follower.parked_ns + PUSH_AFTER_NS
+            due = follower.delayed_since_ns + PUSH_AFTER_NS
             if due <= now_ns:
-                follower.parked = None
-                self.role.reply(parked, self.role.data(None))
+                follower.delayed_fetch = None
+                self.role.reply(fetch, self.role.data(None))
             else:
                 self.push_at = min(self.push_at, due)
 
     def push_now(self) -> None:
         """Answer all with the present high watermark and log start."""
         for follower in self.in_sync_set.remotes:
-            if follower.parked is not None:
-                self.role.reply(follower.parked, self.role.data(None))
-                follower.parked = None
+            if follower.delayed_fetch is not None:
+                self.role.reply(follower.delayed_fetch, self.role.data(None))
+                follower.delayed_fetch = None
 
     def exit(self, code: int) -> None:
         """Refuse all with ``code``, because the role ends."""
@@ -111,6 +111,6 @@ class DelayedFollowerFetches:
 
     def refuse(self, follower: Progress, code: int) -> None:
         """Refuse the follower's parked fetch, if there is one."""
-        if follower.parked is not None:
-            self.role.refuse_fetch(follower.parked, code)
-            follower.parked = None
+        if follower.delayed_fetch is not None:
+            self.role.refuse_fetch(follower.delayed_fetch, code)
+            follower.delayed_fetch = None

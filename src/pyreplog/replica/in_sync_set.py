@@ -140,7 +140,7 @@ class InSyncSet:
     def look_for_joiners(self, now_ns: int) -> None:
         """Propose a follower that waits at the log end, if one may join."""
         for follower in self.remotes:
-            if follower.parked is not None:
+            if follower.delayed_fetch is not None:
                 self.propose_join(follower, now_ns)
 
     def propose_shrink(self, now_ns: int) -> None:

@@ -369,7 +369,7 @@ class Leader(ReplicaRole):
             self.refuse_fetch(event, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         offset, end = request.fetch_offset, log.end_offset
-        follower.parked = None
+        follower.delayed_fetch = None
         records: LogSlice | None = None
         if request.last_fetched_epoch != context.leader_epoch or offset > end or offset < log.start_offset:
             refusal = self.diverging(request, end)
@@ -486,17 +486,17 @@ class Leader(ReplicaRole):
 
     def tick(self, event: Tick, now_ns: int) -> None:
         """Do all work that is due, then ask for the next tick."""
-        in_sync, parked, readers = self.in_sync_set, self.follower_fetches, self.consumer_fetches
+        in_sync, followers, consumers = self.in_sync_set, self.follower_fetches, self.consumer_fetches
         appends, deletes = self.delayed_appends, self.delayed_deletes
         if now_ns >= appends.expiry_ns or now_ns >= deletes.expiry_ns:
             # The write of the mark may have been left to the next high-watermark move.
             self.context.log.write_mark()
             appends.expire(now_ns)
             deletes.expire(now_ns)
-        if now_ns >= readers.expiry_ns:
-            readers.expire(now_ns)
-        if now_ns >= parked.push_at:
-            parked.push(now_ns)
+        if now_ns >= consumers.expiry_ns:
+            consumers.expire(now_ns)
+        if now_ns >= followers.push_at:
+            followers.push(now_ns)
         if now_ns >= in_sync.shrink_at:
             in_sync.propose_shrink(now_ns)
             self.advance_high_watermark(now_ns)
@@ -504,7 +504,7 @@ class Leader(ReplicaRole):
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
             self.advance_high_watermark(now_ns)
-        waiting_at = min(appends.expiry_ns, deletes.expiry_ns, readers.expiry_ns, parked.push_at)
+        waiting_at = min(appends.expiry_ns, deletes.expiry_ns, consumers.expiry_ns, followers.push_at)
         soonest = min(waiting_at, in_sync_at, self.record_at)
         if soonest < FAR_FUTURE_NS:
             self.context.wake_by(soonest)

@@ -24,13 +24,13 @@ class Progress:
         "broker_id",
         "caught_up_ns",
         "committed",
+        "delayed_fetch",
+        "delayed_since_ns",
         "in_maximal_isr",
         "last_fetch_leader_leo",
         "last_fetch_ns",
         "leo",
         "not_before_ns",
-        "parked",
-        "parked_ns",
         "start_offset",
     )
 
@@ -49,8 +49,8 @@ class Progress:
         """Whether the replica is in the maximal ISR."""
         self.not_before_ns = DISTANT_PAST_NS
         """The leader does not propose the replica again before this time."""
-        self.parked: FollowerFetch | None = None
-        self.parked_ns = DISTANT_PAST_NS
+        self.delayed_fetch: FollowerFetch | None = None
+        self.delayed_since_ns = DISTANT_PAST_NS
 
     def fetched(self, offset: int, start_offset: int, broker_epoch: int, leader_leo: int, now_ns: int) -> None:
         """Record a valid fetch from ``offset``.

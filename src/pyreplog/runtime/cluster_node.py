@@ -315,7 +315,7 @@ class ClusterNode:
     def _retain_producers(self, producer_ids: frozenset[int]) -> None:
         """Keep these producers' sequence numbers in every open log. REQUIRES the driver."""
         for log in () if self._node is None else self._node.root.logs.opened():
-            log.producers.kept = producer_ids
+            log.producers.pinned_ids = producer_ids
 
     def _settled(self) -> bool:
         """Return whether the node serves, or has failed."""

@@ -381,7 +381,7 @@ class LogWriter:
         """Keep the log from forgetting these producers for their age: their batches are not
         finished. Each call replaces the last one's."""
         with self.lock:
-            self.log.producers.kept = producer_ids
+            self.log.producers.pinned_ids = producer_ids
 
     def delete_records(self, before: int) -> int:
         """See :meth:`pyreplog.log.Log.delete_records`; whole segments below are deleted at once."""

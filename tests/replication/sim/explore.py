@@ -273,7 +273,7 @@ class Explorer:
         if not isinstance(leader, Leader):
             return False
         follower = leader.in_sync_set.followers.get(node.replica.broker_id)
-        parked = None if follower is None else follower.parked
+        parked = None if follower is None else follower.delayed_fetch
         return parked is not None and parked.request is node.fetch.request
 
     # --------------------------------------------------------------------------------- what happens
@@ -643,7 +643,7 @@ def _fingerprint(node: Node) -> bytes:
             None
             if pending is None
             else (pending.token, tuple(one.broker_id for one in pending.data.new_isr_with_epochs)),
-            tuple((one.broker_id, one.leo, one.broker_epoch, one.parked is not None) for one in in_sync.remotes),
+            tuple((one.broker_id, one.leo, one.broker_epoch, one.delayed_fetch is not None) for one in in_sync.remotes),
             len(role.delayed_appends.acks_all),
         )
     elif isinstance(role, Follower):

@@ -179,11 +179,11 @@ def test_a_producer_that_is_kept_does_not_expire(place: Place) -> None:
     send(log, 0)
     send(log, 0, producer=8)
     state = log.producers
-    state.kept = frozenset([7])
+    state.pinned_ids = frozenset([7])
     for days in range(4):
         state.roll(log.end_offset, CLOCK.now_ms + days * PRODUCER_EXPIRATION_MS)
     assert [entry.producer_id for entry in state.table] == [7]
-    state.kept = frozenset()
+    state.pinned_ids = frozenset()
     state.roll(log.end_offset, CLOCK.now_ms + 4 * PRODUCER_EXPIRATION_MS - 1)
     assert state.table.get(7) is not None
     state.roll(log.end_offset, CLOCK.now_ms + 4 * PRODUCER_EXPIRATION_MS)

@@ -293,7 +293,7 @@ def test_the_last_copy_outlives_a_full_disk() -> None:
     )
     assert caller.ask(leader, produce(key_of(world)[0], 0, acks=1)).responses[0].partition_responses[0].base_offset == 2
     # A roll that ends half-way is beyond going on: the node leaves, and is opened again.
-    log_of(world, leader).give_up(StorageError(28, "No space left on device"))
+    log_of(world, leader).fail_after_refused_write(StorageError(28, "No space left on device"))
     caller.ask(leader, produce(key_of(world)[0], 0, acks=1))
     assert node_of(world, leader).offline is not None
     world.kill(leader)

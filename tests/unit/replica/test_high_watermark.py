@@ -58,7 +58,7 @@ class HighWatermark(RuleBasedStateMachine):
     def append(self, count: int, acks: int) -> None:
         """A client appends."""
         followers: dict[int, Progress] = self.stage.replicas[1].role.in_sync_set.followers
-        waiting = [broker_id for broker_id, follower in followers.items() if follower.parked is not None]
+        waiting = [broker_id for broker_id, follower in followers.items() if follower.delayed_fetch is not None]
         end = self.stage.logs[1].end_offset
         self.stage.append(1, count, acks=acks)
         if self.stage.logs[1].end_offset > end:

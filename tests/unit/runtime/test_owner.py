@@ -184,14 +184,14 @@ def test_logs_hear_which_producers_to_keep(tmp_path: Path) -> None:
         assert log._watcher.owner is not None
         log._watcher.owner._retain(ids)
         assert log._writer is not None
-        assert log._writer.log.producers.kept == ids
+        assert log._writer.log.producers.pinned_ids == ids
     with pyreplog.Cluster(tmp_path / "cluster", nodes=2) as cluster:
         cluster.admin.create_topic("t", replication_factor=2)
         with cluster.producer() as producer:
             producer.send("t", b"x").result()
         cluster._nodes.retain_producers(ids)
         kept = [
-            log.producers.kept
+            log.producers.pinned_ids
             for node in cluster.nodes
             if node._node is not None
             for log in node._node.root.logs.opened()

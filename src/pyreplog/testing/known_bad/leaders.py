@@ -412,7 +412,7 @@ class _PatientLeader(Leader):
         """Wait until every follower has fetched with that high watermark, which takes another
         round."""
         members = [follower for follower in self.in_sync_set.remotes if follower.in_maximal_isr]
-        known = [follower.parked.request.high_watermark for follower in members if follower.parked]
+        known = [follower.delayed_fetch.request.high_watermark for follower in members if follower.delayed_fetch]
         if len(known) == len(members):
             self.delayed_appends.acknowledge_committed(min(known, default=self.context.log.high_watermark), 0)
 
