@@ -1,8 +1,8 @@
 """How fast a log becomes Arrow, beside pyarrow reading the very same rows from Parquet (snappy), each on one thread
 and from warm files.
 
-The limit is what the bytes of a log cannot be had for less: ``pread`` of all, their CRC, and one copy into memory
-that was touched before.
+The limit is the least work that a scan must do: ``pread`` of all bytes, their CRC, and one copy into memory that
+was touched before.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def bare(folder: Path, memory: bytearray) -> None:
-    """Every byte of the log read and checked, and copied into ``memory``, from its start again where it is too
+    """Read and check every byte of the log, and copy it into ``memory``, again from its start if it is too
     short."""
     room = memoryview(memory)
     for path in folder.glob("*/*.log"):
@@ -62,8 +62,7 @@ def bare(folder: Path, memory: bytearray) -> None:
 
 
 def test_scan_batch_by_batch(paths: tuple[Path, Path], duel: Duel) -> None:
-    """All columns of 100 B random values, as a stream of batches: three times as fast as from Parquet is to be
-    reached."""
+    """All columns of 100 B random values, as a stream of batches. The aim is three times the speed of Parquet."""
     folder, parquet = paths
     with pyreplog.open_log(folder, "r") as log:
 

@@ -1,7 +1,7 @@
-"""What do partitions cost that nobody uses? Many of them, three replicas each, all in this process: share of one
-core, memory, and how long it takes to make them, to close them in order, and to start with them again.
+"""The cost of unused partitions: many of them, with three replicas each, all in this process. Measured are the
+share of one core, the memory, and the times to create them, to close them cleanly, and to start with them again.
 
-``BENCH_PARTITIONS`` changes how many; making them takes most of the time of this file.
+``BENCH_PARTITIONS`` changes their number; creating them takes most of the time of this file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def resident_size() -> int:
 
 
 def test_idle_partitions(benchmark: Any) -> None:
-    """Made once; then ten seconds in which nobody sends or reads."""
+    """Create them once, then let ten seconds pass without a send or a read."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         with pyreplog.Cluster(Path(folder) / "c", nodes=3) as cluster:
             before = resident_size()

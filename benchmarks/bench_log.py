@@ -29,7 +29,7 @@ def payloads(size: int, count: int) -> list[bytes]:
 
 
 class Folders:
-    """A new folder for each round; ``clear`` removes it with what the page cache still holds of it."""
+    """A new folder for each round; ``clear`` removes it, and so its pages in the page cache."""
 
     def __init__(self, parent: Path) -> None:
         self._parent = parent
@@ -162,8 +162,8 @@ def batch_size(folder: Path, values: list[bytes]) -> int:
 
 @pytest.mark.parametrize(("size", "calls"), [(100, 200), (1000, 60)], ids=["100B", "1KB"])
 def test_append_many(duel: Duel, tmp_path: Path, size: int, calls: int) -> None:
-    """append_many of 1000 records a call, durability "os", in a log that is open. Opening and closing is not part
-    of it, for anybody."""
+    """append_many of 1000 records a call, durability "os", in a log that is open. Opening and closing is not timed,
+    for the log and its peers."""
     values = payloads(size, BATCH_COUNT)
     ours = Ours(tmp_path / "log")
     bare = Bare(tmp_path / "file", memoryview(bytearray(batch_size(tmp_path, values))), calls)

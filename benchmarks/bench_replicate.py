@@ -40,9 +40,9 @@ def cluster(tmp_path: Path) -> Iterator[pyreplog.Cluster]:
 
 
 class Nodes:
-    """Three nodes with one topic, new ones for each round as the files of its peers are: who writes into memory
-    that others have just given back is several times as fast, in a virtual machine, as who writes into memory that
-    its host has to find first."""
+    """Three nodes with one topic, new in each round, like the files of the peers. In a virtual machine, a write
+    into memory that was just freed is several times as fast as a write into memory that the host must find
+    first."""
 
     def __init__(self, parent: Path, durability: str, values: list[bytes]) -> None:
         self._parent = parent
@@ -95,7 +95,8 @@ def per_batch(values: list[bytes], folder: Path) -> int:
 
 
 def fresh_files(folder: Path, count: int) -> Callable[[], list[int]]:
-    """A function that gives new open files each time, and removes what it gave the time before the last."""
+    """Return a function that opens new files at each call, and removes the files of the call before the last
+    one."""
     numbers = itertools.count()
 
     def files() -> list[int]:

@@ -1,8 +1,8 @@
-"""How near is a Spark read to what its interface for Python sources can take? On one core, to Spark's ``noop``
-sink.
+"""The speed of a Spark read, beside the most that Spark's interface for Python sources can take. It runs on one
+core, to Spark's ``noop`` sink.
 
-The ceiling is a data source that does nothing: its Arrow batches, the very ones that ours makes, lie prepared in a
-mapped file. Spark's own Kafka source takes part, tuned and as it comes, where there is one: see ``spark_kafka``.
+The ceiling is a data source that does no work: it has the same Arrow batches ready in a mapped file. Spark's own
+Kafka source takes part, tuned and with its defaults, if it is available: see ``spark_kafka``.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def rows(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize("partitions", [1, 8])
 def test_write(rows: DataFrame, tmp_path: Path, duel: Duel, partitions: int) -> None:
-    """At least 0.6 of the writer that discards, into a log of durability ``os`` that nobody has open."""
+    """At least 0.6 of the writer that discards, into a log of durability ``os`` that no process has open."""
     folder = tmp_path / "log"
 
     def begin() -> None:

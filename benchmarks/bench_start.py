@@ -30,7 +30,7 @@ log.close()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """On a tmpfs, where there is one: the figure is about the program, not the disk."""
+    """Use a tmpfs if there is one, because the figure is about the program, not the disk."""
     place = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else tmp_path
     place = place / f"pyreplog-start-{os.getpid()}"
     place.mkdir(mode=0o700)
@@ -53,7 +53,7 @@ def until_first_line(code: str, *arguments: str) -> float:
 
 
 def syncs(folder: Path) -> str:
-    """How often the disk is synced until then; "?" where no strace can count."""
+    """Return the number of syncs until then; "?" if strace is not available."""
     strace = shutil.which("strace")
     log = folder / "trace"
     command = [str(strace), "-f", "-qq", "-o", str(log), "-e", "trace=fsync,fdatasync,sync_file_range,write"]
@@ -71,7 +71,7 @@ def test_first_record(folder: Path, benchmark: Any) -> None:
     ``python -c pass`` takes."""
     number = iter(range(10**6))
     bare: list[float] = []
-    first: list[float] = []  # what the benchmark itself takes down has the end of the process in it
+    first: list[float] = []  # the time that the benchmark records includes the end of the process
 
     def pair() -> None:
         bare.append(until_first_line("print(flush=True)"))

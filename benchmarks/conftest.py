@@ -1,5 +1,5 @@
-"""Benchmarks end with a table of figures: what, measured, against whom, the ratio, what was to be reached, and
-whether it was.
+"""Benchmarks end with a table of figures: the work, the measured speed, the peer, the ratio, the aim, and whether
+it was reached.
 
 A benchmark reports by ``benchmark.extra_info``: either the keys of :class:`Figure` one by one (``what``,
 ``measured``, ``peer``, ``ratio``, ``reach``), or a list of such mappings under ``figures``. ``duel`` does it for
@@ -28,11 +28,11 @@ def nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody else doing the same work. ``run`` is one round; ``reach`` is what subject speed / peer speed should
-    be (None: only told).
+    """Another program that does the same work. ``run`` is one round; ``reach`` is the aim for subject speed / peer
+    speed (None: no aim).
 
-    ``prepare`` and ``finish`` surround every round and are not timed. ``is_limit``: a bare system call that does no
-    more than is needed; its ratio to the other peers is about the most that anybody can reach against them.
+    ``prepare`` and ``finish`` surround every round and are not timed. ``is_limit``: a bare system call that does
+    only the necessary work; its ratio to the other peers is about the highest possible one.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Duel(Protocol):
         prepare: Callable[[], object] = nothing,
         finish: Callable[[], object] = nothing,
     ) -> None:
-        """``count`` is how many ``unit`` one round of anybody handles; ``prepare`` and ``finish`` as of a
-        :class:`Peer`."""
+        """``count`` is the number of ``unit`` in one round of the subject and of each peer; ``prepare`` and
+        ``finish`` are those of a :class:`Peer`."""
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def figures(extra: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def verdict(figure: dict[str, Any]) -> str:
-    """Whether the figure reaches what it should; ``better: "lower"`` turns the comparison round."""
+    """Return whether the figure reaches its aim; ``better: "lower"`` reverses the comparison."""
     ratio, reach = figure.get("ratio"), figure.get("reach")
     if not isinstance(ratio, int | float) or not isinstance(reach, int | float):
         return ""

@@ -40,7 +40,7 @@ TOKEN_PROVIDER: Final = "4.0.0"
 
 
 def resolve(folder: Path, wanted: list[tuple[str, str, str]], managed: list[tuple[str, str, str]]) -> Path:
-    """The jars of ``wanted`` and what they need, in ``folder``; got once."""
+    """Return the jars of ``wanted`` and their dependencies, in ``folder``; they are fetched once."""
     if not folder.exists():
         part = folder.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Spark's own Kafka source as a peer. It takes part where both are named:
+"""Spark's own Kafka source as a peer. It takes part if both variables are set:
 
 ``SPARK_KAFKA_JARS``: a folder with its jars, of exactly this Spark's version; ``SPARK_KAFKA_SERVERS``: a broker on
-this machine, such as ``127.0.0.1:19092``, whose topics ``bench-spark*`` are made anew.
+this machine, such as ``127.0.0.1:19092``, whose topics ``bench-spark*`` are deleted and created again.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ whole Spark process gets SIGKILL, and is started again.</p>
 <div class="cards">$cards</div>
 <section><h2>What happened</h2>
 <p>Blue: until when the year's flights are acknowledged. Dark: until which day <code>delays</code> is complete; a day
-closes when no more of its flights can come. Below: each micro-batch, by its rows; after the restart it works
-off what came meanwhile.</p>
+closes when no more of its flights can come. Below: each micro-batch, by its rows; after the restart it
+handles the flights that came while it was down.</p>
 $timeline</section>
 <section><h2>Where it was hit</h2>
 <p>A micro-batch goes through four steps. $step</p>
