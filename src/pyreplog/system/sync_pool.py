@@ -92,7 +92,7 @@ class SyncPool:
         self._lock = OwnedLock()
         self._changed = threading.Condition(self._lock)
         self._waiting: Waiting = {}
-        self._running: dict[Descriptor, None] = {}
+        self._running: dict[Descriptor, tuple[int, list[_Request]]] = {}
         self._lent: Waiting = {}
         self._errands: deque[Callable[[], None]] = deque()
         self.done: deque[SyncDone] = deque()
@@ -129,6 +129,7 @@ class SyncPool:
             size += descriptor.writes - descriptor.writes_synced
         # Check now: a thread may have synced all of them before the end of this call.
         nothing = not left
+        alone = False
         held = self._held
         with self._lock:
             if self._stopped:
@@ -146,7 +147,7 @@ class SyncPool:
                 self.done.append(SyncDone(token, None))
             elif held is None or size > HELD_SIZE_MAX:
                 try:
-                    self._run_somewhere()
+                    alone = self._run_somewhere()
                 except BaseException:
                     self._withdraw(request)
                     raise
@@ -154,6 +155,8 @@ class SyncPool:
                 held.append(self)
         if nothing:
             wake()
+        elif alone:
+            self._work_here(request)
         return token
 
     def _withdraw(self, request: _Request) -> None:
@@ -172,8 +175,10 @@ class SyncPool:
         listed if new syncs arrived while this thread synced because no other could be started.
         """
         with self._lock:
-            if self._waiting:
-                self._run_somewhere()
+            alone = bool(self._waiting) and self._run_somewhere()
+        if alone:
+            self._work_here()
+        with self._lock:
             if self._held is not None and self in self._held and (self._threads or not self._waiting):
                 self._held.remove(self)
 
@@ -206,7 +211,9 @@ class SyncPool:
             # Last, so that a repeated call after an interruption finds it there.
             if self._lent is lent:
                 self._lent = {}
-            self._go_on()
+            alone = self._go_on()
+        if alone:
+            self._work_here()
 
     def take_back(self, lent: Waiting) -> None:
         """Take back ``lent`` although no sync of it started: it waits again.
@@ -220,22 +227,27 @@ class SyncPool:
                         [request for request in self._waiting.get(descriptor, ()) if request not in requests]
                     )
                 self._waiting, self._lent = {**self._waiting, **lent}, {}
-            self._go_on()
+            alone = self._go_on()
+        if alone:
+            self._work_here()
 
-    def _go_on(self) -> None:
+    def _go_on(self) -> bool:
         # REQUIRES the lock. After a loan came back, waiting syncs are held as before, or start.
+        # Returns what `_run_somewhere` returns.
         held = self._held
         if held is None or self not in held:
-            if self._waiting:
-                self._run_somewhere()
-        elif not self._waiting:
+            return bool(self._waiting) and self._run_somewhere()
+        if not self._waiting:
             held.remove(self)
+        return False
 
     def employ(self, errand: Callable[[], None]) -> None:
         """Have a thread run ``errand``."""
         with self._lock:
             self._errands.append(errand)
-            self._run_somewhere()
+            alone = self._run_somewhere()
+        if alone:
+            self._work_here()
 
     def take(self) -> Sequence[SyncDone]:
         """Return the syncs that ended since the last call, oldest first."""
@@ -248,10 +260,11 @@ class SyncPool:
         """Accept no more syncs, finish the queued ones, and wait up to ``timeout_s`` for them."""
         with self._lock:
             self._stopped = True
-            if self._waiting:
-                self._run_somewhere()
+            alone = bool(self._waiting) and self._run_somewhere()
             self._changed.notify_all()
             threads = list(self._threads)
+        if alone:
+            self._work_here()
         for thread in threads:
             if timeout_s and thread is not threading.current_thread():
                 thread.join(timeout_s)
@@ -264,38 +277,56 @@ class SyncPool:
         self._threads.clear()
         self._errands.clear()
 
-    def _run_somewhere(self) -> None:
-        # REQUIRES that the lock is held once. An idle thread does the work, or a new one if all are
-        # busy. If no thread can be started (a limit, or an interpreter that ends) and none runs,
-        # this one does the work, without the lock.
+    def _run_somewhere(self) -> bool:
+        # REQUIRES the lock. An idle thread does the work, or a new one if all are busy. Returns
+        # True if no thread can be started (a limit, or an interpreter that ends) and none runs: the
+        # caller must then call `_work_here` without the lock.
         if self._idle:
             self._changed.notify()
-            return
+            return False
         if len(self._threads) >= THREADS_MAX:
-            return
+            return False
         # A daemon, so that a disk that hangs does not keep the process from ending; `_at_exit`
         # waits for the others.
         thread = threading.Thread(target=self._work, name="pyreplog-sync", daemon=True)
         try:
             self._threads.append(thread)
             thread.start()
-            return
+            return False
         except BaseException as error:  # no thread can be started, or Ctrl-C
             if thread.ident is None and thread in self._threads:
                 self._threads.remove(thread)
             if not is_no_thread(error) and not (isinstance(error, MemoryError) and self._threads):
                 raise
-        if not self._threads:
-            self._lock.release()
-            try:
-                self._work(0.0)
-            finally:
-                self._lock.acquire()
+        return not self._threads
+
+    def _work_here(self, own: _Request | None = None) -> None:
+        # Do the work in the caller's thread. If Ctrl-C strikes, the caller's `own` request is
+        # withdrawn, and the requests of other callers are finished before the exception goes on.
+        try:
+            self._work(0.0)
+        except BaseException:
+            with self._lock:
+                self._give_back()
+                if own is not None:
+                    self._withdraw(own)
+            self._work(0.0)
+            raise
+
+    def _give_back(self) -> None:
+        # REQUIRES the lock. The requests that this thread has taken wait again.
+        for descriptor, (thread_id, requests) in list(self._running.items()):
+            if thread_id == threading.get_ident():
+                del self._running[descriptor]
+                later = self._waiting.get(descriptor, ())
+                self._waiting[descriptor] = [*requests, *(one for one in later if one not in requests)]
 
     def _next(self) -> tuple[Descriptor, list[_Request]] | None:
-        for descriptor in self._waiting:
+        for descriptor, requests in self._waiting.items():
             if descriptor not in self._running and descriptor not in self._lent:
-                return descriptor, self._waiting.pop(descriptor)
+                self._running[descriptor] = (threading.get_ident(), requests)
+                del self._waiting[descriptor]
+                return descriptor, requests
         return None
 
     def _work(self, idle_s: float = IDLE_S) -> None:
@@ -320,7 +351,6 @@ class SyncPool:
                     return
                 if found is not None:
                     descriptor, requests = found
-                    self._running[descriptor] = None
                     self.calls += 1
                 if idle_s and (self._waiting or self._errands):  # otherwise this thread continues
                     self._run_somewhere()

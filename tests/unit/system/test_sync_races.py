@@ -21,6 +21,7 @@ from pyreplog.runtime.background_syncs import BackgroundSyncs
 from pyreplog.system import SyncBatcher, SystemDisk
 from pyreplog.system import file as file_module
 from pyreplog.system import sync_batcher as batcher_module
+from pyreplog.system import sync_pool as pool_module
 from pyreplog.system.file import SystemFile
 from tests.unit.system.syncing import PATIENCE_S, Kernel, syncs_by
 
@@ -369,3 +370,37 @@ def test_a_child_waits_for_no_sync_of_its_parent(kernel: Kernel, written: Writte
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     kernel.go.set()
     assert one.errno == errno.EIO
+
+
+def test_ctrl_c_in_a_sync_of_the_callers_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no thread can be started, the caller syncs itself. A Ctrl-C in that sync ends only the caller's request: the
+    requests of other threads are finished, and a later sync of the file is done."""
+    tmp_path.chmod(0o700)
+    disk = SystemDisk()
+    file = disk.create(str(tmp_path / "file"), 0)
+    sync_data, others = vars(pool_module)["sync_data"], threading.Event()
+
+    def interrupted(descriptor: Any) -> int:
+        monkeypatch.setattr(pool_module, "sync_data", sync_data)
+        thread = threading.Thread(target=disk.submit_sync, args=([file], others.set))
+        real_start(thread)
+        thread.join(PATIENCE_S)
+        raise KeyboardInterrupt
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    real_start = threading.Thread.start
+    file.write_at(0, [b"abc"])
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        monkeypatch.setattr(pool_module, "sync_data", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            disk.submit_sync([file], lambda: None)
+        assert others.wait(PATIENCE_S)
+    later = threading.Event()
+    file.write_at(0, [b"abd"])
+    disk.submit_sync([file], later.set)
+    assert later.wait(PATIENCE_S)
+    file.close()
+    disk.close()
