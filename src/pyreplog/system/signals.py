@@ -30,9 +30,10 @@ def is_interruption(error: BaseException) -> bool:
     of our code; it must reach our caller. It is recognised by the handlers that are set now: the
     traceback has a frame of one of them. A handler that is written in C, or was replaced since, is
     not recognised. Any thread. It takes some ten microseconds, so call it only for raised errors.
+    If the calling frame got the error from C itself, the answer is False at once.
     """
     trace = error.__traceback__
-    if trace is None:
+    if trace is None or (trace.tb_next is None and trace.tb_frame is sys._getframe(1)):
         return False
     handlers = frozenset(_handlers())
     while trace is not None:
