@@ -550,9 +550,9 @@ class Admin:
             self._admin.create_topic, name, partitions, replication_factor, config, exist_ok=exist_ok, timeout=timeout
         )
 
-    async def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        return await self._calls.read(self._admin.topics)
+    async def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of the topics, sorted; with ``internal`` also of a system's own ones, ``__...``."""
+        return await self._calls.read(self._admin.topics, internal=internal)
 
     async def describe(self, name: str) -> TopicDescription:
         """Return one topic's partitions and settings."""

@@ -293,9 +293,9 @@ class ClusterReader(Cluster):
         self._reader.nodes  # noqa: B018  (raises)
         return ()
 
-    async def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        return await self._calls.read(self._reader.topics)
+    async def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of the topics, sorted; with ``internal`` also of a system's own ones, ``__...``."""
+        return await self._calls.read(self._reader.topics, internal=internal)
 
     async def describe(self, name: str) -> TopicDescription:
         """Return one topic's partitions and settings."""

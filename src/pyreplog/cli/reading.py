@@ -13,7 +13,7 @@ from typing import Final
 
 from pyreplog.cli.output import ProgressBar, counted, say
 from pyreplog.config import nearest, suggestion
-from pyreplog.errors import CorruptLogError, PyreplogError, StorageError, UnknownTopicError
+from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, StorageError, UnknownTopicError
 from pyreplog.log import (
     CommittedSource,
     Finder,
@@ -22,6 +22,7 @@ from pyreplog.log import (
     check_skipping,
     deeper_logs,
     find_roots,
+    is_internal,
     unsafe_permissions,
 )
 from pyreplog.ports import Disk
@@ -94,7 +95,8 @@ def reading_disk(
             lacking = finder.absent(topic)
             left_out += [f"{one} may hold a log, and may not be looked into" for one in finder.left_out(topic)]
             left_out += lacking.values()
-        chosen = [key for key in _chosen(folders, path, topic, partition) if key not in lacking]
+        is_bare = finder.log is not None and finder.log.bare is not None
+        chosen = [key for key in _chosen(folders, path, topic, partition, is_bare=is_bare) if key not in lacking]
         open_chosen(finder, chosen, found, forced=progress, skips=skips)
         tell_distrust(disk, found.values())
         yield disk, found
@@ -249,17 +251,21 @@ def _tell_of_damage(reader: LogReader, skips: bool) -> None:
 
 
 def _chosen(
-    folders: Mapping[TopicPartition, list[str]], path: str, topic: str | None, partition: int | None
+    folders: Mapping[TopicPartition, list[str]], path: str, topic: str | None, partition: int | None, *, is_bare: bool
 ) -> list[TopicPartition]:
+    """Return the partitions of ``topic``, or of all topics but the internal ones, which a caller must name or point at
+    (``is_bare``)."""
     names = tuple(sorted({key.topic for key in folders}))
     if topic is not None and topic not in names:
         raise UnknownTopicError(
             f"{path} has no topic {topic!r}{suggestion(topic, names) if names else ': it holds none'}"
         )
-    chosen = [key for key in folders if topic in (None, key.topic) and partition in (None, key.partition)]
+    public = [name for name in names if not is_internal(name)]
+    if topic is None and names and not public and not is_bare:
+        raise ConfigError(f"{path} holds internal topics only; name one with --topic: {', '.join(names)}")
+    mine = [key for key in folders if (key.topic == topic if topic is not None else is_bare or key.topic in public)]
+    chosen = [key for key in mine if partition in (None, key.partition)]
     if partition is not None and not chosen:
-        numbers = ", ".join(
-            str(number) for number in sorted({key.partition for key in folders if topic in (None, key.topic)})
-        )
+        numbers = ", ".join(str(number) for number in sorted({key.partition for key in mine}))
         raise UnknownTopicError(f"{path} has no partition {partition}; it has {numbers or 'none'}")
     return chosen

@@ -17,6 +17,7 @@ from pyreplog.log import (
     Finder,
     LogReader,
     find_logs,
+    is_internal,
     log_names,
     printable_name,
     unfinished_backups,
@@ -137,7 +138,9 @@ def _readable(finder: Finder, topic: str | None = None) -> list[TopicPartition]:
     """The partitions of ``topic``, or of all topics, whose folders can be read together."""
     log = finder.log
     refused = set() if log is None else {conflict.topic for conflict in log.conflicts()}
-    topics = dict.fromkeys(key.topic for key in finder.claimed() if topic in (None, key.topic))
+    is_bare = log is not None and log.bare is not None
+    named = [key.topic for key in finder.claimed()]
+    topics = dict.fromkeys(name for name in named if (name == topic if topic else is_bare or not is_internal(name)))
     return [key for name in topics if name not in refused for key in finder.folders(name, whole=False)]
 
 

@@ -1,5 +1,5 @@
 """List the topics in a folder, with their partitions and how many offsets each spans, up to the high watermark and
-above it.
+above it. Internal topics, whose names begin with two underscores, are listed only with --internal.
 
 It also says which logs the folder holds, and why: one log, the nodes of one cluster, or several independent logs;
 folders that cannot be read together (a copy); folders of other programs; and folders that may not be looked into.
@@ -16,7 +16,16 @@ from typing import Any, Final
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path, add_progress
 from pyreplog.cli.output import counted, json_line, printable, say
 from pyreplog.cli.reading import check_path, no_log, open_chosen, tell_distrust
-from pyreplog.log import Finder, Found, FoundLog, LogReader, find_logs, refuse_unfinished, unfinished_backups
+from pyreplog.log import (
+    Finder,
+    Found,
+    FoundLog,
+    LogReader,
+    find_logs,
+    is_internal,
+    refuse_unfinished,
+    unfinished_backups,
+)
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -48,6 +57,11 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="one JSON object per topic, then one for each other thing that was found; kind says which",
     )
+    parser.add_argument(
+        "--internal",
+        action="store_true",
+        help="list internal topics too, such as __consumer_offsets and __cluster_metadata of a broker's folder",
+    )
     add_progress(parser)
 
 
@@ -57,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     disk = SystemDisk()
     readers: dict[TopicPartition, LogReader] = {}
     rows: list[dict[str, Any]] = []
+    unlisted: set[str] = set()
     try:
         refuse_unfinished(disk, [arguments.path])
         found = find_logs(disk, arguments.path)
@@ -69,7 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
             refused = {conflict.topic for conflict in log.conflicts()}
             absent = log.absent()
             lacking.update(absent)
-            chosen = [key for key in log.partitions() if key.topic not in refused and key not in absent]
+            readable = [key for key in log.partitions() if key.topic not in refused and key not in absent]
+            chosen = [key for key in readable if arguments.internal or log.bare or not is_internal(key.topic)]
+            unlisted |= {key.topic for key in readable if key not in chosen}
             readers = {}
             try:
                 open_chosen(Finder.of(disk, found, log, partial=True), chosen, readers, forced=arguments.progress)
@@ -79,10 +96,12 @@ def run(arguments: argparse.Namespace) -> int:
                 for reader in readers.values():
                     reader.close()
         rows += ({"unfinished_backup": folder, "why": str(error)} for folder, error in unfinished.items())
-        rows += _surroundings(found, held, found.hidden(disk), unfinished)
+        rows += _surroundings(found, held, found.hidden(disk), unfinished, internal=arguments.internal)
     finally:
         disk.close()
     _show(rows, as_json=arguments.json)
+    if unlisted and not any("topic" in row for row in rows):
+        say(f"replog topics: {counted(len(unlisted), 'internal topic')} here; --internal lists them")
     for why in lacking.values():
         say(printable(f"replog topics: {why}; perhaps the disk of the missing node is not mounted"))
     failed = bool(lacking) or any(not row.keys().isdisjoint(_FAILING) for row in rows)
@@ -103,7 +122,7 @@ def _topics(readers: dict[TopicPartition, LogReader], log: str | None) -> list[d
 
 
 def _surroundings(
-    found: Found, held: list[FoundLog], hidden: list[str], unfinished: Collection[str]
+    found: Found, held: list[FoundLog], hidden: list[str], unfinished: Collection[str], *, internal: bool
 ) -> list[dict[str, Any]]:
     """The content of the folder besides the topics of one plain root."""
     rows: list[dict[str, Any]] = []
@@ -117,7 +136,8 @@ def _surroundings(
                 "folders": [one.path for one in log.roots],
             }
             rows.append({**row, "has_conflict": bool(log.conflicts())})
-        rows += ({"conflict": one.topic, "folders": one.folders, "why": one.why} for one in log.conflicts())
+        conflicts = [one for one in log.conflicts() if internal or not is_internal(one.topic)]
+        rows += ({"conflict": one.topic, "folders": one.folders, "why": one.why} for one in conflicts)
         rows += ({"earlier_topic": folder} for folder in log.stale)
     foreign = [*found.foreign, *(folder for log in found.logs for folder in log.foreign())]
     rows += (

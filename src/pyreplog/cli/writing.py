@@ -17,7 +17,7 @@ from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import LogConfig, Permissions, batch_max, meant, suggestion
 from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
-from pyreplog.log import parse_directory_name
+from pyreplog.log import is_internal, parse_directory_name
 from pyreplog.record import Ack, BatchBuilder
 from pyreplog.runtime import Cluster, Log, Producer, open_log
 from pyreplog.timestamps import TIMESTAMP_MAX
@@ -297,9 +297,10 @@ def open_target(
                 lock_timeout=lock_timeout,
             )
         with opened as log:
-            if before and log.topic not in before:
-                near = meant(log.topic, before)
-                say(f"replog: {path} had no topic {log.topic} (but {', '.join(before)}): it is made now{near}")
+            public = [name for name in before if not is_internal(name)]
+            if public and log.topic not in before:
+                near = meant(log.topic, public)
+                say(f"replog: {path} had no topic {log.topic} (but {', '.join(public)}): it is made now{near}")
             yield LogTarget(log)
         return
     if durability is not None:
@@ -307,7 +308,7 @@ def open_target(
     with _Recovery(path, forced=progress) as recovery:
         started = Cluster(path, progress=recovery.tell, permissions=permissions, lock_timeout=lock_timeout)
     with started as cluster:
-        names = tuple(sorted(cluster.admin.topics()))
+        names = tuple(cluster.admin.topics(internal=topic is not None and is_internal(topic)))
         if topic is None:
             if len(names) != 1:
                 raise UnknownTopicError(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log.controller_file import ControllerBody, controller_body
-from pyreplog.log.layout import directory_name, join, name_of, parent_of, parse_directory_name
+from pyreplog.log.layout import METADATA_TOPIC, directory_name, join, name_of, parent_of, parse_directory_name
 from pyreplog.log.missing_partitions import absent_error, absent_reason, foreign_controller
 from pyreplog.log.root_discovery import (
     FoundRoot,
@@ -234,7 +234,12 @@ class FoundLog:
         for key, folders in found.items():
             topics.setdefault(key.topic, []).extend(folders)
         for topic, folders in topics.items():
-            if len(folders) > 1 and (conflict := self._of_several_topics(topic, folders)) is not None:
+            # The metadata log has the same id in every cluster, and is read on behalf of one node.
+            if (
+                topic != METADATA_TOPIC
+                and len(folders) > 1
+                and (conflict := self._of_several_topics(topic, folders)) is not None
+            ):
                 self._conflicts[topic] = conflict
         for key in list(found):
             found[key] = [folder for folder in found[key] if folder not in self.stale] if self.stale else found[key]

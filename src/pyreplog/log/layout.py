@@ -67,6 +67,8 @@ FIRST_LOOK_SIZE: Final = 8 << 10
 READ_CHUNK_SIZE_MAX: Final = 16 << 20
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+INTERNAL_PREFIX: Final = "__"
+"""The prefix of the names of a system's own topics, such as ``__consumer_offsets``."""
 TOPIC_NAME_SIZE_MAX: Final = 249
 PARTITION_MAX: Final = INT32_MAX
 
@@ -93,6 +95,12 @@ def check_topic(name: str) -> str:
             f"{shown}: use 1 to {TOPIC_NAME_SIZE_MAX} of the letters A-Z a-z 0-9 . _ -, and neither '.' nor '..'"
         )
     return name
+
+
+def is_internal(topic: str) -> bool:
+    """Return whether ``topic`` belongs to the system itself, by Kafka's rule for names. Callers read such a topic only
+    if they name it."""
+    return topic.startswith(INTERNAL_PREFIX)
 
 
 def directory_name(topic: str, partition: int) -> str:

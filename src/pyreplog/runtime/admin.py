@@ -28,7 +28,7 @@ from pyreplog.errors import (
     UnknownTopicError,
     cluster_error,
 )
-from pyreplog.log import check_topic
+from pyreplog.log import check_topic, is_internal
 from pyreplog.runtime.client_face import ClientFace
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
@@ -151,10 +151,12 @@ class Admin(ClientFace[Machine]):
         self._nodes.await_topic(name, count, patience)
         return self.describe(name)
 
-    def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """The names of the topics, sorted; with ``internal`` also those that begin with ``__``, which by Kafka's rule
+        belong to a system itself."""
         answer: DescribeTopicPartitionsResponse = self._answer(lambda machine: machine.describe_topics())
-        return sorted(topic.name for topic in answer.topics if topic.name is not None)
+        names = [topic.name for topic in answer.topics if topic.name is not None]
+        return sorted(name for name in names if internal or not is_internal(name))
 
     def describe(self, name: str) -> TopicDescription:
         """One topic's partitions and settings. Raises UnknownTopicError."""

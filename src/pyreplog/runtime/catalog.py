@@ -12,10 +12,10 @@ from pyreplog.config import suggestion
 from pyreplog.controller import STATE_FILE, ControllerState, describe_configs, describe_topics, load
 from pyreplog.errors import StorageError, UnknownTopicError
 from pyreplog.log import (
-    METADATA_TOPIC,
     Finder,
     LogReader,
     deeper_logs,
+    is_internal,
     list_topics,
     parent_of,
     read_properties,
@@ -75,11 +75,13 @@ class Catalog:
         }
         return ids.pop() if len(ids) == 1 else ""
 
-    def topics(self) -> list[str]:
-        """Return the names of all topics, sorted, without a broker's own metadata log."""
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted. ``internal``: with a broker's own topics, ``__...``, and a cluster's
+        metadata log."""
         state = self._controller()
-        names = list_topics(self._disk, self._path) if state is None else state.image.topic_ids
-        return sorted(name for name in names if name != METADATA_TOPIC)
+        folders = list_topics(self._disk, self._path) if state is None or internal else {}
+        names = {*folders} if state is None else {*state.image.topic_ids, *filter(is_internal, folders)}
+        return sorted(name for name in names if internal or not is_internal(name))
 
     def numbers(self, topic: str) -> list[int]:
         """Return the partition numbers of ``topic``, sorted. Raises :class:`UnknownTopicError`."""

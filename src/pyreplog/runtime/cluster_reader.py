@@ -92,10 +92,10 @@ class ReaderFace:
         self._check()
         return self._catalog.cluster_id
 
-    def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of the topics, sorted; with ``internal`` also of a system's own ones, ``__...``."""
         self._check()
-        return self._catalog.topics()
+        return self._catalog.topics(internal=internal)
 
     def describe(self, name: str) -> TopicDescription:
         """Return one topic's partitions and settings, as the controller wrote them last: a leader may have died since.
@@ -226,9 +226,9 @@ class ReaderAdmin(Admin):
         """Called by the cluster only."""
         self._cluster = cluster
 
-    def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        return self._cluster.topics()
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of the topics, sorted. See :meth:`ClusterReader.topics`."""
+        return self._cluster.topics(internal=internal)
 
     def describe(self, name: str) -> TopicDescription:
         """Return one topic's partitions and settings. See :meth:`ClusterReader.describe`."""

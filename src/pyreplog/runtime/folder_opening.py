@@ -32,6 +32,7 @@ from pyreplog.errors import (
     worded,
 )
 from pyreplog.log import (
+    METADATA_TOPIC,
     Finder,
     Log,
     LogReader,
@@ -44,6 +45,7 @@ from pyreplog.log import (
     find_roots,
     has_root_file,
     hidden_roots,
+    is_internal,
     is_partition,
     list_topics,
     random_uuid,
@@ -145,7 +147,7 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int 
     or written."""
     partition = None if partition is None else whole("partition", partition)
     finder, found = _find(disk, folder, topic)
-    return _opened(disk, finder, _choose(disk, found, folder, topic, partition))
+    return _opened(disk, finder, _choose(disk, found, folder, topic or _bare_topic(finder), partition))
 
 
 def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> list[LogReader]:
@@ -154,7 +156,7 @@ def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: 
     if partition is not None:
         return [open_for_reading(disk, folder, topic, partition)]
     finder, found = _find(disk, folder, topic)
-    name = _choose_topic(disk, found, folder, topic)
+    name = _choose_topic(disk, found, folder, topic or _bare_topic(finder))
     return [_opened(disk, finder, key) for key in found if key.topic == name]
 
 
@@ -170,7 +172,9 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
     finder = Finder(disk, folder)
     found = list(finder.folders(topic))
     if not found and topic is not None:
-        others = tuple(sorted(list_topics(disk, folder)))
+        others = tuple(
+            name for name in sorted(list_topics(disk, folder)) if not is_internal(name) or is_internal(topic)
+        )
         raise UnknownTopicError(
             f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}"
         )
@@ -180,6 +184,12 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
             errno.ENOENT, f"the cluster has no topic yet; Cluster({cluster!r}).admin.create_topic makes one", folder
         )
     return finder, found
+
+
+def _bare_topic(finder: Finder) -> str | None:
+    """Return the topic of the partition whose folder the caller named; None for another folder."""
+    log = finder.log
+    return None if log is None or log.bare is None else log.bare.topic
 
 
 def _opened(disk: Disk, finder: Finder, key: TopicPartition) -> LogReader:
@@ -208,12 +218,23 @@ def _choose_topic(disk: Disk, found: Iterable[TopicPartition], folder: str, topi
         raise worded(
             lambda say: StorageError(errno.ENOENT, f"the folder holds no log{deeper or f'; {_makes_one(say)}'}", folder)
         )
-    if topic is None:
-        name = _folder_name(folder)
-        if len(topics) > 1 and name not in topics:
-            raise _several_topics(folder, topics)
-        topic = name if name in topics else topics[0]
-    return topic
+    return _meant(folder, topics) if topic is None else topic
+
+
+def _meant(folder: str, topics: Collection[str]) -> str:
+    """Return the topic of ``folder``, which has ``topics``, for a caller that named none: the one with the folder's
+    name, or else the only one. The folder's name if it has no topic.
+
+    An internal topic is meant only if it has the folder's name. Raises :class:`ConfigError` if several topics may be
+    meant, or if all are internal.
+    """
+    name = _folder_name(folder)
+    public = [topic for topic in topics if not is_internal(topic)]
+    if name in topics or not topics:
+        return name
+    if len(public) == 1:
+        return public[0]
+    raise _several_topics(folder, sorted(public) or sorted(topics), are_internal=not public)
 
 
 def _choose(
@@ -235,11 +256,7 @@ def _choose(
 def _choose_to_write(folder: str, options: WriterOptions, topics: Mapping[str, Sequence[int]]) -> TopicPartition:
     """Return the partition to write in ``folder``, which has these partitions of ``topics``. Raises
     :class:`ConfigError` if several could be meant."""
-    topic, name = options.topic, _folder_name(folder)
-    if topic is None and len(topics) > 1 and name not in topics:
-        raise _several_topics(folder, sorted(topics))
-    if topic is None:
-        topic = next(iter(topics)) if len(topics) == 1 else name
+    topic = _meant(folder, topics) if options.topic is None else options.topic
     if options.partition is not None:
         return TopicPartition(topic, options.partition)
     numbers = topics.get(topic, ())
@@ -264,12 +281,11 @@ def _several(folder: str, topic: str, numbers: Sequence[int]) -> ConfigError:
     )
 
 
-def _several_topics(folder: str, topics: Iterable[str]) -> ConfigError:
-    """Return the error for a caller that named none of several topics."""
+def _several_topics(folder: str, topics: Iterable[str], *, are_internal: bool) -> ConfigError:
+    """Return the error for a caller that named none of several topics, or of topics that all are internal."""
     names = ", ".join(topics)
-    return worded(
-        lambda say: ConfigError(f"{folder} holds several topics; name one with {say('topic=', '--topic')}: {names}")
-    )
+    held = "internal topics only" if are_internal else "several topics"
+    return worded(lambda say: ConfigError(f"{folder} holds {held}; name one with {say('topic=', '--topic')}: {names}"))
 
 
 def _read(say: Wording) -> str:
@@ -436,6 +452,8 @@ def _check_names(folder: str, topic: str | None, topics: Collection[str]) -> Non
     if topic is not None:
         check_name(topic)
         check_topic(topic)
+        if topic == METADATA_TOPIC:
+            raise InvalidTopicError(f"{topic!r} is the log of a cluster's metadata: only the cluster writes it")
     elif not topics:
         name = _folder_name(folder)
         try:

@@ -22,6 +22,7 @@ from pyreplog.errors import (
     TopicRecreatedError,
     UnknownTopicError,
 )
+from pyreplog.log import is_internal
 from pyreplog.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Bound
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.places import log_of, partition_of
@@ -141,7 +142,7 @@ def select(
         own = replace(options, path=f"{options.logs_in}/{log}")
         if log in before:
             own = replace(own, topics=tuple(sorted(before[log])))
-        elif not named and all(partition.topic.startswith("__") for partition in places):
+        elif not named and all(is_internal(partition.topic) for partition in places):
             continue  # a log that has no topic yet
         chosen += [places[partition] for partition in _select(own, places, partly=True)]
     if not partly:
@@ -156,7 +157,7 @@ def _check_named(
     topics = {place.topic for place in chosen}
     numbers = {place.partition for place in chosen}
     public = sorted(
-        {partition.topic for places in by_log.values() for partition in places if not partition.topic.startswith("__")}
+        {partition.topic for places in by_log.values() for partition in places if not is_internal(partition.topic)}
     )
     where = f" in any log that matches {options.path}; they hold {', '.join(public) or 'no topic'}"
     for name in options.topics or ():
@@ -188,7 +189,7 @@ def _select(options: ReadOptions, there: Iterable[TopicPartition], *, partly: bo
     """As :func:`select`, of one log."""
     known = sorted(there)
     topics = tuple(dict.fromkeys(partition.topic for partition in known))
-    public = tuple(topic for topic in topics if not topic.startswith("__"))
+    public = tuple(topic for topic in topics if not is_internal(topic))
     where = f" in {options.path}, which holds {', '.join(public) or 'no topic'}"
     if options.assigned is not None:
         present = frozenset(known)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyreplog.config import INT32_MAX, LogConfig, producer_batch_max, suggestion
 from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
-from pyreplog.log import Finder, check_topic, find_roots, read_cluster, read_config
+from pyreplog.log import Finder, check_topic, find_roots, is_internal, read_cluster, read_config
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 
@@ -90,7 +90,7 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
 def _only(path: str, counts: dict[str, int], is_cluster: bool) -> str:
     """Return the topics without internal ones, which a broker's folder has beside the users' topics. Reads ignore
     them too."""
-    topics = sorted(topic for topic in counts if not topic.startswith("__"))
+    topics = sorted(topic for topic in counts if not is_internal(topic))
     if len(topics) == 1:
         return topics[0]
     if not topics and not is_cluster:
