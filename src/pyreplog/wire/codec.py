@@ -133,7 +133,7 @@ def _type(text: str) -> tuple[Write, Read]:
     if text == "string":
         return _string(nullable=nullable)
     if text == "records":
-        return _records()
+        return _records(nullable=nullable)
     if text.startswith("{"):
         return _wrapped(*_type(text[1:-1].partition(":")[2]))
     return _struct(text, nullable=nullable)
@@ -185,18 +185,25 @@ def _array(write_one: Write, read_one: Read, *, nullable: bool) -> tuple[Write, 
     return write, read
 
 
-def _records() -> tuple[Write, Read]:
+def _records(*, nullable: bool) -> tuple[Write, Read]:
     def write(out: Writer, value: Any) -> None:
-        if value is None:
+        if value is None and nullable:
             out.null()
+        elif value is None:
+            raise LocalProtocolError("None is not record bytes")
         elif hasattr(value, "parts"):
             out.data(value.parts())
         else:
             out.data((value,))
 
     def read(source: Reader) -> memoryview | None:
+        start = source.position
         size = source.size()
-        return None if size < 0 else source.take(size)
+        if size >= 0:
+            return source.take(size)
+        if nullable:
+            return None
+        raise source.wrong("required records are null", start)
 
     return write, read
 

@@ -40,6 +40,24 @@ from pyreplog.wire.peer_schemas import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from pyreplog.wire.quorum_schemas import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from pyreplog.wire.schemas import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -75,6 +93,14 @@ RequestBody = (
     | BrokerRegistrationRequest
     | BrokerHeartbeatRequest
     | UnregisterBrokerRequest
+    | AddRaftVoterRequest
+    | BeginQuorumEpochRequest
+    | DescribeQuorumRequest
+    | EndQuorumEpochRequest
+    | FetchSnapshotRequest
+    | RemoveRaftVoterRequest
+    | UpdateRaftVoterRequest
+    | VoteRequest
 )
 ResponseBody = (
     ProduceResponse
@@ -94,6 +120,14 @@ ResponseBody = (
     | BrokerRegistrationResponse
     | BrokerHeartbeatResponse
     | UnregisterBrokerResponse
+    | AddRaftVoterResponse
+    | BeginQuorumEpochResponse
+    | DescribeQuorumResponse
+    | EndQuorumEpochResponse
+    | FetchSnapshotResponse
+    | RemoveRaftVoterResponse
+    | UpdateRaftVoterResponse
+    | VoteResponse
 )
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pyreplog.wire import admin_schemas, metadata, peer_schemas, schemas
+from pyreplog.wire import admin_schemas, metadata, peer_schemas, quorum_schemas, schemas
 
 __all__ = ["APIS", "CLASSES", "LAYOUTS", "RECORDS", "Api"]
 
@@ -42,12 +42,20 @@ APIS: Final = (
     Api(23, 4, schemas.OffsetForLeaderEpochRequest, schemas.OffsetForLeaderEpochResponse),
     Api(32, 4, admin_schemas.DescribeConfigsRequest, admin_schemas.DescribeConfigsResponse),
     Api(43, 2, admin_schemas.ElectLeadersRequest, admin_schemas.ElectLeadersResponse),
+    Api(52, 2, quorum_schemas.VoteRequest, quorum_schemas.VoteResponse),
+    Api(53, 1, quorum_schemas.BeginQuorumEpochRequest, quorum_schemas.BeginQuorumEpochResponse),
+    Api(54, 1, quorum_schemas.EndQuorumEpochRequest, quorum_schemas.EndQuorumEpochResponse),
+    Api(55, 2, quorum_schemas.DescribeQuorumRequest, quorum_schemas.DescribeQuorumResponse),
     Api(56, 3, peer_schemas.AlterPartitionRequest, peer_schemas.AlterPartitionResponse),
+    Api(59, 1, quorum_schemas.FetchSnapshotRequest, quorum_schemas.FetchSnapshotResponse),
     Api(60, 2, admin_schemas.DescribeClusterRequest, admin_schemas.DescribeClusterResponse),
     Api(62, 4, peer_schemas.BrokerRegistrationRequest, peer_schemas.BrokerRegistrationResponse),
     Api(63, 1, peer_schemas.BrokerHeartbeatRequest, peer_schemas.BrokerHeartbeatResponse),
     Api(64, 0, peer_schemas.UnregisterBrokerRequest, peer_schemas.UnregisterBrokerResponse),
     Api(75, 0, admin_schemas.DescribeTopicPartitionsRequest, admin_schemas.DescribeTopicPartitionsResponse),
+    Api(80, 1, quorum_schemas.AddRaftVoterRequest, quorum_schemas.AddRaftVoterResponse),
+    Api(81, 0, quorum_schemas.RemoveRaftVoterRequest, quorum_schemas.RemoveRaftVoterResponse),
+    Api(82, 0, quorum_schemas.UpdateRaftVoterRequest, quorum_schemas.UpdateRaftVoterResponse),
 )
 
 RECORDS: Final[dict[type, tuple[int, int, int]]] = {
@@ -249,6 +257,88 @@ LAYOUTS: Final = {
         "error_code:int16 partition_index:int32 leader_id:int32 leader_epoch:int32 replica_nodes:[int32] "
         "isr_nodes:[int32] eligible_leader_replicas:?[int32] last_known_elr:?[int32] offline_replicas:[int32]"
     ),
+    # The metadata quorum: Vote, BeginQuorumEpoch, EndQuorumEpoch
+    "VoteRequest": "cluster_id:?string voter_id:int32 topics:[VoteTopic]",
+    "VoteTopic": "topic_name:string partitions:[VotePartition]",
+    "VotePartition": (
+        "partition_index:int32 replica_epoch:int32 replica_id:int32 replica_directory_id:uuid voter_directory_id:uuid "
+        "last_offset_epoch:int32 last_offset:int64 pre_vote:bool"
+    ),
+    "VoteResponse": "error_code:int16 topics:[VoteTopicResult] node_endpoints:[QuorumNodeEndpoint]@0",
+    "VoteTopicResult": "topic_name:string partitions:[VotePartitionResult]",
+    "VotePartitionResult": (
+        "partition_index:int32 error_code:int16 leader_id:int32 leader_epoch:int32 vote_granted:bool"
+    ),
+    "QuorumNodeEndpoint": "node_id:int32 host:string port:uint16",
+    "QuorumEndpoint": "name:string host:string port:uint16",
+    "BeginQuorumEpochRequest": (
+        "cluster_id:?string voter_id:int32 topics:[BeginQuorumEpochTopic] leader_endpoints:[QuorumEndpoint]"
+    ),
+    "BeginQuorumEpochTopic": "topic_name:string partitions:[BeginQuorumEpochPartition]",
+    "BeginQuorumEpochPartition": ("partition_index:int32 voter_directory_id:uuid leader_id:int32 leader_epoch:int32"),
+    "BeginQuorumEpochResponse": (
+        "error_code:int16 topics:[BeginQuorumEpochTopicResult] node_endpoints:[QuorumNodeEndpoint]@0"
+    ),
+    "BeginQuorumEpochTopicResult": "topic_name:string partitions:[BeginQuorumEpochPartitionResult]",
+    "BeginQuorumEpochPartitionResult": ("partition_index:int32 error_code:int16 leader_id:int32 leader_epoch:int32"),
+    "EndQuorumEpochRequest": ("cluster_id:?string topics:[EndQuorumEpochTopic] leader_endpoints:[QuorumEndpoint]"),
+    "EndQuorumEpochTopic": "topic_name:string partitions:[EndQuorumEpochPartition]",
+    "EndQuorumEpochPartition": (
+        "partition_index:int32 leader_id:int32 leader_epoch:int32 preferred_candidates:[PreferredCandidate]"
+    ),
+    "PreferredCandidate": "candidate_id:int32 candidate_directory_id:uuid",
+    "EndQuorumEpochResponse": (
+        "error_code:int16 topics:[EndQuorumEpochTopicResult] node_endpoints:[QuorumNodeEndpoint]@0"
+    ),
+    "EndQuorumEpochTopicResult": "topic_name:string partitions:[EndQuorumEpochPartitionResult]",
+    "EndQuorumEpochPartitionResult": ("partition_index:int32 error_code:int16 leader_id:int32 leader_epoch:int32"),
+    # FetchSnapshot
+    "FetchSnapshotRequest": ("cluster_id:?string@0 replica_id:int32 max_bytes:int32 topics:[FetchSnapshotTopic]"),
+    "FetchSnapshotTopic": "name:string partitions:[FetchSnapshotPartition]",
+    "FetchSnapshotPartition": (
+        "partition:int32 current_leader_epoch:int32 snapshot_id:SnapshotId position:int64 replica_directory_id:uuid@0"
+    ),
+    "FetchSnapshotResponse": (
+        "throttle_time_ms:int32 error_code:int16 topics:[FetchSnapshotTopicResult] "
+        "node_endpoints:[QuorumNodeEndpoint]@0"
+    ),
+    "FetchSnapshotTopicResult": "name:string partitions:[FetchSnapshotPartitionResult]",
+    "FetchSnapshotPartitionResult": (
+        "index:int32 error_code:int16 snapshot_id:SnapshotId current_leader:LeaderIdAndEpoch@0 size:int64 "
+        "position:int64 unaligned_records:records"
+    ),
+    # DescribeQuorum
+    "DescribeQuorumRequest": "topics:[DescribeQuorumTopic]",
+    "DescribeQuorumTopic": "topic_name:string partitions:[DescribeQuorumPartition]",
+    "DescribeQuorumPartition": "partition_index:int32",
+    "DescribeQuorumResponse": (
+        "error_code:int16 error_message:?string topics:[DescribeQuorumTopicResult] nodes:[DescribeQuorumNode]"
+    ),
+    "DescribeQuorumTopicResult": "topic_name:string partitions:[DescribeQuorumPartitionResult]",
+    "DescribeQuorumPartitionResult": (
+        "partition_index:int32 error_code:int16 error_message:?string leader_id:int32 leader_epoch:int32 "
+        "high_watermark:int64 current_voters:[DescribeQuorumReplica] observers:[DescribeQuorumReplica]"
+    ),
+    "DescribeQuorumReplica": (
+        "replica_id:int32 replica_directory_id:uuid log_end_offset:int64 last_fetch_timestamp:int64 "
+        "last_caught_up_timestamp:int64"
+    ),
+    "DescribeQuorumNode": "node_id:int32 listeners:[QuorumEndpoint]",
+    # AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter
+    "AddRaftVoterRequest": (
+        "cluster_id:?string timeout_ms:int32 voter_id:int32 voter_directory_id:uuid listeners:[QuorumEndpoint] "
+        "ack_when_committed:bool"
+    ),
+    "AddRaftVoterResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string",
+    "RemoveRaftVoterRequest": "cluster_id:?string voter_id:int32 voter_directory_id:uuid",
+    "RemoveRaftVoterResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string",
+    "UpdateRaftVoterRequest": (
+        "cluster_id:?string current_leader_epoch:int32 voter_id:int32 voter_directory_id:uuid "
+        "listeners:[QuorumEndpoint] kraft_version_feature:KRaftVersionFeature"
+    ),
+    "KRaftVersionFeature": "min_supported_version:int16 max_supported_version:int16",
+    "UpdateRaftVoterResponse": "throttle_time_ms:int32 error_code:int16 current_leader:CurrentLeader@0",
+    "CurrentLeader": "leader_id:int32 leader_epoch:int32 host:string port:int32",
     # Metadata records
     "RegisterBrokerRecord": (
         "broker_id:int32 is_migrating_zk_broker:bool incarnation_id:uuid broker_epoch:int64 end_points:[BrokerEndpoint]"
@@ -282,7 +372,7 @@ LAYOUTS: Final = {
 CLASSES: Final[dict[str, type]] = {
     name: next(
         found
-        for module in (schemas, admin_schemas, peer_schemas, metadata)
+        for module in (schemas, admin_schemas, peer_schemas, quorum_schemas, metadata)
         if (found := getattr(module, name, None)) is not None
     )
     for name in LAYOUTS

@@ -1,5 +1,5 @@
-"""Kafka's messages about records, as plain values. The others are in ``admin_schemas`` and
-``peer_schemas``.
+"""Kafka's messages about records, as plain values. The others are in ``admin_schemas``,
+``peer_schemas`` and ``quorum_schemas``.
 
 There is one class per message and struct, with the fields in wire order and snake case, at the
 newest version.
