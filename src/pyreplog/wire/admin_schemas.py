@@ -10,13 +10,30 @@ from typing import Final
 from pyreplog.wire.schemas import NO_ID
 
 __all__ = [
+    "CONFIG_APPEND",
+    "CONFIG_DELETE",
+    "CONFIG_SET",
+    "CONFIG_SUBTRACT",
     "ELECT_PREFERRED",
     "ELECT_UNCLEAN",
+    "STATE_FENCED",
+    "STATE_OFFLINE",
+    "STATE_ONLINE",
+    "STATE_STOPPING",
+    "STATE_UNKNOWN",
+    "AlterConfigsResource",
+    "AlterConfigsResourceResponse",
+    "AlterableConfig",
     "CreatableReplicaAssignment",
     "CreatableTopic",
     "CreatableTopicConfig",
     "CreatableTopicConfigs",
     "CreatableTopicResult",
+    "CreatePartitionsAssignment",
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponse",
+    "CreatePartitionsTopic",
+    "CreatePartitionsTopicResult",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
     "Cursor",
@@ -42,6 +59,8 @@ __all__ = [
     "ElectLeadersResponse",
     "ElectLeadersResult",
     "ElectLeadersTopic",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
     "MetadataRequest",
     "MetadataRequestTopic",
     "MetadataResponse",
@@ -260,7 +279,8 @@ class DescribeConfigsSynonym:
 
 @dataclass(slots=True)
 class DescribeConfigsResourceResult:
-    """One setting. ``config_source``: 1 set on the topic, 5 default."""
+    """One setting. ``config_source``: 1 set on the topic, 3 default of the cluster, 5 default of
+    pyreplog."""
 
     name: str
     value: str | None
@@ -300,15 +320,32 @@ class DescribeClusterRequest:
     include_fenced_brokers: bool = True
 
 
+STATE_UNKNOWN: Final = -1
+"""``DescribeClusterBroker.state``: the sender does not know it."""
+STATE_OFFLINE: Final = 0
+"""``DescribeClusterBroker.state``: the controller does not hear from the broker."""
+STATE_FENCED: Final = 1
+"""``DescribeClusterBroker.state``: the broker is registered and must not serve."""
+STATE_ONLINE: Final = 2
+"""``DescribeClusterBroker.state``: the broker serves."""
+STATE_STOPPING: Final = 3
+"""``DescribeClusterBroker.state``: the broker moves its leaderships away, to end then."""
+
+
 @dataclass(slots=True)
 class DescribeClusterBroker:
-    """One broker. In one process ``host`` is its address and ``port`` 0."""
+    """One broker. In one process ``host`` is its address and ``port`` 0.
+
+    ``state`` (ours) is one of the ``STATE_`` values, or :data:`STATE_UNKNOWN` in an answer of a
+    node, which does not know which brokers the controller hears from.
+    """
 
     broker_id: int
     host: str
     port: int = 0
     rack: str | None = None
     is_fenced: bool = False
+    state: int = -1
 
 
 @dataclass(slots=True)
@@ -379,6 +416,110 @@ class DescribeTopicPartitionsResponse:
     topics: Sequence[DescribeTopicPartitionsTopic]
     throttle_time_ms: int = 0
     next_cursor: Cursor | None = None
+
+
+# ---------------------------------------------------------------------- CreatePartitions (37), v0-3
+
+
+@dataclass(slots=True)
+class CreatePartitionsAssignment:
+    """The replicas of one new partition, the preferred leader first."""
+
+    broker_ids: Sequence[int]
+
+
+@dataclass(slots=True)
+class CreatePartitionsTopic:
+    """A topic to grow to ``count`` partitions in all.
+
+    ``assignments`` None: the controller places the new partitions.
+    """
+
+    name: str
+    count: int
+    assignments: Sequence[CreatePartitionsAssignment] | None = None
+
+
+@dataclass(slots=True)
+class CreatePartitionsRequest:
+    """Add partitions to topics. Sent to the controller."""
+
+    topics: Sequence[CreatePartitionsTopic]
+    timeout_ms: int = 60_000
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class CreatePartitionsTopicResult:
+    """The result for one topic."""
+
+    name: str
+    error_code: int = 0
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class CreatePartitionsResponse:
+    """Answers :class:`CreatePartitionsRequest`."""
+
+    results: Sequence[CreatePartitionsTopicResult]
+    throttle_time_ms: int = 0
+
+
+# --------------------------------------------------------------- IncrementalAlterConfigs (44), v0-1
+
+CONFIG_SET: Final = 0
+"""``AlterableConfig.config_operation``: give the setting this value."""
+CONFIG_DELETE: Final = 1
+"""``AlterableConfig.config_operation``: remove the setting, so that its default counts again."""
+CONFIG_APPEND: Final = 2
+"""``AlterableConfig.config_operation``: add to a list. No setting of pyreplog is a list."""
+CONFIG_SUBTRACT: Final = 3
+"""``AlterableConfig.config_operation``: remove from a list. No setting of pyreplog is a list."""
+
+
+@dataclass(slots=True)
+class AlterableConfig:
+    """One change. ``value`` is None if the setting is deleted."""
+
+    name: str
+    config_operation: int
+    value: str | None
+
+
+@dataclass(slots=True)
+class AlterConfigsResource:
+    """The changes of a topic (``resource_type`` 2), or of the cluster (4, with an empty name)."""
+
+    resource_type: int
+    resource_name: str
+    configs: Sequence[AlterableConfig]
+
+
+@dataclass(slots=True)
+class IncrementalAlterConfigsRequest:
+    """Change settings; those that are not named stay. Sent to the controller."""
+
+    resources: Sequence[AlterConfigsResource]
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class AlterConfigsResourceResponse:
+    """The result for one resource."""
+
+    resource_type: int
+    resource_name: str
+    error_code: int = 0
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class IncrementalAlterConfigsResponse:
+    """Answers :class:`IncrementalAlterConfigsRequest`."""
+
+    responses: Sequence[AlterConfigsResourceResponse]
+    throttle_time_ms: int = 0
 
 
 # -------------------------------------------------------------------------- ElectLeaders (43), v0-2

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import Address
 from pyreplog.wire.admin_schemas import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
@@ -27,6 +29,8 @@ from pyreplog.wire.admin_schemas import (
     DescribeTopicPartitionsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     MetadataRequest,
     MetadataResponse,
 )
@@ -87,6 +91,8 @@ RequestBody = (
     | DescribeClusterRequest
     | DescribeTopicPartitionsRequest
     | ElectLeadersRequest
+    | CreatePartitionsRequest
+    | IncrementalAlterConfigsRequest
     | DeleteRecordsRequest
     | InitProducerIdRequest
     | AlterPartitionRequest
@@ -114,6 +120,8 @@ ResponseBody = (
     | DescribeClusterResponse
     | DescribeTopicPartitionsResponse
     | ElectLeadersResponse
+    | CreatePartitionsResponse
+    | IncrementalAlterConfigsResponse
     | DeleteRecordsResponse
     | InitProducerIdResponse
     | AlterPartitionResponse

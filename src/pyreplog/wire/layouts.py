@@ -41,7 +41,9 @@ APIS: Final = (
     Api(22, 6, schemas.InitProducerIdRequest, schemas.InitProducerIdResponse),
     Api(23, 4, schemas.OffsetForLeaderEpochRequest, schemas.OffsetForLeaderEpochResponse),
     Api(32, 4, admin_schemas.DescribeConfigsRequest, admin_schemas.DescribeConfigsResponse),
+    Api(37, 3, admin_schemas.CreatePartitionsRequest, admin_schemas.CreatePartitionsResponse),
     Api(43, 2, admin_schemas.ElectLeadersRequest, admin_schemas.ElectLeadersResponse),
+    Api(44, 1, admin_schemas.IncrementalAlterConfigsRequest, admin_schemas.IncrementalAlterConfigsResponse),
     Api(52, 2, quorum_schemas.VoteRequest, quorum_schemas.VoteResponse),
     Api(53, 1, quorum_schemas.BeginQuorumEpochRequest, quorum_schemas.BeginQuorumEpochResponse),
     Api(54, 1, quorum_schemas.EndQuorumEpochRequest, quorum_schemas.EndQuorumEpochResponse),
@@ -194,6 +196,18 @@ LAYOUTS: Final = {
         "synonyms:[DescribeConfigsSynonym] config_type:int8 documentation:?string"
     ),
     "DescribeConfigsSynonym": "name:string value:?string source:int8",
+    # CreatePartitions
+    "CreatePartitionsRequest": "topics:[CreatePartitionsTopic] timeout_ms:int32 validate_only:bool",
+    "CreatePartitionsTopic": "name:string count:int32 assignments:?[CreatePartitionsAssignment]",
+    "CreatePartitionsAssignment": "broker_ids:[int32]",
+    "CreatePartitionsResponse": "throttle_time_ms:int32 results:[CreatePartitionsTopicResult]",
+    "CreatePartitionsTopicResult": "name:string error_code:int16 error_message:?string",
+    # IncrementalAlterConfigs
+    "IncrementalAlterConfigsRequest": "resources:[AlterConfigsResource] validate_only:bool",
+    "AlterConfigsResource": "resource_type:int8 resource_name:string configs:[AlterableConfig]",
+    "AlterableConfig": "name:string config_operation:int8 value:?string",
+    "IncrementalAlterConfigsResponse": "throttle_time_ms:int32 responses:[AlterConfigsResourceResponse]",
+    "AlterConfigsResourceResponse": ("error_code:int16 error_message:?string resource_type:int8 resource_name:string"),
     # ElectLeaders
     "ElectLeadersRequest": "election_type:int8 topic_partitions:?[ElectLeadersTopic] timeout_ms:int32",
     "ElectLeadersTopic": "topic:string partitions:[int32]",
@@ -222,7 +236,7 @@ LAYOUTS: Final = {
         "throttle_time_ms:int32 error_code:int16 error_message:?string endpoint_type:int8 cluster_id:string "
         "controller_id:int32 brokers:[DescribeClusterBroker] cluster_authorized_operations:int32"
     ),
-    "DescribeClusterBroker": "broker_id:int32 host:string port:int32 rack:?string is_fenced:bool",
+    "DescribeClusterBroker": ("broker_id:int32 host:string port:int32 rack:?string is_fenced:bool state:int8@10010"),
     # BrokerRegistration, BrokerHeartbeat, UnregisterBroker
     "BrokerRegistrationRequest": (
         "broker_id:int32 cluster_id:string incarnation_id:uuid listeners:[Listener] features:[Feature] rack:?string"

@@ -17,6 +17,7 @@ __all__ = [
     "NO_LEADER",
     "NO_LEADER_CHANGE",
     "PRODUCER_ID_BLOCK",
+    "RESOURCE_BROKER",
     "RESOURCE_TOPIC",
     "BrokerEndpoint",
     "BrokerFeature",
@@ -42,6 +43,8 @@ NO_LEADER_CHANGE: Final = -2
 PRODUCER_ID_BLOCK: Final = 1000
 """The number of producer ids that one record hands out."""
 RESOURCE_TOPIC: Final = 2
+RESOURCE_BROKER: Final = 4
+"""``ConfigRecord.resource_type`` of a broker. With an empty name it is a default of the cluster."""
 
 
 @dataclass(slots=True)

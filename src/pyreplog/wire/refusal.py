@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pyreplog.wire.admin_schemas import (
+    AlterConfigsResourceResponse,
     CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
@@ -21,6 +25,8 @@ from pyreplog.wire.admin_schemas import (
     DescribeTopicPartitionsTopic,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseTopic,
@@ -140,6 +146,17 @@ def _about_topics(body: object, code: int, message: str) -> Any:
     if isinstance(body, DeleteTopicsRequest):
         return DeleteTopicsResponse(
             [DeletableTopicResult(topic.name, topic.topic_id, code, message) for topic in body.topics]
+        )
+    if isinstance(body, CreatePartitionsRequest):
+        return CreatePartitionsResponse(
+            [CreatePartitionsTopicResult(topic.name, code, message) for topic in body.topics]
+        )
+    if isinstance(body, IncrementalAlterConfigsRequest):
+        return IncrementalAlterConfigsResponse(
+            [
+                AlterConfigsResourceResponse(one.resource_type, one.resource_name, code, message)
+                for one in body.resources
+            ]
         )
     if isinstance(body, ElectLeadersRequest):
         return ElectLeadersResponse(error_code=code)

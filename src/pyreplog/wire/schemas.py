@@ -129,6 +129,7 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("BrokerRegistrationRequest", "partition_ends"): 10000,
     ("BrokerHeartbeatRequest", "partition_ends"): 10001,
     ("PartitionRecord", "unclean_leader_epoch"): 10002,
+    ("DescribeClusterBroker", "state"): 10010,
 }
 """(message, field) -> tag of every field that Kafka's messages do not have. Tags from 10000 are
 ours and never reused."""
