@@ -1,0 +1,67 @@
+"""The metadata quorum: KRaft's Raft, sans-IO, over the library's own log.
+
+One door: other layers import from here.
+"""
+
+from __future__ import annotations
+
+from pyreplog.quorum.config import QuorumConfig
+from pyreplog.quorum.effects import (
+    CommittedUpTo,
+    LeaderChanged,
+    NotProved,
+    PeerGone,
+    Proved,
+    QuorumAppended,
+    QuorumEffect,
+    QuorumEvent,
+    QuorumFailed,
+    Send,
+    SnapshotInstalled,
+    TimerDue,
+)
+from pyreplog.quorum.raft import RaftNode
+from pyreplog.quorum.raft_log import format_quorum
+from pyreplog.quorum.storage import ControlEntry, HardState, LogBatch, QuorumStorage
+from pyreplog.quorum.voters import (
+    NO_VOTERS,
+    Identity,
+    ReplicaKey,
+    Voter,
+    VoterEndpoint,
+    VoteResult,
+    VoterSet,
+    majority_offset,
+    vote_result,
+)
+
+__all__ = [
+    "NO_VOTERS",
+    "CommittedUpTo",
+    "ControlEntry",
+    "HardState",
+    "Identity",
+    "LeaderChanged",
+    "LogBatch",
+    "NotProved",
+    "PeerGone",
+    "Proved",
+    "QuorumAppended",
+    "QuorumConfig",
+    "QuorumEffect",
+    "QuorumEvent",
+    "QuorumFailed",
+    "QuorumStorage",
+    "RaftNode",
+    "ReplicaKey",
+    "Send",
+    "SnapshotInstalled",
+    "TimerDue",
+    "VoteResult",
+    "Voter",
+    "VoterEndpoint",
+    "VoterSet",
+    "format_quorum",
+    "majority_offset",
+    "vote_result",
+]
