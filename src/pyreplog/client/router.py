@@ -93,6 +93,8 @@ class Router:
         self._asked: Address = ""
         self._next_peer = 0
         self._failures = 0
+        self._turned_away = 0
+        """Nodes in a row that refused to answer because they are fenced."""
         self._retry_ns: int | None = None
 
     @property
@@ -204,6 +206,10 @@ class Router:
                 self.wanted.setdefault(name)
             self._pause()
             return
+        if answer.error_code != NO_ERROR:
+            self._turn_away(asked)
+            return
+        self._turned_away = 0
         for broker in answer.brokers:
             self.addresses[broker.node_id] = address_of(broker)
         leaderless = False
@@ -215,6 +221,17 @@ class Router:
             self._pause()
         else:
             self._failures = 0
+            self._retry_ns = None
+
+    def _turn_away(self, asked: Sequence[str]) -> None:
+        """Ask the next node at once; pause only after each node has refused."""
+        self._next_peer += 1
+        for name in asked:
+            self.wanted.setdefault(name)
+        self._turned_away += 1
+        if self._turned_away % len(self.peers()) == 0:
+            self._pause()
+        else:
             self._retry_ns = None
 
     def _take(self, topic: MetadataResponseTopic) -> bool:

@@ -54,34 +54,34 @@ class AdminService:
             for topic in body.topics:
                 if topic.error_code:
                     topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # *this node* does not know it yet
-        self._effects.respond(message.source, message.correlation_id, body)
+        self._effects.answer(message.source, message.correlation_id, body)
 
     def _describe_topics(self, message: Request) -> None:
         assert isinstance(message.body, DescribeTopicPartitionsRequest)
-        self._effects.respond(
+        self._effects.answer(
             message.source, message.correlation_id, describe_topics(self._standing.image, message.body)
         )
 
     def _describe_configs(self, message: Request) -> None:
         assert isinstance(message.body, DescribeConfigsRequest)
-        self._effects.respond(
+        self._effects.answer(
             message.source, message.correlation_id, describe_configs(self._standing.image, message.body)
         )
 
     def _describe_cluster(self, message: Request) -> None:
         assert isinstance(message.body, DescribeClusterRequest)
         body = describe_cluster(self._standing.image, message.body, self._cluster_id)
-        self._effects.respond(message.source, message.correlation_id, body)
+        self._effects.answer(message.source, message.correlation_id, body)
 
     def _create_topics(self, message: Request) -> None:
         assert isinstance(message.body, CreateTopicsRequest)
         results = [
             CreatableTopicResult(topic.name, error_code=ErrorCode.NOT_CONTROLLER) for topic in message.body.topics
         ]
-        self._effects.respond(message.source, message.correlation_id, CreateTopicsResponse(results))
+        self._effects.answer(message.source, message.correlation_id, CreateTopicsResponse(results))
 
     def _elect_leaders(self, message: Request) -> None:
-        self._effects.respond(
+        self._effects.answer(
             message.source, message.correlation_id, ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
         )
 
@@ -90,4 +90,4 @@ class AdminService:
         results = [
             DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NOT_CONTROLLER) for topic in message.body.topics
         ]
-        self._effects.respond(message.source, message.correlation_id, DeleteTopicsResponse(results))
+        self._effects.answer(message.source, message.correlation_id, DeleteTopicsResponse(results))

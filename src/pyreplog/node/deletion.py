@@ -66,7 +66,7 @@ class DeletionService:
             sum(len(topic.partitions) for topic in body.topics), lambda done: self._answer(place, body, done)
         )
         if not assembler.missing:
-            effects.respond(*place, DeleteRecordsResponse([]))
+            effects.answer(*place, DeleteRecordsResponse([]))
             return
         effects.assemblers[place] = assembler
         leased = effects.now_ns <= self._standing.leased_until_ns
@@ -94,4 +94,4 @@ class DeletionService:
                 found = assembler.results.get((topic_id, number)) or assembler.results.get((topic.name, number))
                 parts.append(found or DeleteRecordsPartitionResult(number, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             topics.append(DeleteRecordsTopicResult(topic.name, parts))
-        self._effects.respond(*place, DeleteRecordsResponse(topics))
+        self._effects.answer(*place, DeleteRecordsResponse(topics))

@@ -12,13 +12,14 @@ of the node's memory is unknown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, InternalError, StorageError, is_interruption
 from pyreplog.log import UnloadedLog
 from pyreplog.node.events import NodeEvents
-from pyreplog.node.hosting import HostedPartition, Timers
+from pyreplog.node.hosting import ClusterView, HostedPartition, Timers
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Disk, SyncDone, Transport
 from pyreplog.replica import (
     AlterPartition,
@@ -54,6 +55,7 @@ from pyreplog.wire import (
     Response,
     ResponseBody,
     TopicProduceResponse,
+    withdrawn,
 )
 
 __all__ = ["FATAL", "Effects", "ResponseAssembler", "ReplyTarget"]
@@ -96,6 +98,8 @@ class Effects:
         disk: Disk,
         timers: Timers,
         events: NodeEvents,
+        standing: ClusterView,
+        monotonic_ns: Callable[[], int],
         first_correlation_id: int,
     ) -> None:
         self.address = address
@@ -109,6 +113,8 @@ class Effects:
         """Whether an exception interrupted a change of a replica or the execution of its
         effects."""
         self._events = events
+        self._standing = standing
+        self._monotonic_ns = monotonic_ns
         self._transport = transport
         self._send = transport.send
         self._disk = disk
@@ -206,11 +212,11 @@ class Effects:
                 assembler.add(hosted, result)
                 return
         if type(result) is PartitionProduceResponse:
-            self.respond(
+            self.answer(
                 effect.source, correlation_id, ProduceResponse([TopicProduceResponse(hosted.topic_id, [result])])
             )
         elif type(result) is PartitionData:
-            self.respond(
+            self.answer(
                 effect.source, correlation_id, FetchResponse([FetchableTopicResponse(hosted.topic_id, [result])])
             )
 
@@ -242,8 +248,20 @@ class Effects:
         if assembler is not None:
             assembler.abandon()
 
+    def answer(self, peer: Address, correlation_id: int, body: ResponseBody) -> None:
+        """Answer a client, unless the lease is over: then withdraw the answer.
+
+        The time is read again, because the turn may have been interrupted for longer than the
+        lease since it began.
+        """
+        if self._monotonic_ns() > self._standing.leased_until_ns:
+            body = withdrawn(
+                body, f"{self.address} is fenced or does not reach the controller, so another node may lead; ask again"
+            )
+        self._send(peer, Response(self.address, correlation_id, body))
+
     def respond(self, peer: Address, correlation_id: int, body: ResponseBody) -> None:
-        """Answer a request."""
+        """Answer a node, or refuse a client's request. A node without a lease may do both."""
         self._send(peer, Response(self.address, correlation_id, body))
 
     def request(self, peer: Address, body: RequestBody) -> int:

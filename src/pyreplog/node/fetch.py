@@ -131,7 +131,7 @@ class _FetchAssembler:
         for key, data in self._results.items():
             by_topic.setdefault(key[0], []).append(data)
         responses = [FetchableTopicResponse(topic_id, parts) for topic_id, parts in by_topic.items()]
-        effects.respond(message.source, message.correlation_id, FetchResponse(responses))
+        effects.answer(message.source, message.correlation_id, FetchResponse(responses))
 
     def abandon(self) -> None:
         """Stop waiting: no answer is wanted any more."""
@@ -225,7 +225,7 @@ class FetchService:
                     )
                 parts.append(result)
             answers.append(ListOffsetsTopicResponse(topic.name, parts))
-        self._effects.respond(message.source, message.correlation_id, ListOffsetsResponse(answers))
+        self._effects.answer(message.source, message.correlation_id, ListOffsetsResponse(answers))
 
     def offset_for_leader_epoch(self, message: Request, body: OffsetForLeaderEpochRequest) -> None:
         """Answer with the end offsets of leader epochs, at once."""
@@ -242,7 +242,7 @@ class FetchService:
                     )
                 parts.append(result)
             answers.append(OffsetForLeaderTopicResult(topic.topic, parts))
-        self._effects.respond(message.source, message.correlation_id, OffsetForLeaderEpochResponse(answers))
+        self._effects.answer(message.source, message.correlation_id, OffsetForLeaderEpochResponse(answers))
 
     def _ask(self, key: PartitionKey, message: Request, event: ListOffsets | OffsetForLeaderEpoch) -> Result | None:
         """Return the answer that the replica gives at once, or None if there is no replica."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import ClusterView
 from pyreplog.ports import Address
 from pyreplog.wire import ErrorCode, InitProducerIdRequest, InitProducerIdResponse, Request, Response
 
@@ -19,8 +20,9 @@ class Forwarding:
     If there are too many, the oldest is forgotten; its client times out.
     """
 
-    def __init__(self, effects: Effects, controller: Address) -> None:
+    def __init__(self, effects: Effects, standing: ClusterView, controller: Address) -> None:
         self._effects = effects
+        self._standing = standing
         self._controller = controller
         self._askers: dict[int, tuple[Address, int]] = {}
 
@@ -28,6 +30,9 @@ class Forwarding:
         """Send the request to the controller in the client's place."""
         body = message.body
         assert isinstance(body, InitProducerIdRequest)
+        if self._effects.now_ns > self._standing.leased_until_ns:
+            self._refuse(message.source, message.correlation_id)
+            return
         number = self._effects.request(self._controller, body)
         if number < 0:
             self._refuse(message.source, message.correlation_id)

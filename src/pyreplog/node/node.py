@@ -138,8 +138,9 @@ class Node(NodeEvents):
         self._standing = standing = ClusterView()
         self._timers = Timers()
         random = random if random is not None else Random(self.node_id)
-        self._effects = effects = Effects(self.address, transport, disk, self._timers, self, random.getrandbits(30))
-        effects.now_ns = clock.monotonic_ns()
+        first, now_ns = random.getrandbits(30), clock.monotonic_ns
+        self._effects = effects = Effects(self.address, transport, disk, self._timers, self, standing, now_ns, first)
+        effects.now_ns = now_ns()
         self._following = ReplicaFetcher(effects, standing, self.node_id, config)
         self._guard = RequestErrorHandler(effects, self.node_id)
         self._sessions = LeaderFetchSessions(effects, self._hosted, random)
@@ -150,7 +151,7 @@ class Node(NodeEvents):
         self._produce = ProduceService(effects, self._hosted, standing, self.node_id, self._metadata.refused, trusted)
         self._checkpoints = Checkpoints(effects, root, config, self)
         root.on_damaged = self._found_damaged
-        self._forwarding = Forwarding(effects, controller_address)
+        self._forwarding = Forwarding(effects, standing, controller_address)
         self._deletion = DeletionService(effects, self._hosted, standing)
         self._repeats = Repeats()
         self._requests: dict[type, Callable[[Request], None]] = {

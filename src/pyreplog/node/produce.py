@@ -52,7 +52,7 @@ class _ProduceAssembler:
         if self._missing == 0:
             self._service.effects.assemblers.pop((self._source, self._correlation_id), None)
             body = ProduceResponse([TopicProduceResponse(topic_id, parts) for topic_id, parts in self._parts.items()])
-            self._service.effects.respond(self._source, self._correlation_id, body)
+            self._service.effects.answer(self._source, self._correlation_id, body)
 
 
 class ProduceService:
@@ -117,7 +117,7 @@ class ProduceService:
         count = sum(len(topic.partition_data) for topic in body.topic_data)
         if count == 0:
             if body.acks != _NO_ANSWER:
-                effects.respond(message.source, message.correlation_id, ProduceResponse([]))
+                effects.answer(message.source, message.correlation_id, ProduceResponse([]))
             return
         assembler = None
         if body.acks != _NO_ANSWER:

@@ -219,6 +219,7 @@ from pyreplog.wire.schemas import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from pyreplog.wire.withdrawal import withdrawn
 
 __all__ = [
     "CONFIG_APPEND",
@@ -418,6 +419,7 @@ __all__ = [
     "UnregisterBrokerResponse",
     "materialised",
     "refusal",
+    "withdrawn",
     "REMEMBERED_MIN",
     "Repeats",
 ]

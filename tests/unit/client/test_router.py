@@ -100,6 +100,34 @@ def test_not_yet_is_not_no() -> None:
         desk.clock.advance(wake - desk.clock.monotonic_ns())
 
 
+def test_a_fenced_node_is_passed_over_at_once() -> None:
+    """A node that is fenced turns its clients away: the next one is asked without a pause. Only when all have done so
+    does the client wait, and then it asks again."""
+    desk = Desk()
+    desk.router.want("t")
+
+    def turned_away() -> str:
+        desk.router.poll()
+        for address, endpoint in desk.nodes.items():
+            for event in endpoint.poll(0):
+                message: Any = getattr(event, "message", None)
+                body = MetadataResponse([], [], error_code=ErrorCode.BROKER_NOT_AVAILABLE)
+                endpoint.send("client", Response(address, message.correlation_id, body))
+                desk.calls.poll()
+                return address
+        return ""
+
+    for _ in range(3):
+        assert sorted(turned_away() for _ in range(3)) == ["node-1", "node-2", "node-3"]
+        assert turned_away() == ""
+        wake = desk.router.next_wake_ns
+        assert wake is not None
+        assert 0 < wake - desk.clock.monotonic_ns() <= BACKOFF_MAX_MS * MS
+        desk.clock.advance(wake - desk.clock.monotonic_ns())
+    desk.answer()
+    assert desk.router.topic("t") is not None
+
+
 def test_a_node_that_hangs_is_passed_over() -> None:
     """Who does not answer within a second is passed over, long before a request is given up; its late answer
     changes nothing."""

@@ -8,7 +8,7 @@ from typing import Any, cast
 from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
 from pyreplog.node.events import NodeEvents
-from pyreplog.node.hosting import HostedPartition, Timers
+from pyreplog.node.hosting import ClusterView, HostedPartition, Timers
 from pyreplog.ports import Address, Disk, Transport
 from pyreplog.replica import Effect, Event, Fetch, Replica
 from pyreplog.testing import SimDisk
@@ -88,7 +88,11 @@ class NodeHarness:
         disk: Disk = SimDisk()
         self.events = FakeEvents()
         transport, events = cast("Transport", self.transport), cast("NodeEvents", self.events)
-        self.effects = Effects("me", transport, disk, self.timers, events, 100)
+        self.standing = ClusterView()
+        self.standing.leased_until_ns = 1 << 62
+        self.effects = Effects(
+            "me", transport, disk, self.timers, events, self.standing, lambda: self.effects.now_ns, 100
+        )
         self.effects.now_ns = 1000 * MS
         self.hosted: dict[PartitionKey, HostedPartition] = {}
         self.replicas: dict[int, FakeReplica] = {}
