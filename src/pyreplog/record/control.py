@@ -38,12 +38,15 @@ class ControlRecord(NamedTuple):
     """One control record.
 
     ``timestamp`` is in ms. ``coordinator_epoch`` is -1 unless the record ends a transaction.
+    :mod:`pyreplog.wire.control_records` takes ``key`` and ``value`` apart.
     """
 
     type: int
     offset: int
     timestamp: int
     coordinator_epoch: int
+    key: bytes = b""
+    value: bytes | None = None
 
     @property
     def name(self) -> str:
@@ -78,7 +81,8 @@ def control_records(batch: RecordBatch) -> list[ControlRecord]:
             marker_version, epoch = _MARKER.unpack_from(value)
             if marker_version < 0:
                 raise CorruptError(f"the transaction marker {record.offset} has version {marker_version}")
-        found.append(ControlRecord(kind, record.offset, record.timestamp, epoch))
+        content = None if record.value is None else bytes(record.value)
+        found.append(ControlRecord(kind, record.offset, record.timestamp, epoch, bytes(key), content))
     return found
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct, error
 from typing import Final
 
@@ -26,12 +27,29 @@ INT16: Final = Struct(">h")
 UINT16: Final = Struct(">H")
 INT32: Final = Struct(">i")
 INT64: Final = Struct(">q")
+FLOAT64: Final = Struct(">d")
 _VARINT_SHIFT_MAX: Final = 28
 _UINT32_MAX: Final = 0xFFFFFFFF
 _INT16_MAX: Final = 0x7FFF
 _UUID_SIZE: Final = 16
+UUIDS_MAX: Final = 4096
+"""The number of uuids whose text and bytes are remembered, because messages repeat a few of them."""
 INLINE_SIZE_MAX: Final = 4096
 """Bytes values up to this size are copied into the message; larger ones become separate parts."""
+
+
+@lru_cache(UUIDS_MAX)
+def _uuid_bytes(text: str) -> bytes:
+    """Return the sixteen bytes. Raises ValueError, TypeError or Base64Error."""
+    data = urlsafe_b64decode(text + "==")
+    if len(data) != _UUID_SIZE:
+        raise ValueError(text)
+    return data
+
+
+@lru_cache(UUIDS_MAX)
+def _uuid_text(data: bytes) -> str:
+    return urlsafe_b64encode(data)[:22].decode()
 
 
 class Writer:
@@ -58,12 +76,25 @@ class Writer:
             self._parts.append(self._current)
         return self._parts
 
+    def joined(self) -> bytes:
+        """Return all bytes. The writer cannot be used afterwards."""
+        if not self._parts:
+            return bytes(self._current)
+        return b"".join(memoryview(part) for part in self.parts())
+
     def number(self, kind: Struct, value: int) -> None:
         """Write a number of a fixed size, big-endian."""
         try:
             self._current += kind.pack(value)
         except error as reason:
             raise LocalProtocolError(f"{value!r} does not fit ({reason})") from None
+
+    def numbers(self, kind: Struct, values: Sequence[int]) -> None:
+        """Write all numbers of ``kind``."""
+        try:
+            self._current += kind.pack(*values)
+        except error as reason:
+            raise LocalProtocolError(f"{list(values)!r} does not fit ({reason})") from None
 
     def varint(self, value: int) -> None:
         """Write an unsigned number of up to 32 bits, seven bits per byte, the lowest first."""
@@ -121,15 +152,16 @@ class Writer:
         self._parts.extend(views)
         self._current = bytearray()
 
+    def raw(self, data: bytes) -> None:
+        """Write ``data`` as it is."""
+        self._current += data
+
     def uuid(self, value: str) -> None:
         """Write sixteen bytes, given as 22 characters of URL-safe base64."""
         try:
-            data = urlsafe_b64decode(value + "==")
+            self._current += _uuid_bytes(value)
         except (Base64Error, ValueError, TypeError):
-            data = b""
-        if len(data) != _UUID_SIZE:
-            raise LocalProtocolError(f"{value!r} is not a uuid: it must be 22 characters of URL-safe base64")
-        self._current += data
+            raise LocalProtocolError(f"{value!r} is not a uuid: it must be 22 characters of URL-safe base64") from None
 
     def null(self) -> None:
         """Write a null compact string, array or bytes."""
@@ -181,9 +213,20 @@ class Reader:
         value: int = kind.unpack_from(self._data, start)[0]
         return value
 
+    def numbers(self, kind: Struct) -> list[int]:
+        """Read all numbers of ``kind``."""
+        start = self.position
+        if kind.size > self.end - start:
+            raise self.wrong(f"cut off within {kind.size} bytes of numbers")
+        self.position = start + kind.size
+        return list(kind.unpack_from(self._data, start))
+
     def varint(self) -> int:
         """Read an unsigned number of up to 32 bits."""
         start = self.position
+        if start < self.end and (value := self._data[start]) < 0x80:
+            self.position = start + 1
+            return value
         value = shift = 0
         while True:
             if self.position >= self.end:
@@ -230,4 +273,4 @@ class Reader:
 
     def uuid(self) -> str:
         """Read sixteen bytes and return them as 22 characters."""
-        return urlsafe_b64encode(self.take(_UUID_SIZE))[:22].decode()
+        return _uuid_text(bytes(self.take(_UUID_SIZE)))

@@ -1,4 +1,7 @@
-"""Encode and decode messages and metadata records by the lines of :mod:`pyreplog.wire.layouts`.
+"""Encode and decode messages by the lines of :mod:`pyreplog.wire.layouts`.
+
+:class:`StructCodec` is the engine for other tables of such lines too (metadata records, control
+records).
 
 Decoding returns a whole message or raises :class:`~pyreplog.errors.RemoteProtocolError`. It trusts
 no size beyond the bytes that follow it, and leaves no bytes unread. Unknown tagged fields are
@@ -12,20 +15,17 @@ from dataclasses import MISSING, fields
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from typing_extensions import Buffer
+from pyreplog.errors import LocalProtocolError
+from pyreplog.wire.binary import FLOAT64, INT8, INT16, INT32, INT64, UINT16, Reader, Writer
+from pyreplog.wire.layouts import CLASSES, LAYOUTS
 
-from pyreplog.errors import LocalProtocolError, RemoteProtocolError
-from pyreplog.wire.binary import INT8, INT16, INT32, INT64, UINT16, Reader, Writer
-from pyreplog.wire.layouts import CLASSES, LAYOUTS, RECORDS
-from pyreplog.wire.metadata import MetadataRecord
-
-__all__ = ["decode_record", "decode_value", "encode_record", "encode_value", "skip_tags"]
+__all__ = ["UNKNOWN_TAGS", "StructCodec", "decode_value", "encode_value", "skip_tags"]
 
 Write = Callable[[Writer, Any], None]
 Read = Callable[[Reader], Any]
 
-FRAME_VERSION: Final = 1
-"""The version of the frame around a metadata record."""
+UNKNOWN_TAGS: Final = "unknown_tagged_fields"
+"""The key, in a struct that is a dictionary, of the tagged fields that its line does not name."""
 
 
 class _Tagged(NamedTuple):
@@ -36,41 +36,59 @@ class _Tagged(NamedTuple):
     default: Any
 
 
-class _Layout:
-    """The codec of one struct."""
+class StructCodec:
+    """The codec of one struct.
 
-    __slots__ = ("_kind", "_plain", "_tagged")
+    ``kind`` is the class of its values; without one, values are dictionaries. ``struct`` returns
+    the codec of a struct that the line names. ``defaults`` is the class that has the defaults of
+    tagged fields, if it is not ``kind``.
+    """
 
-    def __init__(self, kind: type, line: str) -> None:
+    __slots__ = ("_by_tag", "_kind", "_plain", "_tagged")
+
+    def __init__(
+        self, kind: type | None, line: str, struct: Callable[[str], StructCodec], defaults: type | None = None
+    ) -> None:
         self._kind = kind
+        described = defaults or kind
         self._plain: list[tuple[str, Write, Read]] = []
         tagged: list[_Tagged] = []
-        defaults = {field.name: field.default for field in fields(kind)}
+        known = {} if described is None else {field.name: field.default for field in fields(described)}
         for word in line.split():
             rest, _, tag = word.partition("@")
             name, _, text = rest.partition(":")
-            write, read = _type(text)
+            write, read = _type(text, struct)
             if tag:
-                default = defaults[name]
-                assert default is not MISSING, f"{kind.__name__}.{name} is tagged and needs a default"
+                default = _default(text) if described is None else known[name]
+                assert default is not MISSING, f"{kind}.{name} is tagged and needs a default"
                 tagged.append(_Tagged(int(tag), name, write, read, default))
             else:
                 self._plain.append((name, write, read))
         self._tagged = sorted(tagged)
+        self._by_tag = {field.tag: field for field in self._tagged}
+
+    def accepts(self, value: object) -> bool:
+        """Whether ``value`` is of the struct's class."""
+        return type(value) is (dict if self._kind is None else self._kind)
 
     def write(self, out: Writer, value: Any) -> None:
         """Write the fields in order, then the tagged ones that differ from their default."""
+        of = getattr if self._kind is not None else _item
         for name, write, _ in self._plain:
             try:
-                write(out, getattr(value, name))
+                write(out, of(value, name))
             except LocalProtocolError as error:
                 raise LocalProtocolError(f"{type(value).__name__}.{name}: {error}") from None
         present = []
         for field in self._tagged:
-            content = getattr(value, field.name)
+            content = of(value, field.name)
             empty = field.default == () and not content
             if content is not None and content != field.default and not empty:
                 present.append((field, content))
+        unknown = value.get(UNKNOWN_TAGS) if self._kind is None else None
+        if unknown:
+            self._write_with_unknown(out, present, unknown)
+            return
         out.varint(len(present))
         for field, content in present:
             nested = Writer()
@@ -78,24 +96,58 @@ class _Layout:
             out.varint(field.tag)
             out.nested(nested)
 
+    @staticmethod
+    def _write_with_unknown(out: Writer, present: list[tuple[_Tagged, Any]], unknown: dict[int, bytes]) -> None:
+        """Write the tagged fields, and those whose bytes were kept, in the order of their tags."""
+        contents = dict(unknown)
+        for field, content in present:
+            nested = Writer()
+            field.write(nested, content)
+            contents[field.tag] = nested.joined()
+        out.varint(len(contents))
+        for tag, data in sorted(contents.items()):
+            out.varint(tag)
+            out.varint(len(data))
+            out.raw(data)
+
     def read(self, source: Reader) -> Any:
         """Read and return a new value. Raises RemoteProtocolError."""
         values = {name: read(source) for name, _, read in self._plain}
-        known = self._tagged
+        count = source.varint()
+        unknown = self._read_tags(source, count, values) if count else None
+        if self._kind is not None:
+            return self._kind(**values)
+        for field in self._tagged:
+            values.setdefault(field.name, field.default)
+        if unknown:
+            values[UNKNOWN_TAGS] = unknown
+        return values
+
+    def _read_tags(self, source: Reader, count: int, values: dict[str, Any]) -> dict[int, bytes]:
+        """Read the tagged fields into ``values``. Return the unknown ones."""
         before = -1
-        for _ in range(source.varint()):
+        unknown: dict[int, bytes] = {}
+        for _ in range(count):
             start = source.position
             tag, size = source.varint(), source.varint()
             if tag <= before:
                 raise source.wrong(f"tag {tag} follows tag {before}; tags must increase", start)
             before = tag
             content = Reader(source.take(size))
-            field = next((field for field in known if field.tag == tag), None)
-            if field is not None:
-                values[field.name] = field.read(content)
-                if content.left:
-                    raise source.wrong(f"tag {tag} has {content.left} bytes too many", start)
-        return self._kind(**values)
+            field = self._by_tag.get(tag)
+            if field is None:
+                unknown[tag] = bytes(content.take(size))
+                continue
+            values[field.name] = field.read(content)
+            if content.left:
+                raise source.wrong(f"tag {tag} has {content.left} bytes too many", start)
+        return unknown
+
+
+def _item(value: dict[str, Any], name: str) -> Any:
+    if name not in value:
+        raise LocalProtocolError("the field is missing")
+    return value[name]
 
 
 def skip_tags(source: Reader) -> None:
@@ -107,23 +159,41 @@ def skip_tags(source: Reader) -> None:
 
 # -------------------------------------------------------------------------------------------- types
 
-_NUMBERS: Final = {"int8": INT8, "int16": INT16, "uint16": UINT16, "int32": INT32, "int64": INT64}
-_LAYOUTS: dict[str, _Layout] = {}
+_NUMBERS: Final = {
+    "int8": INT8,
+    "int16": INT16,
+    "uint16": UINT16,
+    "int32": INT32,
+    "int64": INT64,
+    "float64": FLOAT64,
+}
+_COUNT_MAX: Final = 17
+"""Arrays of fewer numbers have a prepared format."""
+_LAYOUTS: dict[str, StructCodec] = {}
 
 
-def _layout(name: str) -> _Layout:
+def _layout(name: str) -> StructCodec:
     found = _LAYOUTS.get(name)
     if found is None:
-        found = _LAYOUTS[name] = _Layout(CLASSES[name], LAYOUTS[name])
+        found = _LAYOUTS[name] = StructCodec(CLASSES[name], LAYOUTS[name], _layout)
     return found
 
 
-def _type(text: str) -> tuple[Write, Read]:
+def _default(text: str) -> Any:
+    """Return the default of a tagged field without a class: null if it may be null."""
+    if text.startswith("?"):
+        return None
+    return () if text.startswith("[") else 0
+
+
+def _type(text: str, struct: Callable[[str], StructCodec]) -> tuple[Write, Read]:
     """Return the functions that write and read the type named ``text``."""
     nullable = text.startswith("?")
     text = text.removeprefix("?")
     if text.startswith("["):
-        return _array(*_type(text[1:-1]), nullable=nullable)
+        if text[1:-1] in _NUMBERS:
+            return _numbers(_NUMBERS[text[1:-1]], nullable=nullable)
+        return _array(*_type(text[1:-1], struct), nullable=nullable)
     if text in _NUMBERS:
         return _number(_NUMBERS[text])
     if text == "bool":
@@ -134,9 +204,11 @@ def _type(text: str) -> tuple[Write, Read]:
         return _string(nullable=nullable)
     if text == "records":
         return _records(nullable=nullable)
+    if text == "bytes":
+        return _bytes()
     if text.startswith("{"):
-        return _wrapped(*_type(text[1:-1].partition(":")[2]))
-    return _struct(text, nullable=nullable)
+        return _wrapped(*_type(text[1:-1].partition(":")[2], struct))
+    return _struct(text, struct, nullable=nullable)
 
 
 def _number(kind: Struct) -> tuple[Write, Read]:
@@ -185,6 +257,47 @@ def _array(write_one: Write, read_one: Read, *, nullable: bool) -> tuple[Write, 
     return write, read
 
 
+def _numbers(kind: Struct, *, nullable: bool) -> tuple[Write, Read]:
+    """An array of numbers, which is read and written at once."""
+    element = kind.format[1:]
+    by_count = [Struct(f">{count}{element}") for count in range(_COUNT_MAX)]
+
+    def write(out: Writer, value: Any) -> None:
+        if value is None and nullable:
+            out.null()
+            return
+        if value is None or isinstance(value, (str, bytes)):
+            raise LocalProtocolError(f"{value!r} is not a list")
+        count = len(value)
+        out.varint(count + 1)
+        out.numbers(by_count[count] if count < _COUNT_MAX else Struct(f">{count}{element}"), value)
+
+    def read(source: Reader) -> list[int] | None:
+        start = source.position
+        count = source.size()
+        if count >= 0:
+            return source.numbers(by_count[count] if count < _COUNT_MAX else Struct(f">{count}{element}"))
+        if nullable:
+            return None
+        raise source.wrong("a required array is null", start)
+
+    return write, read
+
+
+def _bytes() -> tuple[Write, Read]:
+    def write(out: Writer, value: Any) -> None:
+        out.data((value,))
+
+    def read(source: Reader) -> bytes:
+        start = source.position
+        size = source.size()
+        if size < 0:
+            raise source.wrong("required bytes are null", start)
+        return bytes(source.take(size))
+
+    return write, read
+
+
 def _records(*, nullable: bool) -> tuple[Write, Read]:
     def write(out: Writer, value: Any) -> None:
         if value is None and nullable:
@@ -221,20 +334,21 @@ def _wrapped(write_one: Write, read_one: Read) -> tuple[Write, Read]:
     return write, read
 
 
-def _struct(name: str, *, nullable: bool) -> tuple[Write, Read]:
+def _struct(name: str, struct: Callable[[str], StructCodec], *, nullable: bool) -> tuple[Write, Read]:
     def write(out: Writer, value: Any) -> None:
         if nullable:
             out.number(INT8, -1 if value is None else 1)
             if value is None:
                 return
-        if type(value) is not CLASSES[name]:
+        codec = struct(name)
+        if not codec.accepts(value):
             raise LocalProtocolError(f"{value!r} is not a {name}")
-        _layout(name).write(out, value)
+        codec.write(out, value)
 
     def read(source: Reader) -> Any:
         if nullable and source.number(INT8) < 0:
             return None
-        return _layout(name).read(source)
+        return struct(name).read(source)
 
     return write, read
 
@@ -261,32 +375,4 @@ def decode_value(source: Reader, kind: type) -> Any:
     value = _layout(kind.__name__).read(source)
     if source.left:
         raise source.wrong(f"a {kind.__name__} has {source.left} bytes too many")
-    return value
-
-
-_RECORD_KINDS: Final = {key: (kind, version, oldest) for kind, (key, version, oldest) in RECORDS.items()}
-
-
-def encode_record(record: MetadataRecord) -> bytes:
-    """Return a metadata record as the value of a log record: frame version, type, version,
-    fields."""
-    out = Writer()
-    key, version, _ = RECORDS[type(record)]
-    out.varint(FRAME_VERSION)
-    out.varint(key)
-    out.varint(version)
-    encode_value(out, record)
-    return b"".join(bytes(memoryview(part)) for part in out.parts())
-
-
-def decode_record(data: Buffer) -> MetadataRecord:
-    """Parse a metadata record. Raises RemoteProtocolError, also for an unknown type or version."""
-    source = Reader(data)
-    frame, key, version = source.varint(), source.varint(), source.varint()
-    kind, spoken, oldest = _RECORD_KINDS.get(key, (None, -1, 0))
-    if frame != FRAME_VERSION or kind is None or not oldest <= version <= spoken:
-        raise RemoteProtocolError(
-            f"a metadata record of type {key}, version {version} (frame {frame}) is not known here"
-        )
-    value: MetadataRecord = decode_value(source, kind)
     return value

@@ -22,10 +22,11 @@ from pyreplog.errors import CorruptError, LocalProtocolError, RemoteProtocolErro
 from pyreplog.ports import Address
 from pyreplog.record import BatchBuilder, records_of, split
 from pyreplog.wire.binary import INT16, INT32, Reader, Writer
-from pyreplog.wire.codec import decode_record, decode_value, encode_record, encode_value, skip_tags
+from pyreplog.wire.codec import decode_value, encode_value, skip_tags
 from pyreplog.wire.frame import Request, Response
 from pyreplog.wire.layouts import APIS, Api
-from pyreplog.wire.metadata import METADATA_TOPIC_ID, MetadataRecord
+from pyreplog.wire.metadata import METADATA_TOPIC_ID, MetadataRecord, UnknownMetadataRecord
+from pyreplog.wire.metadata_codec import decode_record, encode_record
 from pyreplog.wire.schemas import FetchableTopicResponse, FetchResponse, PartitionData
 
 __all__ = ["FRAME_SIZE_MAX", "Conversation"]
@@ -174,7 +175,17 @@ def _metadata_records(part: PartitionData) -> list[tuple[int, MetadataRecord]] |
     try:
         for batch in split(part.records):  # type: ignore[arg-type]
             batch.check_crc()
-            found.extend((record.offset, decode_record(record.value or b"")) for record in records_of(batch))
+            found.extend((record.offset, _known(record.value or b"")) for record in records_of(batch))
     except CorruptError as error:
         raise RemoteProtocolError(f"metadata records are not valid record batches: {error}") from None
     return found
+
+
+def _known(data: Buffer) -> MetadataRecord:
+    """Return the record. A node cannot apply one that it does not know: RemoteProtocolError."""
+    record = decode_record(data)
+    if isinstance(record, UnknownMetadataRecord):
+        raise RemoteProtocolError(
+            f"a metadata record of type {record.api_key}, version {record.version} is not known here"
+        )
+    return record

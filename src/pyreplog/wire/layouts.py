@@ -9,16 +9,17 @@ One line per struct, ``name:type`` per field:
 * ``name:type@7``: a tagged field, which is left out if it has its default. Tags from 10000 are ours
   (:data:`LOCAL_TAGS`).
 
-A test compares every line with ``kio``, and the metadata records with those that a broker wrote.
+A test compares every line with ``kio``. The lines of metadata records are in
+:mod:`pyreplog.wire.metadata_layouts`.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pyreplog.wire import admin_schemas, metadata, peer_schemas, quorum_schemas, schemas
+from pyreplog.wire import admin_schemas, peer_schemas, quorum_schemas, schemas
 
-__all__ = ["APIS", "CLASSES", "LAYOUTS", "RECORDS", "Api"]
+__all__ = ["APIS", "CLASSES", "LAYOUTS", "Api"]
 
 
 class Api(NamedTuple):
@@ -59,21 +60,6 @@ APIS: Final = (
     Api(81, 0, quorum_schemas.RemoveRaftVoterRequest, quorum_schemas.RemoveRaftVoterResponse),
     Api(82, 0, quorum_schemas.UpdateRaftVoterRequest, quorum_schemas.UpdateRaftVoterResponse),
 )
-
-RECORDS: Final[dict[type, tuple[int, int, int]]] = {
-    metadata.RegisterBrokerRecord: (0, 3, 2),
-    metadata.UnregisterBrokerRecord: (1, 0, 0),
-    metadata.TopicRecord: (2, 0, 0),
-    metadata.PartitionRecord: (3, 2, 1),
-    metadata.ConfigRecord: (4, 0, 0),
-    metadata.PartitionChangeRecord: (5, 2, 0),
-    metadata.RemoveTopicRecord: (9, 0, 0),
-    metadata.FeatureLevelRecord: (12, 0, 0),
-    metadata.ProducerIdsRecord: (15, 0, 0),
-    metadata.BrokerRegistrationChangeRecord: (17, 2, 0),
-}
-"""Metadata record -> (type, the version that we write, the oldest version with the same plain
-fields)."""
 
 LAYOUTS: Final = {
     # Produce
@@ -353,40 +339,13 @@ LAYOUTS: Final = {
     "KRaftVersionFeature": "min_supported_version:int16 max_supported_version:int16",
     "UpdateRaftVoterResponse": "throttle_time_ms:int32 error_code:int16 current_leader:CurrentLeader@0",
     "CurrentLeader": "leader_id:int32 leader_epoch:int32 host:string port:int32",
-    # Metadata records
-    "RegisterBrokerRecord": (
-        "broker_id:int32 is_migrating_zk_broker:bool incarnation_id:uuid broker_epoch:int64 end_points:[BrokerEndpoint]"
-        " features:[BrokerFeature] rack:?string fenced:bool in_controlled_shutdown:bool log_dirs:[uuid]@0"
-    ),
-    "BrokerEndpoint": "name:string host:string port:uint16 security_protocol:int16",
-    "BrokerFeature": "name:string min_supported_version:int16 max_supported_version:int16",
-    "UnregisterBrokerRecord": "broker_id:int32 broker_epoch:int64",
-    "TopicRecord": "name:string topic_id:uuid",
-    "PartitionRecord": (
-        "partition_id:int32 topic_id:uuid replicas:[int32] isr:[int32] removing_replicas:[int32]"
-        " adding_replicas:[int32] leader:int32 leader_recovery_state:int8@0 leader_epoch:int32 partition_epoch:int32"
-        " directories:[uuid] eligible_leader_replicas:?[int32]@1 last_known_elr:?[int32]@2"
-        " unclean_leader_epoch:int32@10002"
-    ),
-    "ConfigRecord": "resource_type:int8 resource_name:string name:string value:?string",
-    "PartitionChangeRecord": (
-        "partition_id:int32 topic_id:uuid isr:?[int32]@0 leader:int32@1 replicas:?[int32]@2"
-        " removing_replicas:?[int32]@3 adding_replicas:?[int32]@4 leader_recovery_state:int8@5"
-        " eligible_leader_replicas:?[int32]@6 last_known_elr:?[int32]@7 directories:?[uuid]@8"
-    ),
-    "RemoveTopicRecord": "topic_id:uuid",
-    "FeatureLevelRecord": "name:string feature_level:int16",
-    "ProducerIdsRecord": "broker_id:int32 broker_epoch:int64 next_producer_id:int64",
-    "BrokerRegistrationChangeRecord": (
-        "broker_id:int32 broker_epoch:int64 fenced:int8@0 in_controlled_shutdown:int8@1 log_dirs:[uuid]@2"
-    ),
 }
 """Name of the class -> its fields in bytes."""
 
 CLASSES: Final[dict[str, type]] = {
     name: next(
         found
-        for module in (schemas, admin_schemas, peer_schemas, quorum_schemas, metadata)
+        for module in (schemas, admin_schemas, peer_schemas, quorum_schemas)
         if (found := getattr(module, name, None)) is not None
     )
     for name in LAYOUTS

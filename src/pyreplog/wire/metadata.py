@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 __all__ = [
     "METADATA_TOPIC",
@@ -25,12 +25,15 @@ __all__ = [
     "ConfigRecord",
     "FeatureLevelRecord",
     "MetadataRecord",
+    "OtherMetadataRecord",
     "PartitionChangeRecord",
     "PartitionRecord",
     "ProducerIdsRecord",
     "RegisterBrokerRecord",
     "RemoveTopicRecord",
+    "SuspectReplica",
     "TopicRecord",
+    "UnknownMetadataRecord",
     "UnregisterBrokerRecord",
 ]
 
@@ -62,12 +65,24 @@ class RemoveTopicRecord:
     topic_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class SuspectReplica:
+    """A member of the ISR or ELR that started uncleanly, and its log as it registered (ours).
+
+    ``last_epoch`` is -2 if it has no copy.
+    """
+
+    broker_id: int
+    last_epoch: int
+    end_offset: int
+
+
 @dataclass(slots=True)
 class PartitionRecord:
     """A partition was created, or is stated as a whole. Record type 3, version 2.
 
     ``unclean_leader_epoch`` (ours): the latest leader epoch that began with an unclean election; -1
-    if there was none.
+    if there was none. ``suspects`` (ours): the members whose logs no leader has confirmed yet.
     """
 
     partition_id: int
@@ -84,6 +99,7 @@ class PartitionRecord:
     eligible_leader_replicas: Sequence[int] | None = None
     last_known_elr: Sequence[int] | None = None
     unclean_leader_epoch: int = -1
+    suspects: Sequence[SuspectReplica] = ()
 
 
 @dataclass(slots=True)
@@ -92,7 +108,7 @@ class PartitionChangeRecord:
     2.
 
     A ``leader`` other than :data:`NO_LEADER_CHANGE` increases the leader epoch by 1, even if it is
-    the same leader.
+    the same leader. ``suspects`` (ours): as in :class:`PartitionRecord`.
     """
 
     partition_id: int
@@ -106,6 +122,7 @@ class PartitionChangeRecord:
     directories: Sequence[str] | None = None
     eligible_leader_replicas: Sequence[int] | None = None
     last_known_elr: Sequence[int] | None = None
+    suspects: Sequence[SuspectReplica] | None = None
 
 
 @dataclass(slots=True)
@@ -147,8 +164,10 @@ class BrokerFeature:
 
 @dataclass(slots=True)
 class RegisterBrokerRecord:
-    """A broker registered; ``broker_epoch`` is this record's own offset. Record type 0, version
-    3."""
+    """A broker registered; ``broker_epoch`` is this record's own offset. Record type 0, version 3.
+
+    ``cordoned_log_dirs`` exists from version 4.
+    """
 
     broker_id: int
     incarnation_id: str
@@ -160,6 +179,7 @@ class RegisterBrokerRecord:
     in_controlled_shutdown: bool = False
     log_dirs: Sequence[str] = ()
     is_migrating_zk_broker: bool = False
+    cordoned_log_dirs: Sequence[str] | None = None
 
 
 @dataclass(slots=True)
@@ -167,6 +187,7 @@ class BrokerRegistrationChangeRecord:
     """A change of a broker's registration. Record type 17, version 2.
 
     ``fenced``: -1 unfenced, 0 no change, 1 fenced. ``in_controlled_shutdown``: 0 no change, 1 yes.
+    ``cordoned_log_dirs`` exists from version 3.
     """
 
     broker_id: int
@@ -174,6 +195,7 @@ class BrokerRegistrationChangeRecord:
     fenced: int = 0
     in_controlled_shutdown: int = 0
     log_dirs: Sequence[str] = ()
+    cordoned_log_dirs: Sequence[str] | None = None
 
 
 @dataclass(slots=True)
@@ -194,6 +216,29 @@ class UnregisterBrokerRecord:
     broker_epoch: int
 
 
+@dataclass(slots=True)
+class OtherMetadataRecord:
+    """A record of Kafka's that the image does not use: ACLs, quotas, tokens, transactions, ...
+
+    ``kind`` is Kafka's name, such as ``NoOpRecord``. ``fields`` has the fields in snake case;
+    structs are dictionaries.
+    """
+
+    kind: str
+    version: int
+    fields: dict[str, Any]
+
+
+@dataclass(slots=True)
+class UnknownMetadataRecord:
+    """A record of a type or version that only newer software knows. ``data`` is the whole record
+    with its frame."""
+
+    api_key: int
+    version: int
+    data: bytes
+
+
 MetadataRecord = (
     TopicRecord
     | RemoveTopicRecord
@@ -205,4 +250,6 @@ MetadataRecord = (
     | BrokerRegistrationChangeRecord
     | ProducerIdsRecord
     | UnregisterBrokerRecord
+    | OtherMetadataRecord
+    | UnknownMetadataRecord
 )

@@ -129,10 +129,15 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("BrokerRegistrationRequest", "partition_ends"): 10000,
     ("BrokerHeartbeatRequest", "partition_ends"): 10001,
     ("PartitionRecord", "unclean_leader_epoch"): 10002,
+    ("PartitionRecord", "suspects"): 10003,
+    ("PartitionChangeRecord", "suspects"): 10004,
     ("DescribeClusterBroker", "state"): 10010,
 }
-"""(message, field) -> tag of every field that Kafka's messages do not have. Tags from 10000 are
-ours and never reused."""
+"""(message, field) -> tag of every field that Kafka's messages do not have.
+
+Kafka numbers its tags from 0, and its largest so far is 8. Tags from 10000 are ours, so that a tag
+that Kafka adds is never read as ours. Kafka skips tags that it does not know. Tags are never
+reused."""
 
 
 # ------------------------------------------------------------------------------- Produce (0), v3-13

@@ -42,8 +42,9 @@ from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messa
 from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Broken, node_list, resume, small_file, states, walk
 from pyreplog.wire.binary import Reader, Writer
-from pyreplog.wire.codec import decode_record, decode_value, encode_value
+from pyreplog.wire.codec import decode_value, encode_value
 from pyreplog.wire.layouts import CLASSES
+from pyreplog.wire.metadata_codec import decode_record
 from tests.faults.fuzz.mutate import seal_batch, seal_mark, seal_old, seal_snapshot, seal_state
 from tests.faults.fuzz.regression_corpus import KEPT
 from tests.faults.fuzz.target import Target

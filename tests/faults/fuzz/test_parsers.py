@@ -123,7 +123,7 @@ FED: Final = {
         "verify/batches.batch_at",
         "verify/batches.resume",
     ],
-    "wire": ["wire/binary.Reader.number", "wire/codec.decode_record", "wire/codec.decode_value"],
+    "wire": ["wire/binary.Reader.number", "wire/codec.decode_value", "wire/metadata_codec.decode_record"],
 }
 NOT_FED: Final = {
     "words of whoever calls: options and arguments": [

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pyreplog.wire.layouts import CLASSES, LAYOUTS
+from pyreplog.wire.metadata_layouts import RECORD_CLASSES, RECORD_LAYOUTS, line_at
 from tests.unit.wire.text_ids import ids
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -36,32 +37,41 @@ def of_type(text: str, name: str, *, local: bool) -> st.SearchStrategy[Any]:
         return ids()
     if text == "string":
         return st.text(max_size=12)
+    if text == "float64":
+        return st.floats(allow_nan=False)
+    if text == "bytes":
+        return st.binary(max_size=40)
     if text == "records":
         return st.binary(max_size=40) | st.binary(min_size=5000, max_size=5000)
     return values(text, local=local)
 
 
-def values(name: str, *, local: bool = True) -> st.SearchStrategy[Any]:
-    """Values of the class with that layout. Without ``local``, tags of our own stay at their defaults."""
-    kind = CLASSES[name]
+def values(name: str, *, local: bool = True, version: int = 99) -> st.SearchStrategy[Any]:
+    """Values of the class with that layout. Without ``local``, tags of our own stay at their defaults.
+
+    ``version``: of a metadata record; fields that it lacks stay at their defaults.
+    """
+    kind = CLASSES.get(name) or RECORD_CLASSES.get(name)
     given: dict[str, st.SearchStrategy[Any]] = {}
-    for word in LAYOUTS[name].split():
+    for word in line_at(LAYOUTS.get(name) or RECORD_LAYOUTS[name], version).split():
         rest, _, tag = word.partition("@")
         field, _, text = rest.partition(":")
         if tag and int(tag) >= 10_000 and not local:
             continue
         strategy = of_type(text, field, local=local)
-        if tag:
+        if tag and kind is not None:
             default = next(known.default for known in fields(kind) if known.name == field)
             strategy = strategy | st.just(default)
         given[field] = strategy
-    return st.builds(kind, **given)
+    return st.fixed_dictionaries(given) if kind is None else st.builds(kind, **given)
 
 
 def plain(value: Any) -> Any:
     """``value`` as dictionaries, lists and scalars, so that what was a tuple and what was a list compare equal."""
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, (bytearray, memoryview)):
