@@ -43,8 +43,11 @@ from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Broken, node_list, resume, small_file, states, walk
 from pyreplog.wire.binary import Reader, Writer
 from pyreplog.wire.codec import decode_value, encode_value
+from pyreplog.wire.control_records import decode_control_record, encode_control_record
 from pyreplog.wire.layouts import CLASSES
-from pyreplog.wire.metadata_codec import decode_record
+from pyreplog.wire.metadata import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord, SuspectReplica
+from pyreplog.wire.metadata_codec import decode_record, describe_record, encode_record
+from pyreplog.wire.metadata_layouts import RECORD_KINDS
 from tests.faults.fuzz.mutate import seal_batch, seal_mark, seal_old, seal_snapshot, seal_state
 from tests.faults.fuzz.regression_corpus import KEPT
 from tests.faults.fuzz.target import Target
@@ -314,14 +317,32 @@ def _run_message(data: bytes) -> object:
     if not data:
         return None
     name = _KINDS[data[0] % len(_KINDS)]
-    try:
-        decode_record(data[1:])
-    except ProtocolError:
-        pass
     value = decode_value(Reader(data, 1), CLASSES[name])
     out = Writer()
     encode_value(out, value)
     return name
+
+
+def _metadata() -> list[bytes]:
+    """A record of each kind and version, nearly empty, and control records behind a zero."""
+    frames = [(key, version) for key, kind in RECORD_KINDS.items() for version in range(kind.newest + 1)]
+    return [
+        *(bytes([1, key, version, *bytes(60)]) for key, version in frames),
+        *(bytes([0, number, 0, 0, *bytes(30)]) for number in range(8)),
+        encode_record(PartitionRecord(0, "A" * 22, [1, 2], [1], suspects=[SuspectReplica(1, 2, 3)])),
+        encode_record(RegisterBrokerRecord(1, "A" * 22, 7, [BrokerEndpoint("PEER", "h", 1)], log_dirs=["A" * 22])),
+    ]
+
+
+def _run_metadata(data: bytes) -> object:
+    if data[:1] == b"\0":
+        control = decode_control_record(bytes([0, 0, 0, *data[1:2]]), data[2:])
+        encode_control_record(control)
+        return type(control).__name__
+    record = decode_record(data)
+    described = describe_record(data)
+    encode_record(described)
+    return type(record).__name__, getattr(described, "kind", ""), described.version
 
 
 def _run_verify(data: bytes) -> object:
@@ -481,6 +502,7 @@ TARGETS: Final = (
     Target("aborted", _aborted, lambda data: min(len(parse_aborted(data, 0, "x")), 4), (CorruptError,), 4),
     Target("compression", _packed, _run_packed, (CorruptError,), 4),
     Target("wire", _messages, _run_message, (ProtocolError,), 4),
+    Target("metadata", _metadata, _run_metadata, (ProtocolError,), 4),
     Target("verify", lambda: _segments() + old_segments(), _run_verify, (), 2, seal_batch),
     Target("show", _small, _run_small, (), 1),
     Target("rows", lambda: _ROWS, _run_rows, (RowError,), 1),

@@ -123,7 +123,12 @@ FED: Final = {
         "verify/batches.batch_at",
         "verify/batches.resume",
     ],
-    "wire": ["wire/binary.Reader.number", "wire/codec.decode_value", "wire/metadata_codec.decode_record"],
+    "wire": ["wire/binary.Reader.number", "wire/codec.decode_value"],
+    "metadata": [
+        "wire/binary.Reader.numbers",
+        "wire/control_records.decode_control_record",
+        "wire/metadata_codec.decode_record",
+    ],
 }
 NOT_FED: Final = {
     "words of whoever calls: options and arguments": [
