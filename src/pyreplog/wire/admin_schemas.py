@@ -67,6 +67,9 @@ __all__ = [
     "MetadataResponseBroker",
     "MetadataResponsePartition",
     "MetadataResponseTopic",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponse",
+    "FeatureUpdate",
 ]
 
 
@@ -360,6 +363,37 @@ class DescribeClusterResponse:
     endpoint_type: int = 1
     throttle_time_ms: int = 0
     cluster_authorized_operations: int = -(2**31)
+
+
+# ------------------------------------------------------------------------ UpdateFeatures (57), v0-2
+
+
+@dataclass(slots=True)
+class FeatureUpdate:
+    """Kafka's ``FeatureUpdateKey``. ``upgrade_type``: 1 only raise the level, 2 lower it if no
+    metadata is lost, 3 lower it in any case."""
+
+    feature: str
+    max_version_level: int
+    upgrade_type: int = 1
+
+
+@dataclass(slots=True)
+class UpdateFeaturesRequest:
+    """Set the levels of features of the cluster. Sent to the controller."""
+
+    feature_updates: Sequence[FeatureUpdate]
+    timeout_ms: int = 60_000
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class UpdateFeaturesResponse:
+    """Answers :class:`UpdateFeaturesRequest`: all levels are set, or none."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    throttle_time_ms: int = 0
 
 
 # ----------------------------------------------------------------- DescribeTopicPartitions (75), v0

@@ -33,6 +33,8 @@ from pyreplog.wire.admin_schemas import (
     IncrementalAlterConfigsResponse,
     MetadataRequest,
     MetadataResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from pyreplog.wire.peer_schemas import (
     AlterPartitionRequest,
@@ -41,6 +43,8 @@ from pyreplog.wire.peer_schemas import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
@@ -99,6 +103,8 @@ RequestBody = (
     | BrokerRegistrationRequest
     | BrokerHeartbeatRequest
     | UnregisterBrokerRequest
+    | ControllerRegistrationRequest
+    | UpdateFeaturesRequest
     | AddRaftVoterRequest
     | BeginQuorumEpochRequest
     | DescribeQuorumRequest
@@ -128,6 +134,8 @@ ResponseBody = (
     | BrokerRegistrationResponse
     | BrokerHeartbeatResponse
     | UnregisterBrokerResponse
+    | ControllerRegistrationResponse
+    | UpdateFeaturesResponse
     | AddRaftVoterResponse
     | BeginQuorumEpochResponse
     | DescribeQuorumResponse

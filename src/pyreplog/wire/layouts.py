@@ -50,11 +50,13 @@ APIS: Final = (
     Api(54, 1, quorum_schemas.EndQuorumEpochRequest, quorum_schemas.EndQuorumEpochResponse),
     Api(55, 2, quorum_schemas.DescribeQuorumRequest, quorum_schemas.DescribeQuorumResponse),
     Api(56, 3, peer_schemas.AlterPartitionRequest, peer_schemas.AlterPartitionResponse),
+    Api(57, 2, admin_schemas.UpdateFeaturesRequest, admin_schemas.UpdateFeaturesResponse),
     Api(59, 1, quorum_schemas.FetchSnapshotRequest, quorum_schemas.FetchSnapshotResponse),
     Api(60, 2, admin_schemas.DescribeClusterRequest, admin_schemas.DescribeClusterResponse),
     Api(62, 4, peer_schemas.BrokerRegistrationRequest, peer_schemas.BrokerRegistrationResponse),
     Api(63, 1, peer_schemas.BrokerHeartbeatRequest, peer_schemas.BrokerHeartbeatResponse),
     Api(64, 0, peer_schemas.UnregisterBrokerRequest, peer_schemas.UnregisterBrokerResponse),
+    Api(70, 0, peer_schemas.ControllerRegistrationRequest, peer_schemas.ControllerRegistrationResponse),
     Api(75, 0, admin_schemas.DescribeTopicPartitionsRequest, admin_schemas.DescribeTopicPartitionsResponse),
     Api(80, 1, quorum_schemas.AddRaftVoterRequest, quorum_schemas.AddRaftVoterResponse),
     Api(81, 0, quorum_schemas.RemoveRaftVoterRequest, quorum_schemas.RemoveRaftVoterResponse),
@@ -243,6 +245,15 @@ LAYOUTS: Final = {
     ),
     "UnregisterBrokerRequest": "broker_id:int32",
     "UnregisterBrokerResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string",
+    # ControllerRegistration
+    "ControllerRegistrationRequest": (
+        "controller_id:int32 incarnation_id:uuid zk_migration_ready:bool listeners:[Listener] features:[Feature]"
+    ),
+    "ControllerRegistrationResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string",
+    # UpdateFeatures
+    "UpdateFeaturesRequest": "timeout_ms:int32 feature_updates:[FeatureUpdate] validate_only:bool",
+    "FeatureUpdate": "feature:string max_version_level:int16 upgrade_type:int8",
+    "UpdateFeaturesResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string",
     # DescribeTopicPartitions
     "DescribeTopicPartitionsRequest": "topics:[{name:string}] response_partition_limit:int32 cursor:?Cursor",
     "Cursor": "topic_name:string partition_index:int32",

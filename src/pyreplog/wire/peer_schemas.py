@@ -19,6 +19,8 @@ __all__ = [
     "BrokerRegistrationRequest",
     "BrokerRegistrationResponse",
     "BrokerState",
+    "ControllerRegistrationRequest",
+    "ControllerRegistrationResponse",
     "Feature",
     "Listener",
     "PartitionEnd",
@@ -219,6 +221,30 @@ class UnregisterBrokerRequest:
 @dataclass(slots=True)
 class UnregisterBrokerResponse:
     """Answers :class:`UnregisterBrokerRequest`."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    throttle_time_ms: int = 0
+
+
+# ------------------------------------------------------------------ ControllerRegistration (70), v0
+
+
+@dataclass(slots=True)
+class ControllerRegistrationRequest:
+    """A voter that is not the active controller tells it its addresses and the features that it
+    supports."""
+
+    controller_id: int
+    incarnation_id: str
+    listeners: Sequence[Listener] = ()
+    features: Sequence[Feature] = ()
+    zk_migration_ready: bool = False
+
+
+@dataclass(slots=True)
+class ControllerRegistrationResponse:
+    """Answers :class:`ControllerRegistrationRequest`."""
 
     error_code: int = 0
     error_message: str | None = None

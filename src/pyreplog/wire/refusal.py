@@ -1,8 +1,8 @@
-"""Refusal: an answer with one error code for every part of a client's request."""
+"""Refusal: an answer with one error code for every part of a request."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pyreplog.wire.admin_schemas import (
     AlterConfigsResourceResponse,
@@ -30,6 +30,38 @@ from pyreplog.wire.admin_schemas import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseTopic,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from pyreplog.wire.peer_schemas import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from pyreplog.wire.quorum_schemas import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+    VoteRequest,
+    VoteResponse,
 )
 from pyreplog.wire.schemas import (
     DeleteRecordsPartitionResult,
@@ -58,14 +90,43 @@ from pyreplog.wire.schemas import (
 
 __all__ = ["refusal"]
 
+_SIMPLE: Final[dict[type, type]] = {
+    InitProducerIdRequest: InitProducerIdResponse,
+    ElectLeadersRequest: ElectLeadersResponse,
+    AlterPartitionRequest: AlterPartitionResponse,
+    BrokerRegistrationRequest: BrokerRegistrationResponse,
+    BrokerHeartbeatRequest: BrokerHeartbeatResponse,
+    VoteRequest: VoteResponse,
+    BeginQuorumEpochRequest: BeginQuorumEpochResponse,
+    EndQuorumEpochRequest: EndQuorumEpochResponse,
+    FetchSnapshotRequest: FetchSnapshotResponse,
+    UpdateRaftVoterRequest: UpdateRaftVoterResponse,
+}
+"""Requests whose answer has one error code for the whole and no text."""
+_WITH_MESSAGE: Final[dict[type, type]] = {
+    DescribeQuorumRequest: DescribeQuorumResponse,
+    AddRaftVoterRequest: AddRaftVoterResponse,
+    RemoveRaftVoterRequest: RemoveRaftVoterResponse,
+    UnregisterBrokerRequest: UnregisterBrokerResponse,
+    ControllerRegistrationRequest: ControllerRegistrationResponse,
+    UpdateFeaturesRequest: UpdateFeaturesResponse,
+}
+"""Requests whose answer has one error code for the whole, and a text."""
+
 
 def refusal(body: object, code: int, message: str) -> Any:
     """Return the response to ``body`` with ``code`` for each of its parts.
 
     It includes ``message`` if Kafka's answer has a field for it. Return None if there is no such
-    answer: for a request that clients do not send, for one without an answer, and for one about all
-    topics whose answer must name each of them.
+    answer: for a produce request with acks=0, and for a request about all topics whose answer must
+    name each of them.
     """
+    simple = _SIMPLE.get(type(body))
+    if simple is not None:
+        return simple(error_code=code)
+    told = _WITH_MESSAGE.get(type(body))
+    if told is not None:
+        return told(error_code=code, error_message=message)
     return _of_records(body, code, message) or _about_topics(body, code, message)
 
 
@@ -117,8 +178,6 @@ def _of_records(body: object, code: int, message: str) -> Any:
                 for topic in body.topics
             ]
         )
-    if isinstance(body, InitProducerIdRequest):
-        return InitProducerIdResponse(code)
     return None
 
 
@@ -158,6 +217,4 @@ def _about_topics(body: object, code: int, message: str) -> Any:
                 for one in body.resources
             ]
         )
-    if isinstance(body, ElectLeadersRequest):
-        return ElectLeadersResponse(error_code=code)
     return None
