@@ -25,9 +25,11 @@ from pyreplog.errors import (
     DamagedRecordsWarning,
     DataLossError,
     DuplicateSequenceError,
+    DuplicateVoterError,
     EligibleLeadersNotAvailableError,
     FencedEpochError,
     ForkedError,
+    InconsistentClusterIdError,
     IneligibleReplicaError,
     InternalError,
     InvalidProducerEpochError,
@@ -35,6 +37,8 @@ from pyreplog.errors import (
     InvalidTimestampError,
     InvalidTopicError,
     InvalidTransactionStateError,
+    InvalidUpdateVersionError,
+    InvalidVoterKeyError,
     KafkaStorageError,
     LeaderNotAvailableError,
     LocalProtocolError,
@@ -74,7 +78,9 @@ from pyreplog.errors import (
     UnknownServerError,
     UnknownTopicError,
     UnknownTopicIdError,
+    UnsupportedVersionError,
     UnsyncedError,
+    VoterNotFoundError,
 )
 from pyreplog.lazy_door import lazy_door
 from pyreplog.ports import Buffer, Headers
@@ -111,6 +117,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "UnsupportedVersionError",
+    "InvalidUpdateVersionError",
+    "InconsistentClusterIdError",
+    "InvalidVoterKeyError",
+    "DuplicateVoterError",
+    "VoterNotFoundError",
     "Ack",
     "Acks",
     "Admin",

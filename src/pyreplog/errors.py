@@ -28,9 +28,11 @@ __all__ = [
     "DamagedRecordsWarning",
     "DataLossError",
     "DuplicateSequenceError",
+    "DuplicateVoterError",
     "EligibleLeadersNotAvailableError",
     "FencedEpochError",
     "ForkedError",
+    "InconsistentClusterIdError",
     "IneligibleReplicaError",
     "InternalError",
     "InvalidProducerEpochError",
@@ -38,6 +40,8 @@ __all__ = [
     "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
+    "InvalidUpdateVersionError",
+    "InvalidVoterKeyError",
     "KafkaStorageError",
     "LeaderNotAvailableError",
     "LocalProtocolError",
@@ -77,7 +81,9 @@ __all__ = [
     "UnknownServerError",
     "UnknownTopicError",
     "UnknownTopicIdError",
+    "UnsupportedVersionError",
     "UnsyncedError",
+    "VoterNotFoundError",
     "cluster_error",
     "copy_for_raise",
     "excerpt",
@@ -793,6 +799,49 @@ class UnknownLeaderEpochError(ClusterError):
     code = 75
     retriable = True
     about = "unknown leader epoch"
+
+
+class UnsupportedVersionError(ClusterError):
+    """The node or the cluster does not have the version of a request or a feature. All nodes must run a version of
+    pyreplog that has it."""
+
+    code = 35
+    about = "version not supported"
+
+
+class InvalidUpdateVersionError(ClusterError, ValueError):
+    """A feature cannot have this level, or not every node that must know the level does. Nothing was changed."""
+
+    code = 95
+    about = "the level of the feature is refused"
+
+
+class InconsistentClusterIdError(ClusterError):
+    """The node belongs to another cluster: it has another cluster id. Check which folder it was opened with."""
+
+    code = 104
+    about = "another cluster's id"
+
+
+class InvalidVoterKeyError(ClusterError, ValueError):
+    """A change of the voters names a voter by an id and a directory id that do not belong together."""
+
+    code = 125
+    about = "not the key of a voter"
+
+
+class DuplicateVoterError(ClusterError):
+    """The node is a voter already. A voter with an empty folder must be removed before it is added again."""
+
+    code = 126
+    about = "already a voter"
+
+
+class VoterNotFoundError(ClusterError):
+    """No voter has this id and directory id."""
+
+    code = 127
+    about = "not a voter"
 
 
 class IneligibleReplicaError(ClusterError):
