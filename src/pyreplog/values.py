@@ -17,6 +17,8 @@ __all__ = [
     "NO_TIMESTAMP",
     "EpochEntry",
     "LogStats",
+    "QuorumInfo",
+    "QuorumReplica",
     "RecordMetadata",
     "RecoveryProgress",
     "TimestampType",
@@ -147,3 +149,30 @@ class LogStats(NamedTuple):
     """Bytes that recovery truncated at the opening. They are kept beside the log, unless all are
     zeros.
     """
+
+
+class QuorumReplica(NamedTuple):
+    """A voter, or an observer: a node that reads the metadata log and has no vote.
+
+    ``last_caught_up`` is in ms since 1970, by the leader's clock: the latest time at which this node
+    had the whole metadata log that the leader had then. -1: not since this leader was elected.
+    """
+
+    node_id: int
+    log_end_offset: int
+    last_caught_up: int
+
+
+class QuorumInfo(NamedTuple):
+    """The metadata quorum, as its leader knows it.
+
+    The leader is the active controller. Metadata below ``high_watermark`` is committed (-1: the
+    leader does not know it yet, because it was only just elected). Voters and observers are sorted
+    by node id.
+    """
+
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]

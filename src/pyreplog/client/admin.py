@@ -20,11 +20,13 @@ from pyreplog.errors import (
     cluster_error,
 )
 from pyreplog.ports import Address, Clock, Random, Transport
+from pyreplog.values import QuorumInfo, QuorumReplica
 from pyreplog.wire import (
     EARLIEST_TIMESTAMP,
     ELECT_PREFERRED,
     ELECT_UNCLEAN,
     LATEST_TIMESTAMP,
+    METADATA_TOPIC,
     NO_ERROR,
     RESOURCE_TOPIC,
     CreatableTopic,
@@ -37,6 +39,12 @@ from pyreplog.wire import (
     DeleteRecordsTopic,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeQuorumPartition,
+    DescribeQuorumPartitionResult,
+    DescribeQuorumReplica,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopic,
     DescribeTopicPartitionsRequest,
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -64,6 +72,18 @@ _PASSING = frozenset(
     }
 )
 """Refusals of a deletion after which the client asks for the leader and tries again."""
+
+
+_NO_CONTROLLER = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Refusals of a description of the quorum that end when a controller is active."""
 
 
 class Answer(Completion):
@@ -179,6 +199,15 @@ class Admin:
         resources = [DescribeConfigsResource(RESOURCE_TOPIC, name) for name in names]
         return self._ask("description of settings", DescribeConfigsRequest(resources), retriable=True)
 
+    def describe_quorum(self) -> Answer:
+        """Describe the metadata quorum as its leader knows it. The value is a QuorumInfo.
+
+        While no leader is known, the client asks again until the deadline; then the answer fails
+        with the controller's reason.
+        """
+        topics = [DescribeQuorumTopic(METADATA_TOPIC, [DescribeQuorumPartition(0)])]
+        return self._ask("description of the quorum", DescribeQuorumRequest(topics), retriable=True)
+
     def elect_leaders(self, topic: str, partitions: Sequence[int], *, unclean: bool) -> Answer:
         """Elect the preferred leaders or, with ``unclean``, the longest logs of leaderless
         partitions.
@@ -250,6 +279,9 @@ class Admin:
         if isinstance(answer, _Deletion):
             self._led(answer, body)
             return
+        if isinstance(body, DescribeQuorumResponse):
+            self._described(answer, body)
+            return
         if isinstance(body, ElectLeadersResponse) and body.error_code != NO_ERROR:
             answer.fail(cluster_error(body.error_code, answer.what))
             return
@@ -261,6 +293,22 @@ class Admin:
                 answer.answer(result)
             return
         answer.answer(body)
+
+    def _described(self, answer: Answer, body: DescribeQuorumResponse) -> None:
+        """Settle with the quorum that ``body`` describes, or ask again if there is no leader."""
+        parts = [part for topic in body.topics if topic.topic_name == METADATA_TOPIC for part in topic.partitions]
+        code, message = body.error_code, body.error_message
+        if code == NO_ERROR:
+            if not parts:
+                code, message = ErrorCode.UNKNOWN_SERVER_ERROR, "the answer does not describe the metadata quorum"
+            else:
+                code, message = parts[0].error_code, parts[0].error_message
+        if code == NO_ERROR:
+            answer.answer(_quorum_info(parts[0]))
+        elif code in _NO_CONTROLLER:
+            self._again(answer, cluster_error(code, message or answer.what), sent=False)
+        else:
+            answer.fail(cluster_error(code, message or answer.what))
 
     def _led(self, deletion: _Deletion, body: MetadataResponse) -> None:
         """Ask each leader for its partitions, after the controller named the leaders."""
@@ -360,3 +408,19 @@ class Admin:
                 answer.fail(error)
         self._waiting.clear()
         self._unsettled.clear()
+
+
+def _quorum_info(part: DescribeQuorumPartitionResult) -> QuorumInfo:
+    return QuorumInfo(
+        part.leader_id,
+        part.leader_epoch,
+        part.high_watermark,
+        _quorum_replicas(part.current_voters),
+        _quorum_replicas(part.observers),
+    )
+
+
+def _quorum_replicas(replicas: Sequence[DescribeQuorumReplica]) -> tuple[QuorumReplica, ...]:
+    return tuple(
+        sorted(QuorumReplica(one.replica_id, one.log_end_offset, one.last_caught_up_timestamp) for one in replicas)
+    )

@@ -5,15 +5,27 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from pyreplog.client import Admin
-from pyreplog.errors import OutcomeUnknownError
+from pyreplog.errors import NotControllerError, OutcomeUnknownError
 from pyreplog.ports import Received
 from pyreplog.system import LocalNetwork
 from pyreplog.testing import SimClock
+from pyreplog.values import QuorumInfo, QuorumReplica
 from pyreplog.wire import (
+    METADATA_TOPIC,
     CreateTopicsRequest,
+    DescribeQuorumPartition,
+    DescribeQuorumPartitionResult,
+    DescribeQuorumReplica,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopic,
+    DescribeQuorumTopicResult,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+    ErrorCode,
     Request,
     Response,
 )
@@ -102,3 +114,94 @@ def test_a_repeated_question_ends_with_its_timeout() -> None:
     assert controller.next_requests() == []
     assert answer.settled
     assert answer.error is not None
+
+
+def quorum_answer(part: DescribeQuorumPartitionResult) -> DescribeQuorumResponse:
+    """The answer that describes the metadata quorum so."""
+    return DescribeQuorumResponse([DescribeQuorumTopicResult(METADATA_TOPIC, [part])])
+
+
+def test_the_quorum_is_described() -> None:
+    """One request names the metadata partition; the answer is a value with voters and observers by node id."""
+    controller = Controller()
+    answer = controller.admin.describe_quorum()
+    (request,) = controller.requests()
+    assert request.body == DescribeQuorumRequest([DescribeQuorumTopic(METADATA_TOPIC, [DescribeQuorumPartition(0)])])
+    part = DescribeQuorumPartitionResult(
+        0,
+        leader_id=2,
+        leader_epoch=7,
+        high_watermark=41,
+        current_voters=[
+            DescribeQuorumReplica(2, 42, "B" * 22, 1000, 1000),
+            DescribeQuorumReplica(1, 40, "A" * 22, 990, 900),
+            DescribeQuorumReplica(3, 0),
+        ],
+        observers=[DescribeQuorumReplica(4, 42, last_fetch_timestamp=999, last_caught_up_timestamp=999)],
+    )
+    controller.endpoint.send("admin", Response("controller", request.correlation_id, quorum_answer(part)))
+    controller.admin.poll()
+    info = answer.value
+    assert info == QuorumInfo(
+        leader_id=2,
+        epoch=7,
+        high_watermark=41,
+        voters=(QuorumReplica(1, 40, 900), QuorumReplica(2, 42, 1000), QuorumReplica(3, 0, -1)),
+        observers=(QuorumReplica(4, 42, 999),),
+    )
+    assert info.voters[0].last_caught_up == 900
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        DescribeQuorumResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="1 of 3 voters is up"),
+        quorum_answer(DescribeQuorumPartitionResult(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)),
+    ],
+)
+def test_the_quorum_is_asked_for_until_it_has_a_leader(refused: DescribeQuorumResponse) -> None:
+    """A refusal that says "no leader" is passing: the client asks again, after a pause, and believes the leader."""
+    controller = Controller()
+    answer = controller.admin.describe_quorum()
+    (first,) = controller.requests()
+    controller.endpoint.send("admin", Response("controller", first.correlation_id, refused))
+    assert not controller.requests()
+    assert not answer.settled
+    (again,) = controller.next_requests()
+    part = DescribeQuorumPartitionResult(0, leader_id=1, leader_epoch=8)
+    controller.endpoint.send("admin", Response("controller", again.correlation_id, quorum_answer(part)))
+    controller.admin.poll()
+    assert answer.value == QuorumInfo(1, 8, -1, (), ())
+
+
+def test_a_quorum_without_a_leader_is_said_at_the_deadline() -> None:
+    """If no voter leads until the deadline, the answer fails with the controller's own words: nothing was changed, so
+    the outcome is not in doubt."""
+    controller = Controller()
+    answer = controller.admin.describe_quorum()
+    body = DescribeQuorumResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message="1 of 3 voters is up")
+    while not answer.settled:
+        for request in controller.next_requests():
+            controller.endpoint.send("admin", Response("controller", request.correlation_id, body))
+        controller.admin.poll()
+    assert isinstance(answer.error, NotControllerError)
+    assert "1 of 3 voters is up" in str(answer.error)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (DescribeQuorumResponse(), "does not describe"),
+        (DescribeQuorumResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), "version not supported"),
+        (quorum_answer(DescribeQuorumPartitionResult(0, ErrorCode.INVALID_REQUEST, "no such")), "no such"),
+    ],
+)
+def test_a_quorum_that_cannot_be_described(body: DescribeQuorumResponse, says: str) -> None:
+    """A final refusal, or an answer about nothing, fails at once."""
+    controller = Controller()
+    answer = controller.admin.describe_quorum()
+    (request,) = controller.requests()
+    controller.endpoint.send("admin", Response("controller", request.correlation_id, body))
+    controller.admin.poll()
+    assert answer.settled
+    assert says in str(answer.error)
