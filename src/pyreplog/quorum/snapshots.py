@@ -1,0 +1,383 @@
+"""Snapshot files of the metadata log: the state below an offset, as record batches.
+
+``<end offset, 20 digits>-<epoch, 10 digits>.checkpoint`` restates everything below its end offset;
+the epoch is that of the last record in it. The file is a control batch that begins with
+SNAPSHOT_HEADER, then data batches, then a control batch with SNAPSHOT_FOOTER. Its batches have
+offsets of their own, from 0, and the snapshot's epoch. A file is written under its name with
+``.part`` behind it, synced, and renamed, so a file with a whole name was once whole.
+
+Format: docs/internals/format/metadata_snapshot.md; Kafka's ``RecordsSnapshotWriter`` and
+``RecordsSnapshotReader``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+from pyreplog.config import INT32_MAX, INT64_MAX
+from pyreplog.errors import CorruptError, LocalProtocolError, RemoteProtocolError, StorageError
+from pyreplog.log import join
+from pyreplog.ports import Disk, File
+from pyreplog.quorum.storage import ControlEntry
+from pyreplog.record import BatchBuilder, RecordBatch, control_records, records_of
+from pyreplog.wire import (
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    SnapshotId,
+    decode_control_record,
+    encode_control_record,
+)
+
+__all__ = [
+    "PART_SUFFIX",
+    "SNAPSHOT_SUFFIX",
+    "PartialSnapshot",
+    "SnapshotReader",
+    "SnapshotWriter",
+    "list_snapshots",
+    "parse_snapshot_name",
+    "remove_parts",
+    "remove_snapshot",
+    "snapshot_name",
+    "write_snapshot",
+]
+
+SNAPSHOT_SUFFIX: Final = ".checkpoint"
+PART_SUFFIX: Final = ".part"
+SLICE_SIZE: Final = 256 << 10
+"""A batch is closed at this size, so one call writes little at a time."""
+BATCH_SIZE_MAX: Final = 8 << 20
+"""Kafka's limit of a batch of metadata records. A reader refuses one that is twice as large."""
+_LENGTH_END: Final = 12
+"""The bytes of a batch up to the end of its length field."""
+_LENGTH_START: Final = 8
+_OFFSET_DIGITS: Final = 20
+_EPOCH_DIGITS: Final = 10
+
+
+def snapshot_name(snapshot_id: SnapshotId) -> str:
+    """Return the name of a snapshot's file."""
+    return f"{snapshot_id.end_offset:020d}-{snapshot_id.epoch:010d}{SNAPSHOT_SUFFIX}"
+
+
+def parse_snapshot_name(name: str) -> SnapshotId | None:
+    """Return the snapshot of a file name, or None for any other name (``.part`` and ``.deleted`` files too)."""
+    end, dash, epoch = name.removesuffix(SNAPSHOT_SUFFIX).partition("-")
+    digits = end + epoch
+    if not dash or not name.endswith(SNAPSHOT_SUFFIX) or not (digits.isascii() and digits.isdigit()):
+        return None
+    if len(end) != _OFFSET_DIGITS or len(epoch) != _EPOCH_DIGITS:
+        return None
+    found = SnapshotId(int(end), int(epoch))
+    return found if found.end_offset <= INT64_MAX and found.epoch <= INT32_MAX else None
+
+
+def list_snapshots(disk: Disk, folder: str) -> list[SnapshotId]:
+    """Return the snapshots in ``folder``, the oldest first. Their content is not read."""
+    found = [snapshot_id for name in disk.list(folder) if (snapshot_id := parse_snapshot_name(name)) is not None]
+    return sorted(found, key=lambda snapshot_id: (snapshot_id.end_offset, snapshot_id.epoch))
+
+
+def remove_snapshot(disk: Disk, folder: str, snapshot_id: SnapshotId) -> None:
+    """Remove the file of a snapshot. The caller syncs the folder."""
+    disk.remove(join(folder, snapshot_name(snapshot_id)))
+
+
+def remove_parts(disk: Disk, folder: str) -> None:
+    """Remove the files of snapshots that were not finished. The caller syncs the folder."""
+    for name in disk.list(folder):
+        if name.endswith(SNAPSHOT_SUFFIX + PART_SUFFIX):
+            disk.remove(join(folder, name))
+
+
+class _Part:
+    """The file of a snapshot under its temporary name. An earlier one is replaced."""
+
+    __slots__ = ("_disk", "_folder", "file", "position", "snapshot_id")
+
+    def __init__(self, disk: Disk, folder: str, snapshot_id: SnapshotId) -> None:
+        self._disk = disk
+        self._folder = folder
+        self.snapshot_id = snapshot_id
+        path = join(folder, snapshot_name(snapshot_id) + PART_SUFFIX)
+        if disk.stat(path) is not None:
+            disk.remove(path)
+        self.file: File = disk.create(path)
+        self.position = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write behind what is written, and have the system start to sync it."""
+        self.file.write_at(self.position, [data])
+        self.file.start_sync(self.position, len(data))
+        self.position += len(data)
+
+    def keep(self) -> str:
+        """Make the file durable under its whole name, and return that name."""
+        name = snapshot_name(self.snapshot_id)
+        self.file.sync()
+        self.file.close()
+        self._disk.rename(self.file.path, join(self._folder, name))
+        self._disk.sync_directory(self._folder)
+        return name
+
+    def abandon(self) -> None:
+        """Remove the file, if the disk allows it."""
+        with suppress(StorageError):
+            self.file.close()
+        with suppress(StorageError):
+            self._disk.remove(self.file.path)
+
+
+class SnapshotWriter:
+    """Writes one snapshot, in as many steps as the caller likes. Belongs to one thread.
+
+    ``control`` are the control records (key, value) behind the header: version and voters of the
+    quorum. ``last_timestamp_ms`` is the time of the last record that the snapshot contains. If a
+    method raises, call :meth:`abandon`.
+    """
+
+    __slots__ = ("_builder", "_next", "_part", "_timestamp_ms")
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        snapshot_id: SnapshotId,
+        control: Sequence[tuple[bytes, bytes]] = (),
+        *,
+        timestamp_ms: int,
+        last_timestamp_ms: int = 0,
+    ) -> None:
+        self._builder = BatchBuilder(BATCH_SIZE_MAX, SLICE_SIZE)
+        self._next = 0
+        self._timestamp_ms = timestamp_ms
+        self._part = _Part(disk, folder, snapshot_id)
+        try:
+            self._write_control([encode_control_record(SnapshotHeaderRecord(last_timestamp_ms)), *control])
+        except BaseException:
+            self._part.abandon()
+            raise
+
+    @property
+    def snapshot_id(self) -> SnapshotId:
+        """The end of the snapshot."""
+        return self._part.snapshot_id
+
+    def append(self, records: Iterable[bytes]) -> None:
+        """Add metadata records. Full batches are written; the rest waits in memory."""
+        builder = self._builder
+        for value in records:
+            if builder.append(value, None, (), self._timestamp_ms):
+                continue
+            if builder.count:
+                self._write_batch()
+            if not builder.append(value, None, (), self._timestamp_ms):
+                raise LocalProtocolError(f"a metadata record of {len(value)} bytes is too large for a snapshot")
+
+    def finish(self) -> str:
+        """Write the footer, and make the snapshot durable under its name, which is returned."""
+        if self._builder.count:
+            self._write_batch()
+        self._write_control([encode_control_record(SnapshotFooterRecord())])
+        return self._part.keep()
+
+    def abandon(self) -> None:
+        """Remove the unfinished file."""
+        self._part.abandon()
+
+    def _write_control(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+        for key, value in records:
+            self._builder.append(value, key, (), self._timestamp_ms)
+        self._write_batch(control=True)
+
+    def _write_batch(self, *, control: bool = False) -> None:
+        builder = self._builder
+        count = builder.count
+        epoch = self._part.snapshot_id.epoch
+        self._part.write(builder.finish(base_offset=self._next, leader_epoch=epoch, control=control))
+        self._next += count
+        builder.reset()
+
+
+def write_snapshot(
+    disk: Disk,
+    folder: str,
+    snapshot_id: SnapshotId,
+    control: Sequence[tuple[bytes, bytes]],
+    records: Iterable[bytes],
+    *,
+    timestamp_ms: int,
+    last_timestamp_ms: int = 0,
+) -> str:
+    """Write a whole snapshot durably, and return the name of its file. If it raises, there is none."""
+    writer = SnapshotWriter(
+        disk, folder, snapshot_id, control, timestamp_ms=timestamp_ms, last_timestamp_ms=last_timestamp_ms
+    )
+    try:
+        writer.append(records)
+        return writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+class SnapshotReader:
+    """A snapshot's file, open for reading. Belongs to one thread.
+
+    The methods that walk through it raise :class:`CorruptError` for a wrong checksum, order or epoch, for a
+    missing header or footer, and for bytes behind the footer.
+    """
+
+    __slots__ = ("_file", "size", "snapshot_id")
+
+    def __init__(self, disk: Disk, folder: str, snapshot_id: SnapshotId) -> None:
+        self._file = disk.open(join(folder, snapshot_name(snapshot_id)))
+        self.snapshot_id = snapshot_id
+        self.size = self._file.size()
+
+    def read(self, position: int, size_max: int) -> bytes:
+        """Return bytes of the file, for a node that copies it."""
+        return bytes(self._file.read_at(position, size_max))
+
+    def check(self) -> None:
+        """Walk through the whole file."""
+        for batch in self._batches():
+            if not batch.is_control:
+                records_of(batch)
+
+    def control(self) -> list[ControlEntry]:
+        """Return the control records between header and footer, after a walk through the whole file."""
+        found: list[ControlEntry] = []
+        for batch in self._batches():
+            if batch.is_control:
+                found.extend(_entries(batch))
+        return found[1:-1]
+
+    def records(self) -> Iterator[bytes]:
+        """Return the metadata records. The footer is checked when the last one was returned."""
+        for batch in self._batches():
+            if not batch.is_control:
+                for record in records_of(batch):
+                    yield record.value or b""
+
+    def close(self) -> None:
+        """Close the file. A second call is harmless."""
+        self._file.close()
+
+    def _batches(self) -> Iterator[RecordBatch]:
+        """Return the batches, checked one by one; at the end raise if there was no footer."""
+        position = next_offset = 0
+        complete = False
+        while position < self.size:
+            if complete:
+                raise self._wrong("bytes behind the footer of the snapshot", position)
+            batch = self._batch_at(position)
+            if batch.base_offset != next_offset:
+                raise self._wrong(f"the batch has base offset {batch.base_offset}, expected {next_offset}", position)
+            if batch.leader_epoch != self.snapshot_id.epoch:
+                raise self._wrong(
+                    f"the batch has epoch {batch.leader_epoch}, the snapshot {self.snapshot_id.epoch}", position
+                )
+            complete = self._check_ends(batch, position)
+            yield batch
+            next_offset = batch.next_offset
+            position += batch.size
+        if not complete:
+            raise self._wrong("the snapshot is cut off: it has no footer", self.size)
+
+    def _check_ends(self, batch: RecordBatch, position: int) -> bool:
+        """Check that the header is where it must be. Return whether the batch ends with the footer."""
+        entries = _entries(batch) if batch.is_control else []
+        try:
+            found = [decode_control_record(entry.key, entry.value) for entry in entries]
+        except RemoteProtocolError as error:
+            raise self._wrong(f"a control record is damaged ({error})", position) from None
+        headers = [isinstance(record, SnapshotHeaderRecord) for record in found]
+        if position == 0 and not headers[:1] == [True]:
+            raise self._wrong("the snapshot has no header", position)
+        if any(headers if position else headers[1:]):
+            raise self._wrong("a second header of the snapshot", position)
+        footers = [isinstance(record, SnapshotFooterRecord) for record in found]
+        if any(footers[:-1]):
+            raise self._wrong("a record behind the footer of the snapshot", position)
+        return any(footers)
+
+    def _batch_at(self, position: int) -> RecordBatch:
+        head = self._file.read_at(position, _LENGTH_END)
+        size = _LENGTH_END + int.from_bytes(head[_LENGTH_START:_LENGTH_END], "big")
+        if len(head) < _LENGTH_END or size > self.size - position:
+            raise self._wrong("the snapshot is cut off within a batch", position)
+        if size > 2 * BATCH_SIZE_MAX:
+            raise self._wrong(f"a batch of {size} bytes is too large", position)
+        try:
+            batch = RecordBatch(self._file.read_at(position, size))
+            batch.check_crc()
+        except CorruptError as error:
+            raise self._wrong(error.reason, position) from None
+        if not batch.record_count:
+            raise self._wrong("a batch without records", position)
+        return batch
+
+    def _wrong(self, reason: str, position: int) -> CorruptError:
+        return CorruptError(reason, file=self._file.path, position=position)
+
+
+def _entries(batch: RecordBatch) -> list[ControlEntry]:
+    return [ControlEntry(record.offset, record.key, record.value or b"") for record in control_records(batch)]
+
+
+class PartialSnapshot:
+    """A snapshot that this node copies from the leader, piece by piece. Belongs to one thread."""
+
+    __slots__ = ("_disk", "_folder", "_part")
+
+    def __init__(self, disk: Disk, folder: str, snapshot_id: SnapshotId) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._part = _Part(disk, folder, snapshot_id)
+
+    @property
+    def snapshot_id(self) -> SnapshotId:
+        """The end of the snapshot."""
+        return self._part.snapshot_id
+
+    @property
+    def position(self) -> int:
+        """The number of bytes that are here: the position of the next piece."""
+        return self._part.position
+
+    def append(self, position: int, data: bytes | memoryview) -> None:
+        """Take the next piece. REQUIRES ``position`` to be :attr:`position`."""
+        if position != self._part.position:
+            raise LocalProtocolError(f"a piece of a snapshot at {position}, expected {self._part.position}")
+        self._part.write(data)
+
+    def finish(self) -> str:
+        """Make the snapshot durable under its name, after a walk through all of it; return that name.
+
+        Raises :class:`CorruptError` if it is damaged; then the file is removed.
+        """
+        reader = _PartReader(self._part)
+        try:
+            reader.check()
+        except CorruptError:
+            self._part.abandon()
+            raise
+        return self._part.keep()
+
+    def abandon(self) -> None:
+        """Remove the unfinished file."""
+        self._part.abandon()
+
+
+class _PartReader(SnapshotReader):
+    """Reads a file that is not finished. It belongs to its writer."""
+
+    __slots__ = ()
+
+    def __init__(self, part: _Part) -> None:
+        self._file = part.file
+        self.snapshot_id = part.snapshot_id
+        self.size = part.position
