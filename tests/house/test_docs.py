@@ -289,7 +289,7 @@ def test_the_controllers_state_is_as_its_page_shows_it() -> None:
     data = example.group(1).encode()
     state = decode(data, "page")
     assert encode(state) == data
-    ((key, members),) = state.suspects.items()
+    ((key, members),) = state.image.suspects().items()
     assert (state.image.topics[key[0]].name, key[1], members) == ("orders", 0, {2: ReplicaEnd(0, 1)})
     assert [(broker.broker_id, broker.fenced) for broker in state.image.brokers.values()] == [(1, False), (2, True)]
 

@@ -426,8 +426,7 @@ class _Run:
         for topic in [topic for topic in image.topics.values() if topic.name not in copied and topic.partitions]:
             del image.topics[topic.topic_id]
             image.topic_ids.pop(topic.name, None)
-        suspects = {key: ends for key, ends in state.suspects.items() if key[0] in image.topics}
-        content = encode(ControllerState(state.cluster_id, image, suspects))
+        content = encode(ControllerState(state.cluster_id, image))
         if read_controller(self._disk, self._target) != content:
             store(self._disk, self._target, content)
         self._broker_epochs = {broker.broker_id: broker.epoch for broker in image.brokers.values()}

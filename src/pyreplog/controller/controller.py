@@ -12,40 +12,19 @@ epochs, KIP-966 eligible leader replicas), the election after unclean starts
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from typing import Final
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller.alter_partition_check import check_proposal
-from pyreplog.controller.election import (
-    MISSING,
-    Election,
-    PartitionDecision,
-    ReplicaEnd,
-    UncleanElection,
-    change_record,
-    elect_longest,
-)
-from pyreplog.controller.image import (
-    LOST_DIRECTORY,
-    BrokerImage,
-    MetadataImage,
-    PartitionImage,
-    PartitionKey,
-    effective_min_isr,
-)
-from pyreplog.controller.reports import ReplicaReports
-from pyreplog.controller.sessions import BrokerSession, BrokerSessions
+from pyreplog.controller.election import MISSING, PartitionDecision
+from pyreplog.controller.image import LOST_DIRECTORY, BrokerImage, MetadataImage, PartitionKey, ReplicaEnd
+from pyreplog.controller.partition_decisions import ELECTION_WAIT_MS, PartitionDecisions
+from pyreplog.controller.sessions import BrokerSession
 from pyreplog.controller.topics import create_topic
 from pyreplog.ports import Random
 from pyreplog.wire import (
     NO_LEADER,
     PRODUCER_ID_BLOCK,
-    AlterPartitionData,
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    AlterPartitionResult,
-    AlterPartitionTopicResult,
     BrokerEndpoint,
     BrokerFeature,
     BrokerHeartbeatRequest,
@@ -59,70 +38,78 @@ from pyreplog.wire import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     ErrorCode,
-    MetadataRecord,
     PartitionChangeRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     ReplicaStatus,
+    SuspectReplica,
 )
 
-__all__ = ["ELECTION_WAIT_MS", "Controller"]
+__all__ = ["Controller"]
 
-ELECTION_WAIT_MS: Final = 500
-"""Milliseconds that an election waits for better candidates.
-
-If replicas restarted uncleanly, it waits for all members of isr and elr. If the controller is new,
-it waits for the last leader.
-"""
 _MS: Final = 1_000_000
 
 
-@dataclass(slots=True)
-class Controller:
+class Controller(PartitionDecisions):
     """Make decisions over ``image``. One owner.
 
-    ``suspects``: members of isr or elr that restarted uncleanly and are not known complete since,
-    with their ends at registration. They are part of the state that must be made durable.
+    :meth:`start_cold` or :meth:`take_over` must be the first call.
     """
 
-    image: MetadataImage
-    config: NodeConfig
-    random: Random
-    cluster_id: str
-    suspects: dict[PartitionKey, dict[int, ReplicaEnd]] = field(default_factory=dict)
-    _waiting: dict[PartitionKey, int] = field(default_factory=dict)
-    """Partition -> time (ns) until which its election waits for better candidates."""
-    _records: list[tuple[int, MetadataRecord]] = field(default_factory=list)
-    _producer_id: int = 1 << 62
-    """The next id to hand out. It starts beyond the written block, so a new controller starts a new
-    block."""
-    _reports: ReplicaReports = field(default_factory=ReplicaReports)
-    _sessions: BrokerSessions = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._sessions = BrokerSessions(self.config.session_timeout_ms * _MS)
+    def __init__(self, image: MetadataImage, config: NodeConfig, random: Random, cluster_id: str) -> None:
+        super().__init__(image, config, random, cluster_id)
+        self._producer_id = 1 << 62
+        """The next id to hand out. It starts beyond the written block, so a new controller starts a
+        new block."""
 
     # -------------------------------------------------------------------------------- the interface
 
-    def start(self, now_ns: int) -> None:
-        """Start to decide over a loaded image: fence every broker and remove every leader.
+    def start_cold(self, now_ns: int) -> None:
+        """Start to decide over the image of a cluster in which nothing runs: fence every broker and
+        remove every leader.
 
         No broker is known to be alive, and no leader may continue in its old epoch. The in-sync
         sets stay, because no replica can leave one without the agreement of a controller.
         """
-        for broker in list(self.image.brokers.values()):
+        image = self.image
+        for broker in list(image.brokers.values()):
             if not broker.fenced:
                 self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=1))
             self._sessions.begin(broker.broker_id, now_ns, registered=False)
-        for key, partition in self._partitions():
-            if partition.leader != NO_LEADER:
-                self._change(key, partition, PartitionDecision(partition.isr, partition.elr, NO_LEADER))
+        for topic in image.topics.values():
+            for number, partition in list(topic.partitions.items()):
+                if partition.leader != NO_LEADER:
+                    decision = PartitionDecision(partition.isr, partition.elr, NO_LEADER)
+                    self._change((topic.topic_id, number), partition, decision)
 
-    def take(self) -> list[tuple[int, MetadataRecord]]:
-        """Return the records written since the last call, with their offsets."""
-        records, self._records = self._records, []
-        return records
+    def take_over(self, now_ns: int, gone: Collection[str]) -> None:
+        """Start to decide over the image of a running cluster, whose former controller is gone.
+
+        ``gone``: the incarnation ids whose end this process was told of. They are fenced at once.
+        Every other broker keeps its leaderships and memberships, and has a whole session from now
+        on: its lease from the former controller ends before that.
+
+        What only the former controller knew is not assumed. No report about a copy is known, and no
+        incarnation counts as one that began under this controller. A leaderless partition counts
+        as leaderless since the end of the image, so only later reports are used, and its election
+        waits anew. A broker in controlled shutdown may stop only after all others have applied the
+        whole image.
+        """
+        image = self.image
+        for broker in image.brokers.values():
+            self._sessions.begin(broker.broker_id, now_ns, registered=True)
+            session = self._sessions[broker.broker_id]
+            # A fenced broker has no lease: another incarnation may replace it without a wait.
+            session.alive = not broker.fenced
+            if broker.in_controlled_shutdown:
+                session.shutdown_offset = image.offset
+        for key in image.index.leaderless:
+            self._reports.leader_lost(key, image.offset, ())
+        self._wait_for_leaders(now_ns + ELECTION_WAIT_MS * _MS)
+        for broker in list(image.brokers.values()):
+            if broker.incarnation_id in gone:
+                self.fence(broker.broker_id, now_ns)
 
     def next_deadline_ns(self) -> int | None:
         """Return the time at which :meth:`tick` has work to do if no message arrives before."""
@@ -146,9 +133,15 @@ class Controller:
         """
         again = now_ns + ELECTION_WAIT_MS * _MS
         self._sessions.time_out_again(self.image.brokers, again)
-        for key, partition in self._partitions():
-            if partition.leader == NO_LEADER and (partition.isr or partition.elr):
-                self._waiting.setdefault(key, again)
+        self._wait_for_leaders(again)
+
+    def _wait_for_leaders(self, until_ns: int) -> None:
+        """Let every leaderless partition with a member hold an election at ``until_ns``, unless one
+        waits already."""
+        for key in self.image.index.leaderless:
+            partition = self.image.partition(key)
+            if partition is not None and (partition.isr or partition.elr):
+                self._waiting.setdefault(key, until_ns)
 
     def extend_sessions(self, stall_ns: int) -> None:
         """Add ``stall_ns`` to every session: the controller's own pause is not silence of a
@@ -221,25 +214,25 @@ class Controller:
         self._reports.registered(broker_id, request.partition_ends)
         if same:
             return
-        for key, partition in self._partitions():
-            if broker_id not in partition.isr and broker_id not in partition.elr:
-                continue
+        for key in self.image.index.members(broker_id):
+            partition = self.image.topics[key[0]].partitions[key[1]]
             found = reported.get(key)
-            led = partition.leader != NO_LEADER
-            suspects = self.suspects.get(key, {})
+            suspects = partition.suspect_ends
             # A member that never had a copy was not confirmed with the copy that it created since.
             vouched = found is not None and found.reported and same_disk and suspects.get(broker_id) != MISSING
             if (found is not None and found.incomplete and not vouched) or (found is None and not never_made):
                 self._elect_or_keep_leader(key, now_ns, lost=broker_id)
             elif found is None or not clean or broker_id in suspects:
-                self._suspect(
-                    key, broker_id, MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset)
-                )
-                if led:
-                    self._elect_or_keep_leader(key, now_ns, without=broker_id)
+                end = MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset)
+                suspected = self._suspected(broker_id, end)
+                if partition.leader != NO_LEADER:
+                    self._elect_or_keep_leader(key, now_ns, without=broker_id, suspected=suspected)
+                else:
+                    same_members = PartitionDecision(partition.isr, partition.elr, NO_LEADER, suspected=suspected)
+                    self._change(key, partition, same_members)
 
-    def _suspect(self, key: PartitionKey, broker_id: int, end: ReplicaEnd) -> None:
-        self.suspects.setdefault(key, {})[broker_id] = end
+    def _suspected(self, broker_id: int, end: ReplicaEnd) -> tuple[SuspectReplica, ...]:
+        return (SuspectReplica(broker_id, *end),)
 
     def heartbeat(self, request: BrokerHeartbeatRequest, now_ns: int) -> BrokerHeartbeatResponse:
         """Note that a broker is alive.
@@ -308,9 +301,6 @@ class Controller:
                     self._change(key, partition, PartitionDecision(partition.isr, partition.elr, member))
                     return
 
-    def _is_damaged(self, key: PartitionKey, broker_id: int) -> bool:
-        return self._reports.is_damaged(key, self.image.brokers.get(broker_id))
-
     def _remove_missing(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
         """Remove a copy that was found damaged while its broker runs from isr and elr.
 
@@ -344,11 +334,9 @@ class Controller:
 
     def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
         self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
-        for key, partition in self._partitions():
-            if partition.leader == NO_LEADER and (
-                broker.broker_id in partition.isr or broker.broker_id in partition.elr
-            ):
-                self._elect_or_keep_leader(key, now_ns)
+        index = self.image.index
+        for key in index.members(broker.broker_id).also_in(index.leaderless):
+            self._elect_or_keep_leader(key, now_ns)
 
     def _move_away(self, broker_id: int, now_ns: int) -> None:
         """Remove ``broker_id`` from the in-sync set of every partition that has a leader.
@@ -356,104 +344,19 @@ class Controller:
         A partition without a leader keeps it: nothing can be committed without it, so its copy
         stays complete.
         """
-        for key, partition in self._partitions():
-            if partition.leader != NO_LEADER and broker_id in partition.isr:
+        index = self.image.index
+        for key in index.members(broker_id).not_in(index.leaderless):
+            if broker_id in self.image.topics[key[0]].partitions[key[1]].isr:
                 self._elect_or_keep_leader(key, now_ns, without=broker_id)
 
     def _may_stop(self, broker_id: int, session: BrokerSession) -> bool:
-        if any(partition.leader == broker_id for _, partition in self._partitions()):
+        if self.image.index.leads(broker_id):
             return False
         return all(
             self._sessions[other.broker_id].metadata_offset >= session.shutdown_offset
             for other in self.image.brokers.values()
             if other.active and other.broker_id != broker_id
         )
-
-    # ----------------------------------------------------------------------------------- partitions
-
-    def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Decide the in-sync sets that leaders propose.
-
-        Each proposal is decided separately, by compare-and-swap on (leader epoch, partition epoch).
-        """
-        broker = self.image.brokers.get(request.broker_id)
-        registered = self._sessions.is_registered(request.broker_id)
-        if broker is None or broker.epoch != request.broker_epoch or not registered:
-            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        return AlterPartitionResponse(
-            [
-                AlterPartitionTopicResult(
-                    topic.topic_id, [self._alter(request.broker_id, topic.topic_id, one) for one in topic.partitions]
-                )
-                for topic in request.topics
-            ]
-        )
-
-    def _alter(self, sender: int, topic_id: str, proposal: AlterPartitionData) -> AlterPartitionResult:
-        key = (topic_id, proposal.partition_index)
-        error = self._validate(sender, key, proposal)
-        if error != ErrorCode.NONE:
-            return AlterPartitionResult(proposal.partition_index, error)
-        partition = self.image.topics[topic_id].partitions[proposal.partition_index]
-        isr = tuple(member.broker_id for member in proposal.new_isr_with_epochs)
-        after = self._decision(key, partition, isr, (), patient=False)
-        if proposal.leader_recovery_state == 0 and partition.recovering:
-            after = after._replace(recovered=True)
-        joined = tuple(member for member in isr if member not in partition.isr)
-        self._change(key, partition, after._replace(cleared=joined))
-        partition = self.image.topics[topic_id].partitions[proposal.partition_index]
-        return AlterPartitionResult(
-            proposal.partition_index,
-            0,
-            partition.leader,
-            partition.leader_epoch,
-            partition.isr,
-            int(partition.recovering),
-            partition.partition_epoch,
-        )
-
-    def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
-        return check_proposal(self.image, sender, key, proposal)
-
-    def elect_uncleanly(self, topic: str, partition: int) -> UncleanElection | None:
-        """Elect the live replica with the longest log, even if acknowledged records are lost.
-
-        Only a person may ask for this. Return None if no replica is up or the partition has a
-        leader.
-        """
-        key = (self.image.topic_ids.get(topic, ""), partition)
-        before = self.image.partition(key)
-        if before is None or before.leader != NO_LEADER:
-            return None
-        ends = {member: self._reports.end(member, key) or MISSING for member in before.replicas}
-        after = elect_longest(before, ends, self._active)
-        if after is None:
-            return None
-        self._change(key, before, after)
-        start = ends[after.leader].end_offset
-        end = max((ends[member].end_offset for member in before.replicas if not self._active(member)), default=-1)
-        return UncleanElection(after.leader, before.leader_epoch + 1, start, end if end > start else -1)
-
-    def elect_preferred(self, key: PartitionKey) -> ErrorCode:
-        """Elect the first replica of the assignment if it is in sync."""
-        partition = self.image.partition(key)
-        if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        preferred = partition.replicas[0]
-        if partition.leader == preferred:
-            return ErrorCode.ELECTION_NOT_NEEDED
-        if partition.leader == NO_LEADER or preferred not in partition.isr or not self._active(preferred):
-            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        self._change(key, partition, PartitionDecision(partition.isr, partition.elr, preferred))
-        return ErrorCode.NONE
-
-    def ends_are_known(self, key: PartitionKey) -> bool:
-        """Return whether every live replica reported its end. If there is no such partition, or it
-        has a leader, none is needed."""
-        partition = self.image.partition(key)
-        if partition is None or partition.leader != NO_LEADER:
-            return True
-        return not any(self._active(one) and self._reports.end(one, key) is None for one in partition.replicas)
 
     def init_producer_id(self) -> int:
         """Return an unused producer id. The ids are reserved on disk in blocks."""
@@ -463,76 +366,6 @@ class Controller:
         found = self._producer_id
         self._producer_id += 1
         return found
-
-    def _elect_or_keep_leader(
-        self, key: PartitionKey, now_ns: int, *, without: int = -1, lost: int = -1, patient: bool = True
-    ) -> None:
-        """Bring a partition to its next state: keep its leader or elect one.
-
-        ``without`` leaves the in-sync set. ``lost`` may lack committed records and leaves isr and
-        elr.
-        """
-        partition = self.image.partition(key)
-        if partition is None:
-            return  # deleted while its election waited
-        isr = tuple(member for member in partition.isr if member != without)
-        after = self._decision(key, partition, isr, () if lost < 0 else (lost,), patient=patient)
-        self._change(key, partition, after)
-        if after.waits:
-            self._waiting.setdefault(key, now_ns + ELECTION_WAIT_MS * _MS)
-
-    def _decision(
-        self,
-        key: PartitionKey,
-        partition: PartitionImage,
-        isr: tuple[int, ...],
-        lost: tuple[int, ...],
-        *,
-        patient: bool,
-    ) -> PartitionDecision:
-        election = Election(
-            partition,
-            effective_min_isr(self.image.topics[key[0]], partition),
-            self._active,
-            self.suspects.get(key, {}),
-            self._ends_that_cannot_grow(key, partition),
-            tuple(member for member in partition.replicas if self._is_damaged(key, member)),
-        )
-        return election.decide(isr, lost=lost, patient=patient)
-
-    def _ends_that_cannot_grow(self, key: PartitionKey, partition: PartitionImage) -> dict[int, ReplicaEnd]:
-        """Return the ends of the copies that cannot have grown since they were reported.
-
-        These are the copies of brokers that started while the partition had no leader, because they
-        had no leader to fetch from. A broker that kept running may have fetched more from the old
-        leader after its report.
-        """
-        if not partition.last_known_elr:
-            return {}
-        began = [member for member in partition.replicas if self._sessions.began(member)]
-        return {member: end for member in began if (end := self._reports.end(member, key)) is not None}
-
-    def _change(self, key: PartitionKey, before: PartitionImage, after: PartitionDecision) -> None:
-        record = change_record(key, before, after)
-        if record is not None:
-            self._write(record)
-        if after.leader == NO_LEADER and before.leader != NO_LEADER:
-            running = [member for member in before.replicas if self._sessions.is_registered(member)]
-            self._reports.leader_lost(key, self.image.offset, running)
-        if after.leader != NO_LEADER:
-            self._reports.leader_found(key)
-            self._waiting.pop(key, None)
-        suspects = self.suspects.get(key)
-        if suspects is not None:
-            kept = {
-                member: end
-                for member, end in suspects.items()
-                if member not in after.cleared and (member in after.isr or member in after.elr)
-            }
-            if kept:
-                self.suspects[key] = kept
-            else:
-                del self.suspects[key]
 
     # --------------------------------------------------------------------------------------- topics
 
@@ -559,30 +392,11 @@ class Controller:
                 results.append(DeletableTopicResult(wanted.name, wanted.topic_id, error))
                 continue
             for number in topic.partitions:
-                self.suspects.pop((topic_id, number), None)
                 self._reports.removed((topic_id, number), topic.partitions[number])
                 self._waiting.pop((topic_id, number), None)
             self._write(RemoveTopicRecord(topic_id))
             results.append(DeletableTopicResult(topic.name, topic_id))
         return DeleteTopicsResponse(results)
-
-    # -------------------------------------------------------------------------------------- helpers
-
-    def _active(self, broker_id: int) -> bool:
-        broker = self.image.brokers.get(broker_id)
-        return broker is not None and broker.active
-
-    def _partitions(self) -> list[tuple[PartitionKey, PartitionImage]]:
-        return [
-            ((topic.topic_id, number), found)
-            for topic in self.image.topics.values()
-            for number, found in topic.partitions.items()
-        ]
-
-    def _write(self, record: MetadataRecord) -> None:
-        offset = self.image.offset + 1
-        self.image.apply(offset, record)
-        self._records.append((offset, record))
 
 
 def _directories(request: BrokerRegistrationRequest) -> tuple[str, ...]:

@@ -28,12 +28,27 @@ from pyreplog.wire import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    RequestBody,
+    ResponseBody,
 )
 
-__all__ = ["describe_cluster", "describe_configs", "describe_topics", "metadata"]
+__all__ = ["answer", "describe_cluster", "describe_configs", "describe_topics", "metadata"]
 
 CONFIG_SOURCE_TOPIC = 1
 CONFIG_SOURCE_DEFAULT = 5
+
+
+def answer(image: MetadataImage, body: RequestBody, cluster_id: str) -> ResponseBody | None:
+    """Return the answer to a request that only reads the image; None for any other request."""
+    if isinstance(body, MetadataRequest):
+        return metadata(image, body, cluster_id)
+    if isinstance(body, DescribeTopicPartitionsRequest):
+        return describe_topics(image, body)
+    if isinstance(body, DescribeConfigsRequest):
+        return describe_configs(image, body)
+    if isinstance(body, DescribeClusterRequest):
+        return describe_cluster(image, body, cluster_id)
+    return None
 
 
 def metadata(image: MetadataImage, request: MetadataRequest, cluster_id: str) -> MetadataResponse:

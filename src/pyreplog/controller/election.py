@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pyreplog.controller.image import PartitionImage, PartitionKey
-from pyreplog.wire import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord
+from pyreplog.controller.image import PartitionImage, PartitionKey, ReplicaEnd
+from pyreplog.wire import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord, SuspectReplica
 
 __all__ = [
     "MISSING",
@@ -35,14 +35,8 @@ __all__ = [
     "UncleanElection",
     "change_record",
     "elect_longest",
+    "with_suspects",
 ]
-
-
-class ReplicaEnd(NamedTuple):
-    """The end of a suspect's copy when it registered. Compares by (last epoch, end)."""
-
-    last_epoch: int
-    end_offset: int
 
 
 MISSING = ReplicaEnd(-2, 0)
@@ -60,7 +54,8 @@ class PartitionDecision(NamedTuple):
 
     ``waits``: there is no leader yet because a better candidate may come; ask again when one comes
     or when the wait time ends. ``cleared``: suspects that are trusted from now on. ``recovering``:
-    the leader was elected uncleanly. ``recovered``: it has recovered since.
+    the leader was elected uncleanly. ``recovered``: it has recovered since. ``suspected``: members
+    that are suspects from now on, or with another end.
     """
 
     isr: tuple[int, ...]
@@ -70,6 +65,7 @@ class PartitionDecision(NamedTuple):
     cleared: tuple[int, ...] = ()
     recovering: bool = False
     recovered: bool = False
+    suspected: tuple[SuspectReplica, ...] = ()
 
 
 class UncleanElection(NamedTuple):
@@ -203,6 +199,17 @@ def elect_longest(
     return PartitionDecision((leader,), (), leader, cleared=(leader,), recovering=True)
 
 
+def with_suspects(
+    before: tuple[SuspectReplica, ...], suspected: tuple[SuspectReplica, ...]
+) -> tuple[SuspectReplica, ...]:
+    """Return ``before`` with the entries of ``suspected``, which replace those of the same
+    broker."""
+    if not suspected:
+        return before
+    new = [one.broker_id for one in suspected]
+    return (*(one for one in before if one.broker_id not in new), *suspected)
+
+
 def change_record(key: PartitionKey, before: PartitionImage, after: PartitionDecision) -> PartitionChangeRecord | None:
     """Return the record that changes ``before`` to ``after``, or None if they are equal.
 
@@ -235,6 +242,14 @@ def change_record(key: PartitionKey, before: PartitionImage, after: PartitionDec
         changed = True
     elif after.recovered:
         record.leader_recovery_state = 0
+        changed = True
+    suspects = tuple(
+        one
+        for one in with_suspects(before.suspects, after.suspected)
+        if one.broker_id not in after.cleared and (one.broker_id in after.isr or one.broker_id in after.elr)
+    )
+    if suspects != before.suspects:
+        record.suspects = suspects
         changed = True
     assert record.leader in (NO_LEADER_CHANGE, NO_LEADER) or record.leader in after.isr, (
         "a leader is in its in-sync set"

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
+from pyreplog.controller.broker_index import BrokerIndex
 from pyreplog.errors import InternalError
 from pyreplog.wire import (
     NO_LEADER_CHANGE,
@@ -25,11 +26,21 @@ from pyreplog.wire import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    SuspectReplica,
     TopicRecord,
     UnregisterBrokerRecord,
 )
 
-__all__ = ["BrokerImage", "MetadataImage", "PartitionImage", "PartitionKey", "TopicImage", "effective_min_isr"]
+__all__ = [
+    "LOST_DIRECTORY",
+    "BrokerImage",
+    "MetadataImage",
+    "PartitionImage",
+    "PartitionKey",
+    "ReplicaEnd",
+    "TopicImage",
+    "effective_min_isr",
+]
 
 ALIKE_MAX: Final = 1024
 """Different partition values that an image keeps for sharing."""
@@ -43,6 +54,13 @@ LOST_DIRECTORY: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 A broker adds it to its own directory ids while one of its copies is damaged.
 """
+
+
+class ReplicaEnd(NamedTuple):
+    """The end of a replica's copy when its broker reported it. Compares by (last epoch, end)."""
+
+    last_epoch: int
+    end_offset: int
 
 
 class BrokerImage(NamedTuple):
@@ -83,6 +101,14 @@ class PartitionImage(NamedTuple):
     unclean_epoch: int = -1
     """The latest leader epoch that began with an unclean election; -1 if there was none. Below it a
     replica may hold records that its leader has lost."""
+    suspects: tuple[SuspectReplica, ...] = ()
+    """The members of isr and elr that restarted uncleanly and are not known complete since, with
+    their ends at registration."""
+
+    @property
+    def suspect_ends(self) -> dict[int, ReplicaEnd]:
+        """The suspects by broker id."""
+        return {one.broker_id: ReplicaEnd(one.last_epoch, one.end_offset) for one in self.suspects}
 
 
 class TopicImage:
@@ -96,6 +122,14 @@ class TopicImage:
         self.partitions: dict[int, PartitionImage] = {}
         self.config: dict[str, str] = {}
         self.log_config = LogConfig()
+
+    def copy(self) -> TopicImage:
+        """Return a topic that says the same and changes independently."""
+        other = TopicImage(self.name, self.topic_id)
+        other.partitions = dict(self.partitions)
+        other.config = dict(self.config)
+        other.log_config = self.log_config
+        return other
 
 
 def effective_min_isr(topic: TopicImage, partition: PartitionImage) -> int:
@@ -112,7 +146,7 @@ class MetadataImage:
     One owner at a time.
     """
 
-    __slots__ = ("_alike", "brokers", "next_producer_id", "offset", "topic_ids", "topics")
+    __slots__ = ("_alike", "_index", "brokers", "next_producer_id", "offset", "topic_ids", "topics")
 
     def __init__(self) -> None:
         self.offset = -1
@@ -124,6 +158,17 @@ class MetadataImage:
         self.next_producer_id = 0
         """The first producer id that was never handed out."""
         self._alike: dict[PartitionImage, PartitionImage] = {}
+        self._index: BrokerIndex | None = None
+
+    def copy(self) -> MetadataImage:
+        """Return an image that says the same and changes independently."""
+        other = MetadataImage()
+        other.offset = self.offset
+        other.brokers = dict(self.brokers)
+        other.topics = {topic_id: topic.copy() for topic_id, topic in self.topics.items()}
+        other.topic_ids = dict(self.topic_ids)
+        other.next_producer_id = self.next_producer_id
+        return other
 
     # -------------------------------------------------------------------------------------- reading
 
@@ -137,9 +182,29 @@ class MetadataImage:
         topic = self.topics.get(key[0])
         return None if topic is None else topic.partitions.get(key[1])
 
+    def suspects(self) -> dict[PartitionKey, dict[int, ReplicaEnd]]:
+        """Return the suspects of every partition that has some."""
+        return {
+            (topic.topic_id, number): partition.suspect_ends
+            for topic in self.topics.values()
+            for number, partition in topic.partitions.items()
+            if partition.suspects
+        }
+
     def partition_count(self) -> int:
         """Return the number of partitions of all topics."""
         return sum(len(topic.partitions) for topic in self.topics.values())
+
+    @property
+    def index(self) -> BrokerIndex:
+        """The partitions by broker. The first use builds it; then it follows every record."""
+        found = self._index
+        if found is None:
+            found = self._index = BrokerIndex()
+            for topic in self.topics.values():
+                for number, partition in topic.partitions.items():
+                    found.change((topic.topic_id, number), None, partition)
+        return found
 
     # ------------------------------------------------------------------------------------- applying
 
@@ -175,6 +240,9 @@ class MetadataImage:
             topic = self.topics.pop(record.topic_id, None)
             if topic is not None:
                 del self.topic_ids[topic.name]
+                if self._index is not None:
+                    for number, partition in topic.partitions.items():
+                        self._index.change((topic.topic_id, number), partition, None)
         elif isinstance(record, UnregisterBrokerRecord):
             self.brokers.pop(record.broker_id, None)
         elif isinstance(record, ProducerIdsRecord):
@@ -196,8 +264,14 @@ class MetadataImage:
             record.partition_epoch,
             record.leader_recovery_state == 1,
             record.unclean_leader_epoch,
+            tuple(record.suspects),
         )
-        topic.partitions[record.partition_id] = self.share(partition)
+        self._set_partition(topic, record.partition_id, partition)
+
+    def _set_partition(self, topic: TopicImage, number: int, partition: PartitionImage) -> None:
+        if self._index is not None:
+            self._index.change((topic.topic_id, number), topic.partitions.get(number), partition)
+        topic.partitions[number] = self.share(partition)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         topic = self.topics.get(record.topic_id)
@@ -217,8 +291,9 @@ class MetadataImage:
             before.partition_epoch + 1,
             before.recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
             before.leader_epoch + 1 if elected and record.leader_recovery_state == 1 else before.unclean_epoch,
+            before.suspects if record.suspects is None else tuple(record.suspects),
         )
-        topic.partitions[record.partition_id] = self.share(partition)
+        self._set_partition(topic, record.partition_id, partition)
 
     def _register(self, record: RegisterBrokerRecord) -> None:
         self.brokers[record.broker_id] = BrokerImage(
@@ -290,6 +365,7 @@ class MetadataImage:
                     eligible_leader_replicas=partition.elr,
                     last_known_elr=partition.last_known_elr,
                     unclean_leader_epoch=partition.unclean_epoch,
+                    suspects=partition.suspects,
                 )
                 for number, partition in topic.partitions.items()
             )

@@ -3,9 +3,8 @@ more."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from pyreplog.controller.image import MetadataImage
 from pyreplog.ports import Address
@@ -20,10 +19,8 @@ from pyreplog.wire import (
     SnapshotId,
 )
 
-__all__ = ["RECORDS_KEPT_MAX", "MetadataFetches"]
+__all__ = ["MetadataFetches"]
 
-RECORDS_KEPT_MAX: Final = 4096
-"""A node that is more records than this behind receives the whole image instead."""
 _MS: Final = 1_000_000
 
 
@@ -35,25 +32,25 @@ class _DelayedMetadataFetch(NamedTuple):
     until_ns: int
 
 
-class MetadataFetches:
-    """Answers the nodes' fetches from ``image``. One owner."""
+class _Records(Protocol):
+    """The committed records."""
 
-    def __init__(self, image: MetadataImage) -> None:
-        self._records: deque[tuple[int, MetadataRecord]] = deque(maxlen=RECORDS_KEPT_MAX)
-        self._start_offset = image.offset + 1
+    @property
+    def start_offset(self) -> int: ...
+    def read_from(self, offset: int) -> Sequence[tuple[int, MetadataRecord]] | None: ...
+
+
+class MetadataFetches:
+    """Answers the nodes' fetches from committed ``records``. One owner."""
+
+    def __init__(self, records: _Records) -> None:
+        self._records = records
         self._parked: dict[Address, _DelayedMetadataFetch] = {}
 
     @property
     def next_deadline_ns(self) -> int | None:
         """The time at which a waiting fetch must be answered even if there is no new record."""
         return min((parked.until_ns for parked in self._parked.values()), default=None)
-
-    def append(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
-        """Keep new records, which are durable."""
-        for entry in records:
-            if len(self._records) == RECORDS_KEPT_MAX:
-                self._start_offset = self._records[0][0] + 1
-            self._records.append(entry)
 
     def park(self, request: Request, body: FetchRequest, now_ns: int) -> None:
         """Keep one waiting fetch per node; a newer one replaces it."""
@@ -82,9 +79,10 @@ class MetadataFetches:
         older state). The image is sent as records that all have the image's last offset.
         """
         end = image.offset + 1
-        data = PartitionData(0, high_watermark=end, log_start_offset=self._start_offset)
-        if self._start_offset <= fetch_offset <= end:
-            data.records = [entry for entry in self._records if entry[0] >= fetch_offset]
+        data = PartitionData(0, high_watermark=end, log_start_offset=self._records.start_offset)
+        records = self._records.read_from(fetch_offset)
+        if records is not None:
+            data.records = records
         else:
             data.snapshot_id = SnapshotId(end, 0)
             data.records = [(end - 1, record) for record in image.records()]

@@ -3,8 +3,9 @@ answers."""
 
 from __future__ import annotations
 
-from pyreplog.controller.controller import ELECTION_WAIT_MS, Controller
+from pyreplog.controller.controller import Controller
 from pyreplog.controller.image import PartitionKey
+from pyreplog.controller.partition_decisions import ELECTION_WAIT_MS
 from pyreplog.wire import (
     ELECT_UNCLEAN,
     NO_LEADER,
@@ -40,6 +41,10 @@ class RequestedElections:
     def add(self, request: Request, body: ElectLeadersRequest, now_ns: int) -> None:
         """Let a request wait for the reports that it needs."""
         self._waiting.append((request, body, now_ns + ELECTION_WAIT_MS * _MS))
+
+    def waiting(self) -> list[Request]:
+        """Return the requests that wait."""
+        return [request for request, _, _ in self._waiting]
 
     def hold(self, now_ns: int) -> list[tuple[Request, ElectLeadersResponse]]:
         """Hold the elections that need not wait any longer; return their requests and answers."""

@@ -13,17 +13,20 @@ A damaged file is reported; it is never read as an empty state.
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyreplog.config import LogConfig
-from pyreplog.controller.election import ReplicaEnd
-from pyreplog.controller.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage
+from pyreplog.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from pyreplog.controller.layout import STATE_FILE
 from pyreplog.errors import CorruptError
 from pyreplog.log import frame_controller, read_controller, replace_file, unframe_controller
 from pyreplog.ports import Disk
+from pyreplog.wire import SuspectReplica
 
 __all__ = ["STATE_FILE", "ControllerState", "decode", "encode", "load", "store"]
+
+_FIELDS: Final = 9
+"""The fields of a partition that stand in its row. Its suspects stand in a list of their own."""
 
 
 class ControllerState(NamedTuple):
@@ -31,7 +34,6 @@ class ControllerState(NamedTuple):
 
     cluster_id: str
     image: MetadataImage
-    suspects: dict[PartitionKey, dict[int, ReplicaEnd]]
 
 
 def encode(state: ControllerState) -> bytes:
@@ -47,12 +49,12 @@ def encode(state: ControllerState) -> bytes:
                 "name": topic.name,
                 "id": topic.topic_id,
                 "config": topic.config,
-                "partitions": [[number, *partition] for number, partition in topic.partitions.items()],
+                "partitions": [[number, *partition[:_FIELDS]] for number, partition in topic.partitions.items()],
             }
             for topic in image.topics.values()
         ],
         "suspects": [
-            [*key, [[member, *end] for member, end in members.items()]] for key, members in state.suspects.items()
+            [*key, [[member, *end] for member, end in members.items()]] for key, members in image.suspects().items()
         ],
     }
     return frame_controller(json.dumps(body, separators=(",", ":")).encode())
@@ -83,8 +85,11 @@ def _state(body: dict[str, Any]) -> ControllerState:
             topic.partitions[number] = image.share(partition)
         image.topics[topic.topic_id] = topic
         image.topic_ids[topic.name] = topic.topic_id
-    suspects = {(one[0], one[1]): {member: ReplicaEnd(*end) for member, *end in one[2]} for one in body["suspects"]}
-    return ControllerState(body["cluster_id"], image, suspects)
+    for topic_id, number, members in body["suspects"]:
+        suspects = tuple(SuspectReplica(*member) for member in members)
+        topic = image.topics[topic_id]
+        topic.partitions[number] = image.share(topic.partitions[number]._replace(suspects=suspects))
+    return ControllerState(body["cluster_id"], image)
 
 
 def load(disk: Disk, folder: str) -> ControllerState | None:

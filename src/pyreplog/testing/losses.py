@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pyreplog.controller import MISSING, PartitionImage, PartitionKey, ReplicaEnd
+from pyreplog.controller import MISSING, MetadataImage, PartitionImage, PartitionKey
 from pyreplog.log import Log, UnloadedLog
 from pyreplog.testing.observed import ObservedNode
 from pyreplog.testing.options import TopicOptions
@@ -21,7 +21,7 @@ class _World(Protocol):
     @property
     def machines(self) -> Mapping[int, ObservedNode]: ...
     @property
-    def suspects(self) -> Mapping[PartitionKey, Mapping[int, ReplicaEnd]]: ...
+    def image(self) -> MetadataImage: ...
     def partitions(self) -> Sequence[tuple[TopicPartition, PartitionKey, PartitionImage]]: ...
     def log_of(self, node_id: int, key: PartitionKey) -> Log | UnloadedLog | None: ...
     def is_registered(self, node_id: int) -> bool: ...
@@ -82,4 +82,5 @@ class CopyLosses:
         log = self._world.log_of(node_id, key)
         if log is None or not log.incomplete:
             return log is not None
-        return log.reported and self._world.suspects.get(key, {}).get(node_id) != MISSING
+        partition = self._world.image.partition(key)
+        return log.reported and (partition is None or partition.suspect_ends.get(node_id) != MISSING)

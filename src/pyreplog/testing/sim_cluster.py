@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Final
@@ -22,7 +22,6 @@ from pyreplog.controller import (
     MetadataImage,
     PartitionImage,
     PartitionKey,
-    ReplicaEnd,
 )
 from pyreplog.errors import PyreplogError
 from pyreplog.log import Log, LogRoot, UnloadedLog
@@ -86,7 +85,6 @@ class SimCluster(ABC):
         self.controller_disk = self.new_disk(manual=False)
         self.endpoint: ControllerServer | None = None
         self.cluster_id = ""
-        self.suspects: Mapping[PartitionKey, Mapping[int, ReplicaEnd]] = {}
         """The replicas that the controller does not trust, with their ends, by partition."""
         self.delete_asked: dict[TopicPartition, int] = {}
         """The highest offset up to which a client asked to delete records."""
@@ -274,7 +272,7 @@ class SimCluster(ABC):
     def image(self) -> MetadataImage:
         """The metadata of the controller, or its last metadata while it is down."""
         if self.endpoint is not None:
-            self._last_image, self.suspects = self.endpoint.authority.image, self.endpoint.authority.suspects
+            self._last_image = self.endpoint.authority.image
         return self._last_image
 
     # ------------------------------------------------------------------------------------- the loop

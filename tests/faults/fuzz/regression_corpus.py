@@ -153,7 +153,7 @@ def _run_names(data: bytes) -> object:
 
 
 def _controllers() -> list[bytes]:
-    return [encode(controller()), encode(ControllerState(TOPIC_ID, MetadataImage(), {}))]
+    return [encode(controller()), encode(ControllerState(TOPIC_ID, MetadataImage()))]
 
 
 def _seal_controller(data: bytes, chance: Random) -> bytes:
@@ -167,7 +167,7 @@ def _seal_controller(data: bytes, chance: Random) -> bytes:
 def _run_controller(data: bytes) -> object:
     found = decode(data, "x")
     encode(found)
-    return (min(len(found.image.brokers), 2), min(len(found.image.topics), 2), bool(found.suspects))
+    return (min(len(found.image.brokers), 2), min(len(found.image.topics), 2), bool(found.image.suspects()))
 
 
 def put(disk: SimDisk, path: str, content: bytes) -> None:

@@ -53,7 +53,7 @@ def controller() -> ControllerState:
     topic.config = {"retention.ms": "5"}
     topic.partitions[0] = PartitionImage((1, 2), (1,), (2,), (), 1, 3, 4, False)
     image.topics[TOPIC_ID], image.topic_ids["t"] = topic, TOPIC_ID
-    return ControllerState(TOPIC_ID, image, {})
+    return ControllerState(TOPIC_ID, image)
 
 
 def _spool() -> dict[str, bytes]:

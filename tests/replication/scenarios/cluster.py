@@ -238,7 +238,7 @@ class ScenarioCluster(SimCluster):
     def publish(self) -> None:
         """Send what was decided by hand."""
         assert self.endpoint is not None
-        self.endpoint.send(self.endpoint.authority._finish((), [], self.clock.monotonic_ns()))
+        self.endpoint.send(self.endpoint.authority._finish((), self.clock.monotonic_ns()))
         self._after(CONTROLLER_ADDRESS)
 
     def move(self, letter: str) -> None:

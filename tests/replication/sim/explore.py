@@ -131,7 +131,6 @@ class State(NamedTuple):
     flight: tuple[Letter, ...]
     pictures: tuple[Picture, ...]
     sessions: tuple[tuple[bool, bool], ...]
-    suspects: tuple[tuple[int, Any], ...]
     decided: tuple[int, ...]
     ghost: tuple[tuple[int, int, bytes], ...]
     leaders: tuple[int, ...]
@@ -139,7 +138,7 @@ class State(NamedTuple):
 
     def digest(self) -> bytes:
         """The state's fingerprint: the same in every process."""
-        found = blake2b(repr((self.sessions, self.suspects, self.ghost, self.counts)).encode(), digest_size=12)
+        found = blake2b(repr((self.sessions, self.ghost, self.counts)).encode(), digest_size=12)
         for letter in sorted(one.print for one in self.flight):
             found.update(letter)
         for node in self.nodes:
@@ -218,7 +217,6 @@ class Explorer:
             (),
             (Picture(10, partition, brokers, b"first"),),
             ((True, True),) * 3,
-            (),
             (0, 0, 0),
             (),
             (-1,) * 4,
@@ -390,7 +388,7 @@ class Explorer:
         image.topics = {TOPIC_ID: self.topic}
         image.topic_ids = {"t": TOPIC_ID}
         self.topic.partitions = {0: picture.partition}
-        controller.suspects = {KEY: dict(state.suspects)} if state.suspects else {}
+        image._index = None  # it is built anew from what was just set
         for one, (registered, alive) in zip(NODES, state.sessions, strict=True):
             controller._sessions.begin(one, NOW, registered=registered)
             controller._sessions[one].alive = alive
@@ -405,8 +403,7 @@ class Explorer:
         assert partition is not None
         before = state.pictures[-1]
         sessions = tuple((controller._sessions[one].registered, controller._sessions[one].alive) for one in NODES)
-        suspects = tuple(sorted(controller.suspects.get(KEY, {}).items()))
-        state = state._replace(sessions=sessions, suspects=suspects)
+        state = state._replace(sessions=sessions)
         brokers = tuple(image.brokers.items())
         if partition == before.partition and brokers == before.brokers:
             return state
@@ -579,7 +576,8 @@ class Explorer:
     def _check_members(self, state: State) -> None:
         """S2: whoever may be elected has everything that was committed."""
         picture = state.pictures[-1]
-        partition, brokers, suspects = picture.partition, dict(picture.brokers), dict(state.suspects)
+        partition, brokers = picture.partition, dict(picture.brokers)
+        suspects = partition.suspect_ends
         for node_id in (*partition.isr, *partition.elr):
             node = state.nodes[node_id - 1]
             if brokers[node_id].epoch != node.epoch or node_id in suspects:

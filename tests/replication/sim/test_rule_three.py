@@ -198,7 +198,7 @@ def test_one_bit_above_a_stale_mark(seed: int) -> None:
 
 def test_without_the_comparison_records_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same schedule with an election that takes the first in the list."""
-    monkeypatch.setattr(Controller, "_suspect", lambda self, key, broker_id, end: None)
+    monkeypatch.setattr(Controller, "_suspected", lambda self, broker_id, end: ())
     with pytest.raises(InvariantBroken):
         for seed in range(6):
             finish(one_bit(seed)[0])
@@ -280,7 +280,7 @@ def test_without_the_look_at_what_is_missing_records_are_lost(monkeypatch: pytes
     def trusting(self: Controller, request: BrokerRegistrationRequest, *rest: Any, **more: Any) -> None:
         """Every copy is there."""
         has = [(end.topic_id, end.partition) for end in request.partition_ends]
-        missing = [key for key, _ in self._partitions() if key not in has]
+        missing = [key for key in self.image.index.holds(request.broker_id) if key not in has]
         request.partition_ends = [*request.partition_ends, *(PartitionEnd(*key, -1, 0) for key in missing)]
         original(self, request, *rest, **more)
 

@@ -38,7 +38,7 @@ class ControllerSetup:
         self.now = 1_000 * MS
         self.incarnations = dict.fromkeys(brokers, 0)
         self.controller = Controller(MetadataImage(), config or NodeConfig(), Random(1), CLUSTER)
-        self.controller.start(self.now)
+        self.controller.start_cold(self.now)
         for broker in brokers:
             self.register(broker)
             self.beat(broker)
@@ -129,8 +129,14 @@ class ControllerSetup:
 
     def restart(self) -> None:
         """The controller starts anew over the same image; everybody else died too."""
-        self.controller = Controller(self.image, self.controller.config, Random(2), CLUSTER, self.controller.suspects)
-        self.controller.start(self.now)
+        self.controller = Controller(self.image, self.controller.config, Random(2), CLUSTER)
+        self.controller.start_cold(self.now)
+
+    def take_over(self, *gone: int) -> None:
+        """Another controller becomes active over the same image; the brokers live on. ``gone``: those whose end it
+        was told of."""
+        self.controller = Controller(self.image.copy(), self.controller.config, Random(3), CLUSTER)
+        self.controller.take_over(self.now, {self.image.brokers[one].incarnation_id for one in gone})
 
     def wait(self, ms: int, *, beating: Sequence[int] = ()) -> None:
         """Time passes, in steps of 100 ms; some brokers beat."""

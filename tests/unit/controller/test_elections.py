@@ -212,7 +212,7 @@ def test_equals_stay_in_sync() -> None:
     for broker, end in ((1, (0, 90)), (2, (0, 100)), (3, (0, 100))):
         setup.up(broker, {key: end})
     assert (setup[key].leader, setup[key].isr, setup[key].elr) == (2, (2, 3), ())
-    assert not setup.controller.suspects
+    assert not setup.image.suspects()
 
 
 def test_the_wait_ends_after_500_ms() -> None:
@@ -414,7 +414,7 @@ def test_who_led_before_leads_again_when_the_close_was_cut_short(order: tuple[in
         for broker in order:
             setup.up(broker, {key: (0, 9 if broker == 1 else 7)}, clean=broker in clean)
         assert setup[key].leader == 1
-        assert not setup.controller.suspects, "it is trusted again"
+        assert not setup.image.suspects(), "it is trusted again"
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))

@@ -12,6 +12,7 @@ from pyreplog.wire import (
     BrokerRegistrationRequest,
     BrokerState,
     ErrorCode,
+    SuspectReplica,
 )
 
 __all__ = [
@@ -52,10 +53,9 @@ class NoElr(Controller):
 
     def _decision(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
         """Remember no former member, and no lost data."""
-        self.suspects.pop(key, None)
         members = isr or partition.isr
-        found = super()._decision(key, partition._replace(elr=()), members, (), patient=patient)
-        return found._replace(elr=())
+        found = super()._decision(key, partition._replace(elr=(), suspects=()), members, (), patient=patient)
+        return found._replace(elr=(), cleared=partition.replicas)
 
 
 class UncleanStartsIgnored(Controller):
@@ -74,8 +74,9 @@ class SuspectsTrusted(Controller):
     """Among replicas that restarted uncleanly the first in the list is elected, not the one with the
     longest log."""
 
-    def _suspect(self, key: PartitionKey, broker_id: int, end: Any) -> None:
+    def _suspected(self, broker_id: int, end: Any) -> tuple[SuspectReplica, ...]:
         """Suspect no replica."""
+        return ()
 
 
 class ElrKept(Controller):

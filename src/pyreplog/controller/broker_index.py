@@ -1,0 +1,153 @@
+"""The partitions of each broker: which it leads, which it is a member of, which it holds.
+
+With this index a decision about one broker walks only the partitions of that broker. A set of
+partitions is kept as bits, 512 partition numbers to an integer, because a cluster may have a
+million partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from pyreplog.wire import NO_LEADER
+
+__all__ = ["BrokerIndex", "PartitionSet"]
+
+_CHUNK: Final = 512
+_Key = tuple[str, int]
+"""(topic id, partition number)."""
+
+
+class _Replicas(Protocol):
+    """The replicas of one partition: a ``PartitionImage``."""
+
+    @property
+    def replicas(self) -> tuple[int, ...]: ...
+    @property
+    def isr(self) -> tuple[int, ...]: ...
+    @property
+    def elr(self) -> tuple[int, ...]: ...
+    @property
+    def leader(self) -> int: ...
+
+
+class PartitionSet:
+    """A set of partitions."""
+
+    __slots__ = ("_bits",)
+
+    def __init__(self) -> None:
+        self._bits: dict[tuple[str, int], int] = {}
+        """(Topic id, number // 512) -> one bit for each partition number of that range."""
+
+    def __bool__(self) -> bool:
+        return bool(self._bits)
+
+    def __contains__(self, key: _Key) -> bool:
+        return self._bits.get((key[0], key[1] // _CHUNK), 0) >> key[1] % _CHUNK & 1 == 1
+
+    def add(self, key: _Key) -> None:
+        """Add a partition. It may be there already."""
+        chunk = (key[0], key[1] // _CHUNK)
+        self._bits[chunk] = self._bits.get(chunk, 0) | 1 << key[1] % _CHUNK
+
+    def discard(self, key: _Key) -> None:
+        """Remove a partition, if it is there."""
+        chunk = (key[0], key[1] // _CHUNK)
+        bits = self._bits.get(chunk, 0) & ~(1 << key[1] % _CHUNK)
+        if bits:
+            self._bits[chunk] = bits
+        else:
+            self._bits.pop(chunk, None)
+
+    def __iter__(self) -> Iterator[_Key]:
+        """Iterate over the partitions that are in the set now. The set may change during the walk."""
+        return iter([key for chunk, bits in self._bits.items() for key in _keys(chunk, bits)])
+
+    def also_in(self, other: PartitionSet) -> list[_Key]:
+        """Return the partitions that are in both sets."""
+        few, many = (self._bits, other._bits) if len(self._bits) <= len(other._bits) else (other._bits, self._bits)
+        return [key for chunk, bits in few.items() for key in _keys(chunk, bits & many.get(chunk, 0))]
+
+    def not_in(self, other: PartitionSet) -> list[_Key]:
+        """Return the partitions that are in this set and not in ``other``."""
+        without = other._bits
+        return [key for chunk, bits in self._bits.items() for key in _keys(chunk, bits & ~without.get(chunk, 0))]
+
+
+def _keys(chunk: tuple[str, int], bits: int) -> list[_Key]:
+    topic_id, first = chunk[0], chunk[1] * _CHUNK
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append((topic_id, first + lowest.bit_length() - 1))
+        bits ^= lowest
+    return found
+
+
+class BrokerIndex:
+    """The partitions of an image by broker. The image tells it of every change."""
+
+    __slots__ = ("_holds", "_leads", "_members", "leaderless")
+
+    def __init__(self) -> None:
+        self._leads: dict[int, PartitionSet] = {}
+        self._members: dict[int, PartitionSet] = {}
+        self._holds: dict[int, PartitionSet] = {}
+        self.leaderless = PartitionSet()
+        """The partitions without a leader."""
+
+    def leads(self, broker_id: int) -> PartitionSet:
+        """Return the partitions that the broker leads."""
+        return self._leads.get(broker_id) or PartitionSet()
+
+    def members(self, broker_id: int) -> PartitionSet:
+        """Return the partitions in whose isr or elr the broker is."""
+        return self._members.get(broker_id) or PartitionSet()
+
+    def holds(self, broker_id: int) -> PartitionSet:
+        """Return the partitions that have a replica on the broker."""
+        return self._holds.get(broker_id) or PartitionSet()
+
+    def change(self, key: _Key, before: _Replicas | None, after: _Replicas | None) -> None:
+        """Note that a partition changed. None: it does not exist."""
+        if before is not None:
+            if after is not None and _same(before, after):
+                return
+            self._remove(key, before)
+        if after is not None:
+            self._add(key, after)
+
+    def _add(self, key: _Key, partition: _Replicas) -> None:
+        if partition.leader == NO_LEADER:
+            self.leaderless.add(key)
+        else:
+            _set_of(self._leads, partition.leader).add(key)
+        for member in (*partition.isr, *partition.elr):
+            _set_of(self._members, member).add(key)
+        for replica in partition.replicas:
+            _set_of(self._holds, replica).add(key)
+
+    def _remove(self, key: _Key, partition: _Replicas) -> None:
+        if partition.leader == NO_LEADER:
+            self.leaderless.discard(key)
+        else:
+            _set_of(self._leads, partition.leader).discard(key)
+        for member in (*partition.isr, *partition.elr):
+            _set_of(self._members, member).discard(key)
+        for replica in partition.replicas:
+            _set_of(self._holds, replica).discard(key)
+
+
+def _same(one: _Replicas, other: _Replicas) -> bool:
+    return (
+        one.leader == other.leader and one.isr == other.isr and one.elr == other.elr and one.replicas == other.replicas
+    )
+
+
+def _set_of(sets: dict[int, PartitionSet], broker_id: int) -> PartitionSet:
+    found = sets.get(broker_id)
+    if found is None:
+        found = sets[broker_id] = PartitionSet()
+    return found
