@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import HostedPartition
 from pyreplog.node.metadata import MetadataListener
 from pyreplog.node.node import Node
 
-__all__ = ["HostedPartition", "MetadataListener", "Node"]
+__all__ = ["Effects", "HostedPartition", "MetadataListener", "Node"]

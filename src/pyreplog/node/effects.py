@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, InternalError, StorageError, is_interruption
 from pyreplog.log import UnloadedLog
+from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import ClusterView, HostedPartition, Timers
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Disk, SyncDone, Transport
@@ -88,6 +89,7 @@ class ReplyTarget(Protocol):
         ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Effects:
     """The executor of one node. ``now_ns`` is the time of the node's current turn."""
 

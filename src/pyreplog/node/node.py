@@ -105,6 +105,7 @@ class Node(NodeEvents):
     """One member of a cluster. The module's docstring describes how to run it."""
 
     metadata_class: ClassVar[type[MetadataListener]] = MetadataListener
+    effects_class: ClassVar[type[Effects]] = Effects
 
     def __init__(
         self,
@@ -139,7 +140,9 @@ class Node(NodeEvents):
         self._timers = Timers()
         random = random if random is not None else Random(self.node_id)
         first, now_ns = random.getrandbits(30), clock.monotonic_ns
-        self._effects = effects = Effects(self.address, transport, disk, self._timers, self, standing, now_ns, first)
+        self._effects = effects = self.effects_class(
+            self.address, transport, disk, self._timers, self, standing, now_ns, first
+        )
         effects.now_ns = now_ns()
         self._following = ReplicaFetcher(effects, standing, self.node_id, config)
         self._guard = RequestErrorHandler(effects, self.node_id)

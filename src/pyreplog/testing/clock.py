@@ -7,6 +7,7 @@ from typing import Final
 __all__ = ["MachineClock", "SimClock"]
 
 EPOCH_MS: Final = 1_700_000_000_000
+_MILLION: Final = 1_000_000
 
 
 class SimClock:
@@ -47,17 +48,25 @@ class SimClock:
 
 
 class MachineClock:
-    """The :class:`~pyreplog.ports.Clock` of one machine: the time of the world, with a wall clock that may jump."""
+    """The :class:`~pyreplog.ports.Clock` of one machine: the time of the world, with a wall clock that may jump.
 
-    __slots__ = ("_skew_ms", "_time")
+    The monotonic clock gains ``error_ppm`` microseconds in each second of the world (loses, if it is negative).
+    """
 
-    def __init__(self, time: SimClock) -> None:
+    __slots__ = ("_rate", "_skew_ms", "_time")
+
+    def __init__(self, time: SimClock, error_ppm: int = 0) -> None:
         self._time = time
+        self._rate = _MILLION + error_ppm
         self._skew_ms = 0
 
     def monotonic_ns(self) -> int:
-        """Return the monotonic time of the world in ns."""
-        return self._time.monotonic_ns()
+        """Return the monotonic time of this machine in ns."""
+        return self._time.monotonic_ns() * self._rate // _MILLION
+
+    def world_ns(self, own_ns: int) -> int:
+        """Return the time of the world at which this machine's clock shows ``own_ns``."""
+        return -(-own_ns * _MILLION // self._rate)
 
     def wall_ms(self) -> int:
         """Return the wall time of the world in ms, plus the jumps of :meth:`skew_wall` on this machine."""

@@ -51,12 +51,12 @@ class _Host(Protocol):
 class Machine:
     """One computer: a disk, and a node on it while it is up."""
 
-    def __init__(self, world: _Host, node_id: int) -> None:
+    def __init__(self, world: _Host, node_id: int, clock_error_ppm: int = 0) -> None:
         self.world = world
         self.node_id = node_id
         self.address = f"node-{node_id}"
-        self.clock = MachineClock(world.clock)
-        """The machine's own clock: its wall clock may jump."""
+        self.clock = MachineClock(world.clock, clock_error_ppm)
+        """The machine's own clock: its wall clock may jump, and it may run at another rate than the others."""
         self.disk = world.new_disk(self.clock)
         self.node: Node | None = None
         self.root: LogRoot | None = None
@@ -76,8 +76,9 @@ class Machine:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When the node is due."""
-        return None if self.node is None or self.paused else self.node.next_wake_ns
+        """When the node is due, in the world's time."""
+        due_ns = None if self.node is None or self.paused else self.node.next_wake_ns
+        return None if due_ns is None else self.clock.world_ns(due_ns)
 
     def start(self) -> None:
         """Open the root and start the node."""

@@ -106,6 +106,8 @@ class SimNetwork:
         """If set to a list, the network appends a line for each message sent, lost and delivered."""
         self.observer: Callable[[Address, Address, object], None] | None = None
         """Called with (source, target, message) for each message that arrives."""
+        self.sending: Callable[[Address, Address, object], None] | None = None
+        """Called with (source, target, message) for each message that is sent, also if it is lost."""
         self.sent = 0
         self.lost = 0
         self.doubled = 0
@@ -242,6 +244,8 @@ class SimNetwork:
         link = self.link(source, target)
         if link.queued >= QUEUE_MAX:
             return False
+        if self.sending is not None:
+            self.sending(source, target, message)
         try:
             copy = self._materialise(message)
         except PyreplogError:

@@ -86,6 +86,8 @@ class WorldOptions:
     liveness_ms: int = 60_000
     """The longest liveness phase: it ends as soon as all liveness conditions hold."""
     sync_delay_max_us: int = 3000
+    clock_error_ppm: int = 0
+    """The most that the clock of a machine gains or loses in a second, in microseconds. A lease allows for 50,000."""
     told_of_kills: float = 0.7
     """Probability that the controller learns of a kill at once, not only from missing heartbeats."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
@@ -124,6 +126,7 @@ class WorldOptions:
                 recovery_point_checkpoint_interval_ms=random.choice([500, 60_000]),
                 log_start_offset_checkpoint_interval_ms=random.choice([700, 60_000]),
             ),
+            clock_error_ppm=random.choice([0, 0, 45_000]),
         )
 
 

@@ -65,6 +65,7 @@ class SimCluster(ABC):
         controller_class: type[Controller] = Controller,
         metadata_class: type[MetadataListener] = MetadataListener,
         consumer_class: type[Consumer] = Consumer,
+        node_class: type[Node] = Node,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
@@ -84,6 +85,8 @@ class SimCluster(ABC):
         self.consumers: list[SimConsumer] = []
         self.controller_disk = self.new_disk(manual=False)
         self.endpoint: ControllerServer | None = None
+        self.controller_starts = 0
+        """How often a controller has started."""
         self.cluster_id = ""
         """The replicas that the controller does not trust, with their ends, by partition."""
         self.delete_asked: dict[TopicPartition, int] = {}
@@ -95,7 +98,7 @@ class SimCluster(ABC):
         # Made once and not at each start, because code runs fastest when it meets the same classes.
         metadata = type("Metadata", (metadata_class,), {"replica_class": replica_class})
         self._root_class: type[LogRoot] = type("Root", (self.root_class,), {"log_class": log_class})
-        self._node_class: type[Node] = type("Node", (Node,), {"metadata_class": metadata})
+        self._node_class: type[Node] = type("Node", (node_class,), {"metadata_class": metadata})
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._syncs: dict[int, dict[int, None]] = {}
@@ -167,7 +170,8 @@ class SimCluster(ABC):
         self._members[CONTROLLER_ADDRESS] = self
         self.start_controller()
         for node_id in range(1, options.nodes + 1):
-            machine = self.machines[node_id] = Machine(self, node_id)
+            error_ppm = self._clock_error(node_id)
+            machine = self.machines[node_id] = Machine(self, node_id, error_ppm)
             self._members[machine.address] = machine
             machine.start()
             self._after(machine.address)
@@ -191,6 +195,11 @@ class SimCluster(ABC):
             self.consumers.append(consumer)
             self._members[consumer.address] = consumer
             self._after(consumer.address)
+
+    def _clock_error(self, node_id: int) -> int:
+        """Draw the error of a machine's clock, not from ``random``: the run of a seed without errors stays."""
+        most = self.options.clock_error_ppm
+        return Random(self.seed * 1_000 + node_id).randint(-most, most) if most else 0
 
     def _add_producer(self, nodes: Sequence[Address], topics: Sequence[TopicOptions]) -> None:
         options = self.options
@@ -237,6 +246,7 @@ class SimCluster(ABC):
 
     def start_controller(self) -> None:
         """Start the controller from its file."""
+        self.controller_starts += 1
 
         class Chosen(LocalController):
             controller_class = self._controller_class

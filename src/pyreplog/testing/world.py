@@ -36,7 +36,7 @@ class World(SimCluster):
 
     ``options`` are the parts and the faults of the cluster; None draws them from the seed. ``checkers``:
     None means :func:`standard_checkers`. ``replica_class``, ``log_class``, ``controller_class``,
-    ``metadata_class`` and ``consumer_class`` replace the real classes by known-bad variants.
+    ``metadata_class``, ``consumer_class`` and ``node_class`` replace the real classes by known-bad variants.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class World(SimCluster):
         controller_class: type[Controller] = Controller,
         metadata_class: type[MetadataListener] = MetadataListener,
         consumer_class: type[Consumer] = Consumer,
+        node_class: type[Node] = Node,
         checkers: Sequence[Checker] | None = None,
         replay: str = "",
     ) -> None:
@@ -62,6 +63,7 @@ class World(SimCluster):
             controller_class=controller_class,
             metadata_class=metadata_class,
             consumer_class=consumer_class,
+            node_class=node_class,
         )
         self._replay = replay
         self._options_given = options is not None
@@ -69,13 +71,14 @@ class World(SimCluster):
         """Whether the seed alone determines this world: giving, adding or replacing a part clears it."""
         self._as_command = False
         """Whether :meth:`run` does what ``python -m pyreplog.testing --seed N`` does."""
-        standard = (Replica, Log, Controller, MetadataListener, Consumer)
+        standard = (Replica, Log, Controller, MetadataListener, Consumer, Node)
         parts = {
             "replica_class": replica_class,
             "log_class": log_class,
             "controller_class": controller_class,
             "metadata_class": metadata_class,
             "consumer_class": consumer_class,
+            "node_class": node_class,
         }
         self._other_parts = [f"{name}={part.__name__}" for name, part in parts.items() if part not in standard]
         self.seen: dict[str, int] = {}
@@ -83,6 +86,7 @@ class World(SimCluster):
         self.healed_ns = 0
         """When the liveness phase began."""
         self._digest = 0
+        self._sendings: list[tuple[Address, Address, object]] = []
         self._controller_seen = -1
         self._watch_with(standard_checkers() if checkers is None else checkers)
         self._begin()
@@ -139,8 +143,10 @@ class World(SimCluster):
         self._settle_checkers = overriding(checkers, "settled")
         self._read_checkers = overriding(checkers, "read")
         self._message_checkers = overriding(checkers, "message")
+        self._sent_checkers = overriding(checkers, "sent")
         self._unrest_checkers = overriding(checkers, "unrest")
         self.network.observer = self._on_message if self._message_checkers else None
+        self.network.sending = self._on_sending if self._sent_checkers else None
 
     def node_started(self, machine: Machine) -> None:
         """Show the checkers a node that opened its logs."""
@@ -161,8 +167,16 @@ class World(SimCluster):
         for checker in self._message_checkers:
             checker.message(self, source, target, message)
 
+    def _on_sending(self, source: Address, target: Address, message: object) -> None:
+        self._sendings.append((source, target, message))  # a member in its turn would catch what a checker raises
+
     def turn_ended(self, address: Address, member: Member) -> None:
         """Call the checkers after a turn that changed something."""
+        if self._sendings:
+            sendings, self._sendings = self._sendings, []
+            for sending in sendings:
+                for checker in self._sent_checkers:
+                    checker.sent(self, *sending)
         if isinstance(member, Machine):
             node = member.node
             if node is not None and self._take_into_digest(address, member, node):

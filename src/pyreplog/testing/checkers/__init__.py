@@ -14,6 +14,7 @@ from typing import Final
 from pyreplog.testing.checkers.base import Checker, InvariantBroken, batches_of, overriding
 from pyreplog.testing.checkers.clients import AckImplies, DeletedStaysDeleted, NoPhantoms, OncePerRecord, ReadsCommitted
 from pyreplog.testing.checkers.history import KINDS, Anomaly, History, HistoryHolds
+from pyreplog.testing.checkers.leases import FencedServesNothing
 from pyreplog.testing.checkers.liveness import (
     AllInSync,
     AppendsSucceed,
@@ -59,6 +60,7 @@ __all__ = [
     "DivergenceEnds",
     "EpochsWellFormed",
     "EverybodyLed",
+    "FencedServesNothing",
     "History",
     "HistoryHolds",
     "InvariantBroken",
@@ -102,6 +104,7 @@ _KINDS: Final = (
     AckImplies,
     MetadataWellFormed,
     SomewhereKept,
+    FencedServesNothing,
     DeletedStaysDeleted,
     CrashConsistent,
     MarkedBeforeTold,

@@ -74,6 +74,9 @@ class Checker:
     def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
         """A message has arrived."""
 
+    def sent(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
+        """A member has sent a message in the turn that has just ended; it may still be lost."""
+
     def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
         """A producer has learnt the outcome of one of its records."""
 

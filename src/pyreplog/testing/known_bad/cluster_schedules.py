@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from pyreplog.controller import CONTROLLER_ADDRESS, PartitionImage
 from pyreplog.replica import Leader
+from pyreplog.testing.faults import Call
 from pyreplog.testing.world import World
 
 __all__ = [
@@ -19,7 +20,9 @@ __all__ = [
     "below_the_minimum",
     "fair_weather",
     "followers_cut_off",
+    "leader_cut_off",
     "leader_dies",
+    "leader_stands_still",
     "new_leader_hears_late",
     "power_fails_again_and_again",
     "proposal_lost",
@@ -253,3 +256,36 @@ def power_fails_again_and_again(world: World) -> None:
         world.say("node 1 loses power")
         world.lose_power(1)
         world.start(1)
+
+
+def leader_cut_off(world: World) -> None:
+    """The leader is cut off from the controller and the other nodes, and clients still reach it. Another one is
+    elected; then the network is well again."""
+    first, *others = begin(world)
+    cut_off(world, first, *others)
+    world.say(f"cut between node {first} and the controller")
+    world.network.cut_both(f"node-{first}", CONTROLLER_ADDRESS)
+    next_leader(world, first)
+    world.run_for(300)
+    heal(world)
+
+
+def leader_stands_still(world: World) -> None:
+    """The leader's process stands still in the middle of an append, until another one is elected; then it goes on."""
+    first, *_ = begin(world)
+    machine = world.machines[first]
+    stood: list[int] = []
+
+    def stand_still(call: Call) -> None:
+        if call.kind == "write" and not stood:
+            stood.append(call.number)
+            world.say(f"node {first} stands still")
+            machine.paused = True
+            next_leader(world, first)
+            machine.paused = False
+            world.say(f"node {first} goes on")
+
+    machine.disk.observer = stand_still
+    until(world, lambda: bool(stood), "an append")
+    machine.disk.observer = None
+    world.run_for(300)

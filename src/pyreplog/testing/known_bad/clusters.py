@@ -6,6 +6,7 @@ Each rule tests one checker that no schedule on a stage reaches: only that check
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -95,6 +96,8 @@ def _replica(kind: type) -> dict[str, type]:
     return {"replica_class": kind}
 
 
+_ONE_IS_ENOUGH: Final = dataclasses.replace(CALM, topics=(TopicOptions("t", durability="os", acks=1),))
+"""Producers take the word of the leader alone."""
 _ALONE: Final = WorldOptions(
     topics=(TopicOptions("t", replication_factor=1, min_insync_replicas=1),),
     producers=3,
@@ -171,6 +174,22 @@ _ALL: Final = (
     ),
     ClusterVariant(
         "EndOutOfRange", ("C17",), _replica(leaders.EndOutOfRange), "L12", schedules.silent_leaders_follower
+    ),
+    ClusterVariant(
+        "ServesForEver",
+        ("V32",),
+        {"node_class": nodes.ServesForEver},
+        "S20",
+        schedules.leader_cut_off,
+        options=_ONE_IS_ENOUGH,
+    ),
+    ClusterVariant(
+        "LooksOnce",
+        ("C18",),
+        {"node_class": nodes.LooksOnce},
+        "S20",
+        schedules.leader_stands_still,
+        options=_ONE_IS_ENOUGH,
     ),
 )
 

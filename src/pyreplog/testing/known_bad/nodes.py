@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from pyreplog.node import MetadataListener
+from typing import Final
 
-__all__ = ["AsksOnce"]
+from pyreplog.node import Effects, MetadataListener, Node
+from pyreplog.ports import Address
+from pyreplog.wire import Response, ResponseBody
+
+__all__ = ["AsksOnce", "LooksOnce", "ServesForEver"]
+
+_FAR_NS: Final = 1 << 62
 
 
 class AsksOnce(MetadataListener):
@@ -13,3 +19,25 @@ class AsksOnce(MetadataListener):
 
     def _expire(self, correlation_id: int) -> None:
         """Keep waiting for the response after the timeout."""
+
+
+class ServesForEver(Node):
+    """A leader that reaches no controller any more goes on to serve: its lease has no end."""
+
+    def _answered(self, message: Response) -> None:
+        """Take every lease that the controller grants as one for ever."""
+        super()._answered(message)
+        if self._standing.leased_until_ns >= 0:
+            self._standing.leased_until_ns = _FAR_NS
+
+
+class _AnswersAtOnce(Effects):
+    def answer(self, peer: Address, correlation_id: int, body: ResponseBody) -> None:
+        """Answer without another look at the lease."""
+        self.respond(peer, correlation_id, body)
+
+
+class LooksOnce(Node):
+    """A leader looks at its lease when a request comes, and not again before its answer leaves."""
+
+    effects_class = _AnswersAtOnce
