@@ -6,8 +6,9 @@ A frame is Kafka's, without the four bytes of its size in front. It has the head
 type of its request, so the sender of the request remembers it: a :class:`Conversation` is one end's
 memory of one peer.
 
-A fetch answer of ``__cluster_metadata`` holds metadata records as values; they are sent as Kafka's
-record batches.
+A node's fetch of ``__cluster_metadata`` is answered with metadata records as values; they are sent
+as Kafka's record batches. A voter's or observer's fetch, which has a ``cluster_id``, is answered
+with the batches themselves, and they arrive as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyreplog.wire.frame import Request, Response
 from pyreplog.wire.layouts import APIS, Api
 from pyreplog.wire.metadata import METADATA_TOPIC_ID, MetadataRecord, UnknownMetadataRecord
 from pyreplog.wire.metadata_codec import decode_record, encode_record
-from pyreplog.wire.schemas import FetchableTopicResponse, FetchResponse, PartitionData
+from pyreplog.wire.schemas import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 __all__ = ["FRAME_SIZE_MAX", "Conversation"]
 
@@ -54,7 +55,7 @@ class Conversation:
     def __init__(self, own: Address, peer: Address) -> None:
         self.own = own
         self.peer = peer
-        self._asked: dict[int, Api] = {}
+        self._asked: dict[int, tuple[Api, bool]] = {}  # (api, whether metadata records are to arrive as batches)
 
     def encode(self, message: Request | Response) -> list[Buffer]:
         """Return the parts of one frame, in order.
@@ -76,7 +77,8 @@ class Conversation:
             encode_value(out, message.body)
             if len(self._asked) >= UNANSWERED_MAX:
                 raise LocalProtocolError(f"{UNANSWERED_MAX} requests to {self.peer} are unanswered")
-            self._asked[message.correlation_id] = api
+            body = message.body
+            self._asked[message.correlation_id] = (api, isinstance(body, FetchRequest) and body.cluster_id is not None)
         else:
             if type(message.body) not in _BY_RESPONSE:
                 raise LocalProtocolError(f"{type(message.body).__name__} is not a response of the protocol")
@@ -106,13 +108,15 @@ class Conversation:
         """
         source = Reader(frame)
         correlation_id = source.number(INT32)
-        api = self._asked.pop(correlation_id, None)
-        if api is None:
+        asked = self._asked.pop(correlation_id, None)
+        if asked is None:
             raise RemoteProtocolError(
                 f"{self.peer} answers request {correlation_id}, which was not sent or is answered already"
             )
         skip_tags(source)
-        return Response(self.peer, correlation_id, _with_records(decode_value(source, api.response)))
+        api, as_batches = asked
+        body = decode_value(source, api.response)
+        return Response(self.peer, correlation_id, body if as_batches else _with_records(body))
 
     def forget(self) -> None:
         """Forget the open requests, because the connection is lost and no answer will come."""
@@ -120,7 +124,7 @@ class Conversation:
 
 
 def _with_batches(body: Any) -> Any:
-    """Replace the metadata records in a fetch answer by record batches."""
+    """Replace the metadata records in a fetch answer by record batches. Batches stay as they are."""
     if type(body) is not FetchResponse or all(topic.topic_id != METADATA_TOPIC_ID for topic in body.responses):
         return body
     return replace(body, responses=[_topic_with_batches(topic) for topic in body.responses])
@@ -131,8 +135,8 @@ def _topic_with_batches(topic: FetchableTopicResponse) -> FetchableTopicResponse
         return topic
     parts = []
     for part in topic.partitions:
-        if part.records is not None:
-            part = replace(part, records=_batches(part.records))  # type: ignore[arg-type]  # noqa: PLW2901
+        if isinstance(part.records, (list, tuple)):
+            part = replace(part, records=_batches(part.records))  # noqa: PLW2901
         parts.append(part)
     return FetchableTopicResponse(topic.topic_id, parts)
 

@@ -371,8 +371,9 @@ class FetchRequest:
     """Read from many partitions.
 
     Sessions: session id 0 with epoch 0 opens one, with a full list. Later epochs 1, 2, ... carry
-    only the changed partitions. Epoch -1 means no session. A fetch of
-    :data:`pyreplog.wire.METADATA_TOPIC_ID` is answered with metadata records.
+    only the changed partitions. Epoch -1 means no session. A node's fetch of
+    :data:`pyreplog.wire.METADATA_TOPIC_ID` is answered with metadata records; that of a voter or
+    observer, which has a ``cluster_id``, with their batches.
     """
 
     max_wait_ms: int
@@ -447,7 +448,8 @@ class AbortedTransaction:
 class PartitionData:
     """One partition's part of a fetch answer.
 
-    ``records`` None means no records. For the metadata partition it is a list of (offset, record).
+    ``records`` None means no records. For the metadata partition it is a list of (offset, record),
+    or batches (see :class:`FetchRequest`).
     """
 
     partition_index: int

@@ -196,6 +196,16 @@ class TestConversation:
         arrived = client.decode_response(self.frame(node.encode(Response("node-1", 1, body))))
         assert plain(arrived.body) == plain(body)
 
+    @pytest.mark.parametrize("records", [None, b"", bytes(10_000)])
+    def test_batches_of_the_quorum(self, records: bytes | None) -> None:
+        """A voter's fetch is answered with batches, which arrive as the bytes that they are."""
+        client, node = self.ends()
+        asked = Request("client-1", 1, FetchRequest(0, 0, [], cluster_id="C" * 22))
+        assert plain(node.decode_request(self.frame(client.encode(asked)))) == plain(asked)
+        body = FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [PartitionData(0, records=records)])])
+        arrived = client.decode_response(self.frame(node.encode(Response("node-1", 1, body))))
+        assert plain(arrived.body) == plain(body)
+
     def test_records_are_writable(self) -> None:
         """A leader stamps what it was handed, so record bytes of a writable frame are writable."""
         client, node = self.ends()
