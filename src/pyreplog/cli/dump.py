@@ -3,16 +3,18 @@ snapshots.
 
 PATH is a file, or a folder whose files are shown one after another. An unreadable part is reported with its place,
 and the rest is shown. The decoders are those of `replog verify`; nothing is changed. For a broker's files it shows
-the same as Kafka's DumpLogSegments."""
+the same as Kafka's DumpLogSegments. The records of a metadata log (__cluster_metadata) and of its snapshots are shown
+decoded, one line each."""
 
 from __future__ import annotations
 
 import argparse
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from pyreplog.cli.metadata_rows import SNAPSHOT_SUFFIXES, is_metadata, metadata_line, metadata_row
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress, place
 from pyreplog.cli.output import ProgressBar, json_line, printable, put_bytes
 from pyreplog.cli.picture import picture_of_batch, picture_of_mark
@@ -155,7 +157,7 @@ def rows_of_file(
     """Yield the content of the file at ``path``, one row after another; a row with ``damage`` describes an
     unreadable part and its place."""
     name = os.path.basename(path)
-    if name.endswith((".log", ".checkpoint")) or name.partition("-")[0] == "replog.torn":
+    if name.endswith((".log", *SNAPSHOT_SUFFIXES)) or name.partition("-")[0] == "replog.torn":
         yield from _segment(disk, path, records=records, picture=picture, progress=progress)
         return
     file = disk.open(path)
@@ -173,6 +175,7 @@ def rows_of_file(
 
 def _segment(disk: SystemDisk, path: str, *, records: bool, picture: bool, progress: Any) -> Iterator[Row]:
     file = disk.open(path)
+    row_of = metadata_row if is_metadata(path) else _record
     try:
         window = Window(file, file.size(), progress)
         position, expected = 0, 0
@@ -198,8 +201,8 @@ def _segment(disk: SystemDisk, path: str, *, records: bool, picture: bool, progr
             if picture and batch.magic == 2:
                 row["picture"] = picture_of_batch(batch.data, position)
             yield row
-            if records and "damage" not in row:
-                yield from _records(batch)
+            if (records or row_of is metadata_row) and "damage" not in row:
+                yield from _records(batch, row_of)
             expected, position = batch.last_offset + 1, position + batch.size
     finally:
         file.close()
@@ -238,7 +241,7 @@ def _batch(batch: CheckedBatch) -> Row:
     return row
 
 
-def _records(batch: CheckedBatch) -> Iterator[Row]:
+def _records(batch: CheckedBatch, row_of: Callable[[CheckedBatch, PlainRecord], Row]) -> Iterator[Row]:
     try:
         if batch.magic < 2:
             found: Iterable[PlainRecord] = old_records_of(batch.data)
@@ -248,7 +251,7 @@ def _records(batch: CheckedBatch) -> Iterator[Row]:
                 batch.codec, stored, batch.record_count, batch.base_offset, batch.base_timestamp, SIZE_MAX
             )
         for record in found:
-            yield _record(batch, record)
+            yield row_of(batch, record)
     except (Malformed, Undecodable, Unavailable) as error:
         yield {"position": batch.position, "damage": f"the records of this batch: {error}"}
     except TooLarge as error:
@@ -276,7 +279,9 @@ def _lines(row: Row) -> list[str]:
     row = dict(row)
     picture: list[str] = row.pop("picture", [])
     damage = row.pop("damage", None)
-    if (
+    if "fields" in row:
+        line = metadata_line(row)
+    elif (
         "offset" in row
         and ("value" in row or "value_base64" in row or "control_type" in row)
         and "base_offset" not in row

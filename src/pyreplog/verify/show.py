@@ -66,6 +66,8 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield row
     elif name == states.CONTROLLER:
         yield states.controller(data)
+    elif name == states.QUORUM_STATE:
+        yield states.quorum_state(data)
     else:
         yield {"about": f"{len(data)} bytes of no known kind"}
 
