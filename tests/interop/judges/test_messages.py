@@ -1,11 +1,13 @@
-"""Our tables of message layouts against the schemas in Kafka's own jars: names, order, types, nulls, tags, defaults.
-Skipped without ``KAFKA_JARS``."""
+"""Our message layouts against the schemas in Kafka's own jars (names, order, types, nulls, tags, defaults), and our
+golden messages against its classes. Skipped without ``KAFKA_JARS``; what older jars lack is left out."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 import zipfile
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from functools import cache
@@ -17,6 +19,7 @@ import pytest
 from pyreplog.wire import LOCAL_TAGS, NO_ID
 from pyreplog.wire.layouts import APIS, CLASSES, LAYOUTS, Api
 from tests.interop.judges.kafka import JARS
+from tests.unit.wire.golden_messages import GOLDEN, MESSAGES
 
 pytestmark = pytest.mark.skipif(JARS is None, reason="KAFKA_JARS names no folder with a broker's jars")
 
@@ -150,3 +153,57 @@ def test_layout(api: Api, kind: str) -> None:
     assert schema["name"] == name
     assert ours(name) == theirs(schema["fields"], api.version, common)
     check_tagged_defaults(name, schema["fields"], api.version, common)
+
+
+def as_json(name: str, value: Any) -> Any:
+    """A value of ours in the form that Kafka's converters read."""
+    found = {}
+    for word in LAYOUTS[name].split():
+        rest, _, tag = word.partition("@")
+        field, _, text = rest.partition(":")
+        content = getattr(value, field)
+        if tag and content is None and "?" not in text:
+            continue
+        found[camel(field)] = json_of(text.removeprefix("?"), content)
+    return found
+
+
+def json_of(text: str, value: Any) -> Any:
+    """One value of a type's text."""
+    if value is None or text in PLAIN - {"records"}:
+        return value
+    if text == "records":
+        return b64encode(value).decode()
+    if text.startswith("["):
+        return [json_of(text[1:-1], one) for one in value]
+    return as_json(text, value)
+
+
+def camel(name: str) -> str:
+    """Kafka's name of a field in JSON."""
+    first, *others = name.replace("kraft", "k_raft").split("_")
+    return first + "".join(word.title() for word in others)
+
+
+@pytest.mark.skipif(not list(Path(JARS or "").glob("jackson-databind*")), reason="KAFKA_JARS has no jackson-databind")
+def test_golden_messages() -> None:
+    """Kafka's own classes make of our golden messages the bytes that our codec makes."""
+    versions = {
+        getattr(api, kind).__name__: api.version
+        for api, kind in CASES
+        if within(api.version, schemas()[api.key, kind]["validVersions"])
+    }
+    lines, expected = [], []
+    for value, data in zip(MESSAGES, GOLDEN.read_text().split(), strict=True):
+        name = type(value).__name__
+        if name in versions:
+            lines.append(f"{name} {versions[name]} {json.dumps(as_json(name, value))}")
+            expected.append(data)
+    done = subprocess.run(
+        ["java", "-cp", f"{JARS}/*", str(Path(__file__).with_name("Messages.java"))],
+        input="\n".join(lines),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == expected
