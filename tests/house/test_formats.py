@@ -23,12 +23,21 @@ from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import parse_state, read_offsets
 from pyreplog.log.summary import checked, decode_body, decode_key
 from pyreplog.log.transaction_index import AbortedRange, parse_aborted
-from pyreplog.record import RecordBatch, convert_legacy, decompress, end_marker, records_of, split
+from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
+from pyreplog.record import RecordBatch, control_records, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from pyreplog.verify import Level, node_list, states, verify
+from pyreplog.wire import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    VotersRecord,
+    decode_control_record,
+    decode_record,
+    encode_record,
+)
 from tests.house.sources import ROOT
 from tests.interop.golden import formats, vectors
 
@@ -218,6 +227,29 @@ def test_the_controllers_state_is_read() -> None:
     """The state on its page, read."""
     state = decode(golden("controller/replog.controller"), "golden")
     assert [topic.name for topic in state.image.topics.values()] == ["orders"]
+
+
+def test_the_metadata_log_is_read(disk: SimDisk) -> None:
+    """The records of the log are those of its snapshot, and each is written as it was."""
+    folder = formats.METADATA_FOLDER
+    voters, records = split(golden(f"{folder}/{0:020}.log"))
+    (change,) = control_records(voters)
+    assert isinstance(decode_control_record(change.key, change.value), LeaderChangeMessage)
+    values = [record.value or b"" for record in records_of(records)]
+    assert [encode_record(decode_record(value)) for value in values] == values
+    (snapshot_id,) = list_snapshots(disk, folder)
+    reader = SnapshotReader(disk, folder, snapshot_id)
+    assert list(reader.records()) == values
+    assert [type(decode_control_record(entry.key, entry.value)) for entry in reader.control()] == [
+        KRaftVersionRecord,
+        VotersRecord,
+    ]
+
+
+def test_the_quorums_state_is_read() -> None:
+    """The epoch and the vote on its page."""
+    state = states.quorum_state(golden(f"{formats.METADATA_FOLDER}/quorum-state"))
+    assert (state["leaderEpoch"], state["votedId"], state["votedDirectoryId"]) == (5, 2, formats.DIRECTORY_ID)
 
 
 def test_a_lock_is_read(tmp_path: Path) -> None:

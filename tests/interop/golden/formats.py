@@ -22,15 +22,33 @@ from pyreplog.log.node_list import format_nodes
 from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
 from pyreplog.ports import Disk
+from pyreplog.quorum.snapshots import write_snapshot
 from pyreplog.record import BatchBuilder, xxh64
 from pyreplog.spool import BatchId, Spool
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
+from pyreplog.wire import (
+    KRaftVersionFeature,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    LeaderChangeVoter,
+    PartitionRecord,
+    QuorumEndpoint,
+    SnapshotId,
+    SuspectReplica,
+    TopicRecord,
+    VotersRecord,
+    VotersRecordVoter,
+    encode_control_record,
+    encode_record,
+)
 from tests.interop.golden import vectors
 from tests.unit.log.support import sync
 
 HERE: Final = Path(__file__).parent / "formats"
 TOPIC_ID: Final = "AbCdEfGhIjKlMnOpQrStUw"
+METADATA_FOLDER: Final = "metadata/__cluster_metadata-0"
+DIRECTORY_ID: Final = "wPYBkuPcASIdB7YVKIm56w"
 CLUSTER_ID: Final = "Vkeo9ZaN7jZN1l8YEOqZQA"
 ORDERS: Final = TopicPartition("orders", 1)
 CONFIG: Final = LogConfig(durability="sync", segment_bytes=1024, index_interval_bytes=200, retention_ms=2**63 - 1)
@@ -209,6 +227,45 @@ def backup_note() -> dict[str, bytes]:
     return files_of(disk, "backup")
 
 
+QUORUM_STATE: Final = (
+    b'{"leaderId":2,"leaderEpoch":5,"votedId":2,"votedDirectoryId":"wPYBkuPcASIdB7YVKIm56w","data_version":1}'
+)
+"""As Kafka writes it."""
+
+
+def metadata() -> dict[str, bytes]:
+    """A metadata log of two batches, and a snapshot of it."""
+    log, builder = b"", BatchBuilder()
+    voters = [LeaderChangeVoter(2, DIRECTORY_ID)]
+    key, value = encode_control_record(LeaderChangeMessage(2, voters, voters))
+    builder.append(value, key, (), TIME_MS)
+    log += bytes(builder.finish(base_offset=0, leader_epoch=5, control=True))
+    builder.reset()
+    records = [
+        encode_record(TopicRecord("orders", TOPIC_ID)),
+        encode_record(
+            PartitionRecord(
+                0, TOPIC_ID, [2], [2], leader=2, leader_epoch=0, partition_epoch=0, suspects=[SuspectReplica(2, 0, 17)]
+            )
+        ),
+    ]
+    for record in records:
+        builder.append(record, None, (), TIME_MS)
+    log += bytes(builder.finish(base_offset=1, leader_epoch=5))
+    voter = VotersRecordVoter(2, DIRECTORY_ID, [QuorumEndpoint("CONTROLLER", "controller-2", 0)], KRaftVersionFeature())
+    control = [encode_control_record(KRaftVersionRecord(1)), encode_control_record(VotersRecord([voter]))]
+    disk = SimDisk(Random(1))
+    disk.make_directory(METADATA_FOLDER)
+    write_snapshot(
+        disk, METADATA_FOLDER, SnapshotId(3, 5), control, records, timestamp_ms=TIME_MS, last_timestamp_ms=TIME_MS
+    )
+    return {
+        **files_of(disk, METADATA_FOLDER),
+        f"{METADATA_FOLDER}/00000000000000000000.log": log,
+        f"{METADATA_FOLDER}/quorum-state": QUORUM_STATE,
+    }
+
+
 NODES: Final = {1: "/disk1/n1", 2: "/disk2/\udcff n2", 3: "node-3"}
 
 
@@ -223,6 +280,7 @@ def golden() -> dict[str, bytes]:
         **spool(),
         **summary(),
         **backup_note(),
+        **metadata(),
         "nodes/cluster/replog.nodes": format_state(format_nodes(NODES)),
         "nodes/node/replog.nodes": format_state(format_nodes({}, "/srv/data")),
         "import/replog.import": format_state(format_places(IMPORTS)),
