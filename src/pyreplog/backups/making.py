@@ -5,7 +5,9 @@ the locks keep writers out of the backup, so a refused run leaves a whole backup
 synced before anything else changes, and the note ``whole`` comes last, so a backup that was interrupted anywhere is
 never taken for whole. The progress of imports and Spark's sinks is copied before the records, and the controller's
 state after them: so the records are never older than the former, nor newer than the latter. All replicas of a
-partition get one end: the high watermark. A replica that does not reach it is copied from one that does.
+partition get one end: the high watermark. A replica that does not reach it is copied from one that does. The metadata
+logs of the nodes are copied behind the records too, each as it is, because a log, its snapshots and the node's vote
+belong together.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from typing import Final, NamedTuple
 from pyreplog.backups.places import Place, find_places
 from pyreplog.controller import STATE_FILE, ControllerState, MetadataImage, decode, encode, store
 from pyreplog.controller import read_state as read_controller
-from pyreplog.errors import ConfigError, CorruptError, LockedError, StorageError
+from pyreplog.errors import BackupDivergedError, ConfigError, CorruptError, LockedError, StorageError
 from pyreplog.log import (
     BACKUP_NAME,
     INCARNATION_NAME,
     LOCK_NAME,
     META_PROPERTIES_NAME,
+    METADATA_TOPIC,
     SPOOL_PREFIX,
     BackupNote,
     Duplicate,
@@ -261,7 +264,8 @@ class _Run:
                 key
                 for place in places
                 for key in place.partitions(self._disk)
-                if self._disk.stat(join(place.target, directory_name(*key))) is not None
+                # The end of a metadata log may have been cut off and written otherwise.
+                if key.topic != METADATA_TOPIC and self._disk.stat(join(place.target, directory_name(*key))) is not None
             }
             self._each_partition(dict.fromkeys(wanted, places), self._check_alike)
 
@@ -283,6 +287,8 @@ class _Run:
             count = sum(map(self._copy_new, self._groups()))
             if not count or self._disk.stat(controller) is None:
                 break
+        if sum(self._copy_new(places, metadata=True) for places in self._groups()):
+            sum(map(self._copy_new, self._groups()))  # topics that the metadata has come to know
         self._set_aside_rest()
         if self._disk.stat(controller) is not None:
             self._controller()
@@ -311,13 +317,14 @@ class _Run:
             groups.setdefault(place.log, []).append(place)
         yield from groups.values()
 
-    def _copy_new(self, places: Sequence[Place]) -> int:
-        """Copy the partitions in ``places`` that were not copied yet; how many there were."""
+    def _copy_new(self, places: Sequence[Place], *, metadata: bool = False) -> int:
+        """Copy the partitions in ``places`` that were not copied yet; how many there were. ``metadata``: the metadata
+        logs, and no others."""
         wanted: dict[TopicPartition, list[Place]] = {}
         for place in places:
             done = self._copied.setdefault(place.source, {})
             for key in place.partitions(self._disk):
-                if key not in done:
+                if key not in done and (key.topic == METADATA_TOPIC) == metadata:
                     wanted.setdefault(key, []).append(place)
         self._each_partition(wanted, self._copy_alike)
         return len(wanted)
@@ -366,7 +373,10 @@ class _Run:
 
     def _origins(self, key: TopicPartition, replicas: Sequence[_Replica]) -> Iterator[_Origin]:
         """For each of the replicas of one topic's partition, the replica to copy in its place, and the one end for
-        all of them."""
+        all of them. Metadata logs are their own, each with its own end."""
+        if key.topic == METADATA_TOPIC:
+            yield from (_Origin(place, copy, copy, copy.valid_end()) for place, copy in replicas)
+            return
         reader = LogReader(key, [replica.copy for replica in replicas])
         end = reader.end_offset
         best = next(replica.copy for replica in replicas if replica.copy.directory == reader.directory)
@@ -379,6 +389,11 @@ class _Run:
             target = join(place.target, directory_name(*key))
             if self._is_other_topic(target, copy.topic_id):
                 self._set_aside(place, key, "is another topic in the source by now")
+            if key.topic == METADATA_TOPIC and self._disk.stat(target) is not None:
+                try:
+                    check_extends(origin, end, self._disk, target, key)
+                except BackupDivergedError:
+                    self._set_aside(place, key, "does not continue the earlier copy")
             made = duplicate(origin, end, self._disk, target, key, self._add)
             if copy.topic_id_now() != copy.topic_id:
                 raise StorageError(errno.ESTALE, "the topic was made again while it was copied", copy.directory)

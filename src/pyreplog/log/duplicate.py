@@ -32,6 +32,7 @@ from pyreplog.log.layout import (
     INDEX_SUFFIX,
     LOG_START_NAME,
     LOG_SUFFIX,
+    METADATA_TOPIC,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
     SEGMENT_SUFFIXES,
@@ -63,8 +64,8 @@ FILES_TOGETHER: Final = 16
 """Number of files that are open at a time, so that their syncs run side by side."""
 _ABORTED: Final = struct.Struct(">hqqqq")
 _LAST_OFFSET: Final = 3
-_EXTRA: Final = (".checkpoint", "quorum-state")
-"""Files of the metadata log of a Kafka cluster: snapshots, which may replace its first records, and the voters."""
+_EXTRA: Final = (".checkpoint", "quorum-state", "replog.quorum")
+"""Files of the metadata log of a cluster: snapshots, which may replace its first records, and the node's vote."""
 
 
 class Duplicate(NamedTuple):
@@ -376,12 +377,17 @@ class _Duplicator:
             if first <= offset <= self._end and read_snapshot(disk, directory, offset) is not None
         ]
         wanted = [segment_name(offset, SNAPSHOT_SUFFIX) for offset in whole]
-        wanted += [name for name in names if name.endswith(_EXTRA) and self._source.mark is None]
+        wanted += [name for name in names if name.endswith(_EXTRA) and self._may_be_metadata]
         for name in wanted:
             content = read_whole(self._source.disk, join(self._source.directory, name))
             if content is not None:
                 self._wanted.add(name)
                 self._put(name, content)
+
+    @property
+    def _may_be_metadata(self) -> bool:
+        """Whether the partition may be a metadata log: a folder of another program's, or one of that name."""
+        return self._source.mark is None or self._topic_partition.topic == METADATA_TOPIC
 
     def _put(self, name: str, content: bytes) -> None:
         """Write the small file ``name``, unless the copy has it with the same content."""

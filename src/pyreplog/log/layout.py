@@ -67,6 +67,8 @@ FIRST_LOOK_SIZE: Final = 8 << 10
 READ_CHUNK_SIZE_MAX: Final = 16 << 20
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_FOLDER: Final = f"{METADATA_TOPIC}-0"
+"""In a node's root: the metadata log of its cluster. The quorum's server of that node writes it, never the root."""
 INTERNAL_PREFIX: Final = "__"
 """The prefix of the names of a system's own topics, such as ``__consumer_offsets``."""
 TOPIC_NAME_SIZE_MAX: Final = 249

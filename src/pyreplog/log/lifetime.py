@@ -25,9 +25,15 @@ from pyreplog.log.clean_shutdown import (
     write_incarnation,
 )
 from pyreplog.log.identity import random_uuid
-from pyreplog.log.layout import parse_directory_name
+from pyreplog.log.layout import METADATA_TOPIC, parse_directory_name
 from pyreplog.log.summary import StoreName
 from pyreplog.ports import Disk, RandomBytes
+
+
+def _is_of_partition(name: str) -> bool:
+    """Return whether the folder ``name`` is of a partition of this root. The quorum's own log is not."""
+    parsed = parse_directory_name(name)
+    return parsed is not None and parsed.topic_partition.topic != METADATA_TOPIC
 
 
 class RootLifetime:
@@ -69,7 +75,7 @@ class RootLifetime:
             return LOGS  # the marker is a broker's, which wrote here after us
         if before is not None and before.adopting == NOTHING:
             return NOTHING
-        if not self._is_new and any(map(parse_directory_name, self._disk.list(self._path))):
+        if not self._is_new and any(map(_is_of_partition, self._disk.list(self._path))):
             return PARTITIONS
         return NOTHING
 

@@ -19,6 +19,7 @@ from pyreplog.log.layout import (
     INT32_MAX,
     MARK_NAME,
     META_PROPERTIES_NAME,
+    METADATA_FOLDER,
     NODES_NAME,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
@@ -273,9 +274,11 @@ def _foreign(disk: Disk, places: Places, names: Sequence[str]) -> Iterator[str]:
 
 def foreign_in(disk: Disk, root: str) -> list[str]:
     """Return the folders in ``root`` that are not a partition's, nor of a partition that is being deleted or moved or
-    was set aside."""
+    was set aside. A node's metadata folder, which may hold no segment yet, is not one of them."""
     found = []
     for name in disk.list(root):
+        if name == METADATA_FOLDER:
+            continue
         folder = join(root, name)
         try:
             stat = disk.stat(folder)

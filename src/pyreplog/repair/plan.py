@@ -24,6 +24,7 @@ from pyreplog.values import NO_EPOCH
 from pyreplog.verify import (
     CHUNK_SIZE,
     HEADER_SIZE,
+    METADATA_TOPIC,
     OVERHEAD,
     Broken,
     CheckedBatch,
@@ -107,8 +108,11 @@ class PartitionPlan:
 
 
 def plan_repair(disk: Disk, path: str, progress: Callable[[int], None] | None = None) -> list[PartitionPlan]:
-    """Return a plan for each partition under ``path``. Raise :class:`StorageError` if there is none."""
-    found = find_partitions(disk, path)
+    """Return a plan for each partition under ``path``. Raise :class:`StorageError` if there is none.
+
+    The metadata log of a cluster is left out: only a cluster can write it.
+    """
+    found = {key: folders for key, folders in find_partitions(disk, path).items() if key[0] != METADATA_TOPIC}
     if not found:
         raise StorageError(errno.ENOENT, "there is no partition here", path)
     plans = []

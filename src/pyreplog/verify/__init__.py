@@ -27,6 +27,7 @@ from pyreplog.verify.folder import CheckContext, Facts, read_file, segment_files
 from pyreplog.verify.logs import OneLog, Surroundings, could_be_ours, look_around
 from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
 from pyreplog.verify.members import absent_partitions
+from pyreplog.verify.metadata import METADATA_TOPIC
 from pyreplog.verify.nodes import listed, node_list
 from pyreplog.verify.partition import check_partition
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
@@ -47,6 +48,7 @@ __all__ = [
     "Finding",
     "Level",
     "CheckContext",
+    "METADATA_TOPIC",
     "Malformed",
     "OVERHEAD",
     "OneLog",

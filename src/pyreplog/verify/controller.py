@@ -10,6 +10,7 @@ from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import read_file
+from pyreplog.verify.metadata import has_metadata
 from pyreplog.verify.nodes import listed
 from pyreplog.verify.states import Unreadable
 
@@ -24,14 +25,17 @@ def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequenc
     """Verify that the controller's state in the folder ``path``, which holds ``names``, is whole and belongs to the
     nodes in ``roots``.
 
-    Folders that no node of ours wrote, such as a broker's several ``log.dirs``, have no such file and need none.
+    Folders that no node of ours wrote, such as a broker's several ``log.dirs``, have no such file and need none, nor
+    do nodes of which one has a metadata log.
     """
     clusters = _clusters(disk, path, roots)
     file = f"{path}/{states.CONTROLLER}"
     if states.CONTROLLER not in names:
-        if clusters:
+        without = _clusters(disk, path, [root for root in roots if not has_metadata(disk, root)])
+        lacking = {cluster: nodes for cluster, nodes in clusters.items() if without.get(cluster) == nodes}
+        if lacking:
             text = (
-                f"the controller's state {states.CONTROLLER} is missing beside {in_words(clusters)}: the cluster cannot"
+                f"the controller's state {states.CONTROLLER} is missing beside {in_words(lacking)}: the cluster cannot"
                 " be opened"
             )
             book.damage(file, text, _PUT_BACK)

@@ -19,6 +19,7 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.folder import read_file, segment_bases
+from pyreplog.verify.metadata import METADATA_TOPIC, newest_metadata
 from pyreplog.verify.nodes import NODES, listed
 from pyreplog.verify.states import Unreadable, partition_of
 
@@ -358,7 +359,7 @@ def _compare(disk: Disk, log: OneLog, homes: Iterable[str]) -> None:
         by_topic.setdefault(topic, []).extend(folders)
     current: dict[str, str] | None = None
     for topic, folders in by_topic.items():
-        if len(folders) < 2:
+        if len(folders) < 2 or topic == METADATA_TOPIC:
             continue
         ids = {folder: id_of_topic(disk, folder) for folder in folders}
         if len({folder.rpartition("/")[0] for folder in folders}) == 1:
@@ -366,7 +367,7 @@ def _compare(disk: Disk, log: OneLog, homes: Iterable[str]) -> None:
         if len(set(ids.values())) < 2 and "" not in ids.values():
             continue
         if current is None:
-            current = _current_ids(disk, homes, log.roots[0].cluster)
+            current = _current_ids(disk, homes, log.roots)
         if current.get(topic) in ids.values():
             log.earlier += [folder for folder, topic_id in ids.items() if topic_id != current[topic]]
             continue
@@ -389,8 +390,10 @@ def _compare(disk: Disk, log: OneLog, homes: Iterable[str]) -> None:
                 )
 
 
-def _current_ids(disk: Disk, homes: Iterable[str], cluster: str | None) -> dict[str, str]:
-    """The ids of the topics by the controller's file of ``cluster``; empty if there is none."""
+def _current_ids(disk: Disk, homes: Iterable[str], roots: Sequence[RootFolder]) -> dict[str, str]:
+    """The ids of the topics by the controller's file of the cluster of ``roots``, or by its nodes' newest metadata log;
+    empty if there is neither."""
+    cluster = roots[0].cluster
     for home in dict.fromkeys(homes):
         try:
             data = read_file(disk, f"{home}/{states.CONTROLLER}")
@@ -399,4 +402,5 @@ def _current_ids(disk: Disk, homes: Iterable[str], cluster: str | None) -> dict[
                 return {str(topic["name"]): str(topic["id"]) for topic in fields["topics"]}
         except (Unreadable, KeyError, TypeError):
             continue
-    return {}
+    metadata = newest_metadata(disk, [root.path for root in roots])
+    return {} if metadata is None else {name: topic_id for topic_id, name in metadata.state.topics.items()}

@@ -1,4 +1,7 @@
-"""The partitions that a cluster's controller names, against the folders that are there."""
+"""The partitions that a cluster's metadata names, against the folders that are there.
+
+The metadata is in the controller's file of version 0.1 in the cluster's folder, or in the metadata logs of its nodes.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +13,38 @@ from pyreplog.verify import states
 from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import read_file
 from pyreplog.verify.logs import OneLog, id_of_topic, look_around
+from pyreplog.verify.metadata import METADATA_TOPIC, newest_metadata
 from pyreplog.verify.states import Unreadable
 
 _BRING_BACK: Final = (
     "mount the disk of the missing node, or restore its folder; `replog repair` saves the rest into a new folder"
 )
-_OLD: Final = "put back the latest controller's file of this cluster: this one is older than the folders"
+_OLD: Final = "put back the latest metadata of this cluster: this one is older than the folders"
 _ROW_MIN: Final = 4
 _EPOCH: Final = 6
 """Where the leader epoch stands in the row of a partition."""
 
 
 def check_members(disk: Disk, home: str, logs: Sequence[OneLog], book: Report) -> None:
-    """Report each partition that the controller's state in the folder ``home`` names and that no in-sync replica
+    """Report each partition that the metadata of the cluster in the folder ``home`` names and that no in-sync replica
     holds in ``logs``."""
-    for (topic, partition), why in _absent(disk, home, logs).items():
-        book.damage(f"{home}/{states.CONTROLLER}", f"{topic}-{partition} {why}", _BRING_BACK)
+    for file, fields in _known(disk, home, logs):
+        for (topic, partition), why in _absent(fields, logs).items():
+            book.damage(file, f"{topic}-{partition} {why}", _BRING_BACK)
 
 
 def check_known(disk: Disk, home: str, logs: Sequence[OneLog], book: Report) -> None:
-    """Report each folder in ``logs`` that the controller's state in ``home`` is too old to know: its topic or its
+    """Report each folder in ``logs`` that the metadata of the cluster in ``home`` is too old to know: its topic or its
     leader epoch.
 
     A folder of an earlier topic is one only if the state names another id and a folder has that id; ``logs`` set it
     apart then.
     """
-    fields = _fields(disk, home)
+    for _, fields in _known(disk, home, logs):
+        _check_known(disk, fields, logs, book)
+
+
+def _check_known(disk: Disk, fields: dict[str, Any], logs: Sequence[OneLog], book: Report) -> None:
     ids = {
         str(topic.get("name")): str(topic.get("id")) for topic in fields.get("topics") or () if isinstance(topic, dict)
     }
@@ -44,17 +53,17 @@ def check_known(disk: Disk, home: str, logs: Sequence[OneLog], book: Report) -> 
         if log.roots[0].cluster is None or log.roots[0].cluster != fields.get("cluster_id"):
             continue
         for (topic, partition), folders in log.partitions.items():
-            for folder in folders:
+            for folder in folders if topic != METADATA_TOPIC else ():
                 if folder in log.earlier:
                     continue
                 if ids.get(topic) != id_of_topic(disk, folder):
                     book.damage(
-                        folder, "the controller's state does not know this topic: opening sets the folder aside", _OLD
+                        folder, "the cluster's metadata does not know this topic: opening sets the folder aside", _OLD
                     )
                 elif (latest := _latest_epoch(disk, folder)) > epochs.get((topic, partition), latest):
                     what = (
-                        f"leader epoch {latest} is above {epochs[topic, partition]}, the latest that the controller's"
-                        " state knows"
+                        f"leader epoch {latest} is above {epochs[topic, partition]}, the latest that the cluster's"
+                        " metadata knows"
                     )
                     book.damage(folder, what, _OLD)
 
@@ -69,14 +78,16 @@ def _latest_epoch(disk: Disk, folder: str) -> int:
 
 
 def absent_partitions(disk: Disk, path: str) -> dict[tuple[str, int], str]:
-    """The partitions of the cluster in ``path`` that are not there whole by its controller's state, each with the
-    reason."""
+    """The partitions of the cluster in ``path`` that are not there whole by its metadata, each with the reason."""
     path = path.rstrip("/") or "/"
-    return _absent(disk, path, look_around(disk, path).logs)
+    logs = look_around(disk, path).logs
+    found: dict[tuple[str, int], str] = {}
+    for _, fields in _known(disk, path, logs):
+        found.update(_absent(fields, logs))
+    return found
 
 
-def _absent(disk: Disk, home: str, logs: Sequence[OneLog]) -> dict[tuple[str, int], str]:
-    fields = _fields(disk, home)
+def _absent(fields: dict[str, Any], logs: Sequence[OneLog]) -> dict[tuple[str, int], str]:
     mine = [
         log for log in logs if log.roots[0].cluster is not None and log.roots[0].cluster == fields.get("cluster_id")
     ]
@@ -101,14 +112,26 @@ def _absent(disk: Disk, home: str, logs: Sequence[OneLog]) -> dict[tuple[str, in
     return found
 
 
-def _fields(disk: Disk, home: str) -> dict[str, Any]:
-    """Return the controller's state in ``home``; empty if it is missing or damaged, which the check of that file
-    reports."""
+def _known(disk: Disk, home: str, logs: Sequence[OneLog]) -> list[tuple[str, dict[str, Any]]]:
+    """Return what the cluster's metadata says, and the file or folder that says it: the controller's file in ``home``,
+    or for each log the newest metadata log in the folders of the nodes of ``home``.
+
+    Nothing for a damaged file, which the check of that file reports.
+    """
+    file = f"{home}/{states.CONTROLLER}"
     try:
-        data = read_file(disk, f"{home}/{states.CONTROLLER}")
-        return {} if data is None else states.controller(data)
+        data = read_file(disk, file)
+        if data is not None:
+            return [(file, states.controller(data))]
     except Unreadable:
-        return {}
+        return []
+    found = []
+    for log in logs:
+        nodes = [root.path for root in log.roots if home in (root.home, root.path.rpartition("/")[0])]
+        metadata = newest_metadata(disk, nodes)
+        if metadata is not None and log.roots[0].cluster is not None:
+            found.append((metadata.path, metadata.state.as_controller(log.roots[0].cluster)))
+    return found
 
 
 def _rows(fields: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:

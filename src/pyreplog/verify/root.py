@@ -29,13 +29,20 @@ from pyreplog.verify.logs import (
 )
 from pyreplog.verify.lookup import APART, LET_IN, REFUSED
 from pyreplog.verify.members import check_known, check_members
+from pyreplog.verify.metadata import (
+    BOOTSTRAP,
+    METADATA_FOLDER,
+    METADATA_TOPIC,
+    check_bootstrap,
+    check_metadata,
+    has_metadata,
+)
 from pyreplog.verify.nodes import NODES, check_nodes
 from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.spool import check_spool
 from pyreplog.verify.states import Unreadable, partition_of
 
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
-METADATA_TOPIC: Final = "__cluster_metadata"
 FOREIGN: Final = (
     "a folder of another program, or an empty one: not looked into (a Kafka broker would not start with it in its log"
     " folder)"
@@ -204,6 +211,8 @@ class _Root:
         self._own = states.INCARNATION in names or any(
             self._disk.stat(f"{self._path}/{name}/{states.MARK}") is not None for name in partitions
         )
+        if BOOTSTRAP in names:
+            check_bootstrap(self._disk, f"{self._path}/{BOOTSTRAP}", self._book)
         self._lives()
         self._properties()
         self._import()
@@ -223,6 +232,9 @@ class _Root:
             if key is None:
                 self._stranger(name, names)
                 continue
+            if name == METADATA_FOLDER and name not in partitions and has_metadata(self._disk, self._path):
+                check_metadata(self._disk, path, self._book)  # there is no segment yet
+                continue
             if name not in partitions:
                 # A folder that a checkpoint names was a partition's, even if all its files are
                 # gone.
@@ -234,6 +246,8 @@ class _Root:
                     continue
             try:
                 found.append(check_partition(self._disk, path, *key, self._look(key), self._book))
+                if name == METADATA_FOLDER:
+                    check_metadata(self._disk, path, self._book)
             except StorageError:
                 if self._disk.stat(path) is not None:
                     raise
@@ -289,7 +303,7 @@ class _Root:
             deep=self._deep,
             max_batch_bytes=self._max_batch_bytes,
             clean=self._clean,
-            own=self._own,
+            own=self._own and key[0] != METADATA_TOPIC,
             identified=self._identified,
             bare=False,
             rebooted=self._rebooted,
@@ -478,7 +492,7 @@ def _check_log(disk: Disk, log: OneLog, book: Report, *, deep: bool, max_batch_b
     copies: dict[tuple[str, int], list[Facts]] = {}
     for root in log.roots:
         for facts in check_root(disk, root.path, book, deep=deep, compare=True, max_batch_bytes=max_batch_bytes):
-            if facts.path not in apart:
+            if facts.path not in apart and facts.topic != METADATA_TOPIC:
                 copies.setdefault((facts.topic, facts.partition), []).append(facts)
     for facts_of_copies in copies.values():
         _compare(facts_of_copies, book)

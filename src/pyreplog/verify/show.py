@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyreplog.verify import states
 from pyreplog.verify.nodes import NODES, node_list
 from pyreplog.verify.states import Slot, Unreadable
+from pyreplog.verify.vote import QUORUM_STATE, VOUCHER, quorum_state, slots_of
 
 Row = dict[str, Any]
 _INDEX: Final = struct.Struct(">ii")
@@ -64,12 +65,27 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         if farewell.summaries is not None:
             row["summaries_size"], row["summaries_crc32c"] = farewell.summaries
         yield row
+    elif name == QUORUM_STATE:
+        yield quorum_state(data)._asdict()
+    elif name == VOUCHER:
+        yield from _votes(data)
     elif name == states.CONTROLLER:
         yield states.controller(data)
     elif name == states.QUORUM_STATE:
         yield states.quorum_state(data)
     else:
         yield {"about": f"{len(data)} bytes of no known kind"}
+
+
+def _votes(data: bytes) -> Iterator[Row]:
+    for number, slot in enumerate(slots_of(data)):
+        if slot is None:
+            yield {"slot": number, "about": "never written"}
+        elif isinstance(slot, Unreadable):
+            yield {"slot": number, "damage": str(slot)}
+        else:
+            row = slot._asdict()
+            yield {"slot": number, **row.pop("vote")._asdict(), **row}
 
 
 def _nodes(data: bytes) -> Iterator[Row]:
