@@ -21,7 +21,7 @@ from pyreplog.quorum.effects import (
     TimerDue,
 )
 from pyreplog.quorum.raft import RaftNode
-from pyreplog.quorum.raft_log import format_quorum
+from pyreplog.quorum.raft_log import clear_quorum, format_quorum, is_formatted
 from pyreplog.quorum.storage import ControlEntry, HardState, LogBatch, QuorumStorage
 from pyreplog.quorum.voters import (
     NO_VOTERS,
@@ -61,7 +61,9 @@ __all__ = [
     "Voter",
     "VoterEndpoint",
     "VoterSet",
+    "clear_quorum",
     "format_quorum",
+    "is_formatted",
     "majority_offset",
     "vote_result",
 ]

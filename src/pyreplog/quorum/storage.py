@@ -96,6 +96,15 @@ class QuorumStorage(Protocol):
         """Keep that this node was a voter once."""
         ...
 
+    @property
+    def voter_failure(self) -> str | None:
+        """The reason for which this node is no whole voter: it neither votes nor counts."""
+        ...
+
+    def note_failure(self, reason: str) -> None:
+        """Keep that this node is no whole voter any more."""
+        ...
+
     def append_records(self, values: Sequence[bytes], epoch: int, timestamp_ms: int) -> tuple[int, int]:
         """Append one batch of metadata records as the leader; return its first and last offset."""
         ...

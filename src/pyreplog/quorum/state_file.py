@@ -1,0 +1,230 @@
+"""``quorum-state``, Kafka's file, and ``replog.quorum`` beside it, which vouches for it.
+
+``quorum-state`` is JSON without a checksum: an older copy, a missing one or a flipped bit could make
+a voter vote twice. So each state is first written to ``replog.quorum``, with the checksums of the
+``quorum-state`` before it and of its own; then ``quorum-state`` is replaced. A crash between the two
+leaves a ``quorum-state`` with the checksum before, and the next opening finishes the change. Any
+other content is damage: the node is no whole voter then.
+
+``replog.quorum`` has two slots that are written in turn, each synced before the next::
+
+    position 0 and 1024
+    magic "RLQS" | version | length | sequence | crc | JSON
+       4 bytes   |    2    |   2    |    8     |  4  | length bytes
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Final, NamedTuple
+
+from pyreplog.errors import CorruptError
+from pyreplog.log import replace_file
+from pyreplog.ports import Disk, File
+from pyreplog.quorum.storage import HardState
+from pyreplog.quorum.voters import Identity, ReplicaKey
+from pyreplog.record import crc32c
+from pyreplog.wire import NO_ID
+
+__all__ = ["STATE_NAME", "VOUCHER_NAME", "StateFile", "Voucher", "decode_state", "encode_state"]
+
+# On disk: never change.
+STATE_NAME: Final = "quorum-state"
+VOUCHER_NAME: Final = "replog.quorum"
+_MAGIC: Final = b"RLQS"
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(">4sHHQI")
+_SLOT_SIZE: Final = 1024
+_REASON_SIZE_MAX: Final = 300
+_STATE_SIZE_MAX: Final = 64 << 10
+
+
+class Voucher(NamedTuple):
+    """The content of one slot."""
+
+    identity: Identity
+    before: int
+    """The checksum of the ``quorum-state`` before."""
+    state: HardState
+    was_voter: bool = False
+    failure: str | None = None
+    """The reason for which this node is no whole voter any more."""
+
+
+def encode_state(state: HardState) -> bytes:
+    """Return the content of ``quorum-state``, version 1, as Kafka writes it."""
+    voted = state.voted or ReplicaKey(-1, NO_ID)
+    body = {
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.epoch,
+        "votedId": voted.node_id,
+        "votedDirectoryId": voted.directory_id,
+        "data_version": 1,
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode_state(data: bytes, file: str) -> HardState:
+    """Parse ``quorum-state``, also version 0. Raises :class:`CorruptError`."""
+    try:
+        body = json.loads(data)
+        voted_id = int(body.get("votedId", -1))
+        voted = ReplicaKey(voted_id, str(body.get("votedDirectoryId", NO_ID))) if voted_id >= 0 else None
+        return HardState(int(body["leaderEpoch"]), int(body.get("leaderId", -1)), voted)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CorruptError(f"quorum state: {error}", file=file) from error
+
+
+class StateFile:
+    """The two files of one folder. Every write is durable when it returns."""
+
+    __slots__ = ("_disk", "_file", "_folder", "_reserve_in", "_sequence", "_written", "voucher")
+
+    def __init__(self, disk: Disk, folder: str, file: File, voucher: Voucher, sequence: int) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._reserve_in = folder.rpartition("/")[0] or "."
+        self._file = file
+        self._sequence = sequence
+        #: The checksum of ``quorum-state`` as it is on the disk.
+        self._written = crc32c(encode_state(voucher.state))
+        self.voucher = voucher
+
+    @classmethod
+    def create(cls, disk: Disk, folder: str, identity: Identity, *, was_voter: bool) -> StateFile:
+        """Make both files for a node that has not voted yet. The caller syncs the folder."""
+        data = encode_state(HardState())
+        replace_file(disk, f"{folder}/{STATE_NAME}", data)
+        path = f"{folder}/{VOUCHER_NAME}"
+        if disk.stat(path) is not None:
+            disk.remove(path)
+        file = disk.create(path)
+        file.write_at(0, [bytes(2 * _SLOT_SIZE)])
+        made = cls(disk, folder, file, Voucher(identity, crc32c(data), HardState(), was_voter), 0)
+        made._put(made.voucher)
+        return made
+
+    @classmethod
+    def open(cls, disk: Disk, folder: str, identity: Identity) -> StateFile:
+        """Open both files, and finish a change that a crash cut short.
+
+        Raises :class:`CorruptError` if they are missing, damaged, or do not belong together.
+        """
+        path = f"{folder}/{VOUCHER_NAME}"
+        if disk.stat(path) is None:
+            raise CorruptError(f"{VOUCHER_NAME} is missing, so nothing vouches for {STATE_NAME}", file=path)
+        file = disk.open(path, write=True)
+        try:
+            slots = [found for position in (0, _SLOT_SIZE) if (found := _read_slot(file, position)) is not None]
+            if not slots:
+                raise CorruptError("no slot is whole", file=path)
+            sequence, voucher = max(slots, key=_sequence_of)
+            if voucher.identity != identity:
+                raise CorruptError(f"it is of {tuple(voucher.identity)}, not of {tuple(identity)}", file=path)
+            opened = cls(disk, folder, file, voucher, sequence)
+            opened._settle()
+        except BaseException:
+            file.close()
+            raise
+        return opened
+
+    @property
+    def state(self) -> HardState:
+        """The state that was written last."""
+        return self.voucher.state
+
+    @property
+    def was_voter(self) -> bool:
+        """Whether this node was a voter once."""
+        return self.voucher.was_voter
+
+    @property
+    def failure(self) -> str | None:
+        """The reason for which this node is no whole voter any more."""
+        return self.voucher.failure
+
+    def write(self, state: HardState) -> None:
+        """Replace the state."""
+        self._put(self.voucher._replace(before=self._written, state=state))
+        self._replace()
+
+    def note_voter(self) -> None:
+        """Keep that this node was a voter once."""
+        self._put(self.voucher._replace(before=self._written, was_voter=True))
+
+    def note_failure(self, reason: str) -> None:
+        """Keep that this node is no whole voter any more."""
+        self._put(self.voucher._replace(before=self._written, failure=reason[:_REASON_SIZE_MAX]))
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+    def _settle(self) -> None:
+        """Compare ``quorum-state`` with the voucher."""
+        path = f"{self._folder}/{STATE_NAME}"
+        found = self._disk.stat(path)
+        if found is None:
+            raise CorruptError("the file is missing", file=path)
+        file = self._disk.open(path)
+        try:
+            data = bytes(file.read_at(0, min(found.size, _STATE_SIZE_MAX)))
+        finally:
+            file.close()
+        checksum = crc32c(data)
+        if checksum == crc32c(encode_state(self.voucher.state)):
+            return
+        if checksum != self.voucher.before:
+            raise CorruptError(f"{VOUCHER_NAME} does not vouch for the content", file=path)
+        self._replace()
+
+    def _replace(self) -> None:
+        path = f"{self._folder}/{STATE_NAME}"
+        data = encode_state(self.voucher.state)
+        replace_file(self._disk, path, data, reserve_in=self._reserve_in)
+        self._written = crc32c(data)
+
+    def _put(self, voucher: Voucher) -> None:
+        """Write the slot that is not the newest, and sync it."""
+        sequence = self._sequence + 1
+        payload = _encode(voucher)
+        head = _HEAD.pack(_MAGIC, _VERSION, len(payload), sequence, 0)
+        checksum = crc32c(head + payload)
+        data = _HEAD.pack(_MAGIC, _VERSION, len(payload), sequence, checksum) + payload
+        self._file.write_at(sequence % 2 * _SLOT_SIZE, [data.ljust(_SLOT_SIZE, b"\0")])
+        self._file.sync()
+        self._sequence = sequence
+        self.voucher = voucher
+
+
+def _sequence_of(slot: tuple[int, Voucher]) -> int:
+    return slot[0]
+
+
+def _encode(voucher: Voucher) -> bytes:
+    state = voucher.state
+    body = {
+        "identity": list(voucher.identity),
+        "before": voucher.before,
+        "state": [state.epoch, state.leader_id, None if state.voted is None else list(state.voted)],
+        "was_voter": voucher.was_voter,
+        "failure": voucher.failure,
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _read_slot(file: File, position: int) -> tuple[int, Voucher] | None:
+    data = bytes(file.read_at(position, _SLOT_SIZE))
+    if len(data) < _HEAD.size:
+        return None
+    magic, version, length, sequence, checksum = _HEAD.unpack_from(data)
+    payload = data[_HEAD.size : _HEAD.size + length]
+    if magic != _MAGIC or version != _VERSION or len(payload) != length:
+        return None
+    if crc32c(_HEAD.pack(magic, version, length, sequence, 0) + payload) != checksum:
+        return None
+    body: dict[str, Any] = json.loads(payload)
+    epoch, leader_id, voted = body["state"]
+    state = HardState(epoch, leader_id, None if voted is None else ReplicaKey(*voted))
+    return sequence, Voucher(Identity(*body["identity"]), body["before"], state, body["was_voter"], body["failure"])
