@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from pyreplog.client.calls import MS, RequestTracker
+from pyreplog.client.lookups import Lookup, created_topic, refusal_of, refused_as_a_whole
 from pyreplog.client.outcome import Completion, Owner
 from pyreplog.client.router import address_of, backoff_ns
 from pyreplog.errors import (
@@ -89,7 +90,20 @@ _NO_CONTROLLER = frozenset(
 class Answer(Completion):
     """The answer to one question. ``value`` is set once settled without error."""
 
-    __slots__ = ("_deadline_ns", "_retriable", "asked", "body", "failures", "peers", "value", "what")
+    __slots__ = (
+        "_deadline_ns",
+        "asked",
+        "body",
+        "failures",
+        "is_looked_up",
+        "is_unknown",
+        "lookup",
+        "peers",
+        "refusal",
+        "retriable",
+        "value",
+        "what",
+    )
 
     def __init__(
         self,
@@ -100,6 +114,7 @@ class Answer(Completion):
         *,
         retriable: bool,
         deadline_ns: int,
+        lookup: Lookup | None = None,
     ) -> None:
         super().__init__(owner)
         self.what = what
@@ -109,7 +124,15 @@ class Answer(Completion):
         self.failures = 0
         self.asked = False
         """Whether the question was sent, or was about to be."""
-        self._retriable = retriable
+        self.lookup = lookup
+        self.is_unknown = False
+        """Whether it was sent without an answer, and may have been carried out."""
+        self.is_looked_up = False
+        """Whether the next question is the one of ``lookup``."""
+        self.refusal: ClusterError | None = None
+        """The refusal of a second copy, if the first one may be the reason."""
+        self.retriable = retriable
+        """Whether a second answer has the same effect."""
         self._deadline_ns = deadline_ns
 
     def answer(self, value: Any) -> None:
@@ -123,12 +146,19 @@ class Answer(Completion):
 
         It may if a second answer has the same effect, or if the first question was never sent.
         """
-        return self._retriable or not self.asked
+        return self.retriable or not self.asked
+
+    @property
+    def next_question(self) -> RequestBody:
+        """The question to send next."""
+        return self.lookup.question if self.lookup is not None and self.is_looked_up else self.body
 
     def may_repeat(self, now_ns: int) -> bool:
-        """Return whether it may be asked again: it is repeatable, and its deadline has not
-        passed."""
-        return self._retriable and now_ns < self._deadline_ns
+        """Return whether a question may be sent again: the deadline has not passed, and no second
+        copy can do harm, or a look-up shows it before."""
+        if now_ns >= self._deadline_ns:
+            return False
+        return self.retriable or not self.is_unknown or self.lookup is not None
 
 
 class _Deletion(Answer):
@@ -165,15 +195,19 @@ class Admin:
         random: Random,
         *,
         address: Address,
-        controller: Address,
+        controllers: Sequence[Address],
         timeout_ms: int = 10_000,
         owner: Owner | None = None,
     ) -> None:
-        """Listen at ``address``; ask ``controller``. An answer may take at most ``timeout_ms``."""
+        """Listen at ``address``; ask one of ``controllers``, and the next one if it cannot answer.
+
+        An answer may take at most ``timeout_ms``.
+        """
         self._calls = RequestTracker(transport, clock, address, timeout_ms)
         self._now_ns = clock.monotonic_ns
         self._random = random
-        self._controller = controller
+        self.controllers = list(controllers)
+        """The addresses to ask, the one that answered last first."""
         self._timeout_ms = timeout_ms
         self._owner = owner
         self._waiting: list[tuple[int, Answer]] = []  # (not before, question)
@@ -185,7 +219,8 @@ class Admin:
         -1: the cluster's default."""
         configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
         topic = CreatableTopic(name, partitions, replication_factor, configs=configs)
-        return self._ask(f"creation of topic {name!r}", CreateTopicsRequest([topic], self._timeout_ms), retriable=False)
+        body = CreateTopicsRequest([topic], self._timeout_ms)
+        return self._ask(f"creation of topic {name!r}", body, retriable=False, lookup=created_topic(topic))
 
     def describe_topics(self, names: Sequence[str] = ()) -> Answer:
         """Describe these topics (none: all): partitions, leaders, replicas, ISR, ELR.
@@ -226,14 +261,14 @@ class Admin:
         each partition.
         """
         now = self._now_ns()
-        return self._begin(now, _Deletion(self._owner, topic, offsets, [self._controller], now + self._timeout_ms * MS))
+        return self._begin(now, _Deletion(self._owner, topic, offsets, self.controllers, now + self._timeout_ms * MS))
 
-    def _ask(self, what: str, body: RequestBody, *, retriable: bool) -> Answer:
+    def _ask(self, what: str, body: RequestBody, *, retriable: bool, lookup: Lookup | None = None) -> Answer:
         now = self._now_ns()
         deadline_ns = now + self._timeout_ms * MS
-        return self._begin(
-            now, Answer(self._owner, what, body, [self._controller], retriable=retriable, deadline_ns=deadline_ns)
-        )
+        peers = list(self.controllers)
+        answer = Answer(self._owner, what, body, peers, retriable=retriable, deadline_ns=deadline_ns, lookup=lookup)
+        return self._begin(now, answer)
 
     def _begin(self, now: int, answer: Answer) -> Answer:
         if self._failure is not None:
@@ -263,18 +298,28 @@ class Admin:
                 self._waiting.append((at, answer))
                 continue
             happened = True
-            answer.asked = True
+            first, answer.asked = not answer.asked, True
             if not self._calls.send(
                 answer.peers[0],
-                answer.body,
+                answer.next_question,
                 lambda body, answer=answer: self._answered(answer, body),  # type: ignore[misc]
             ):
+                answer.asked = not first
                 self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=False)
         return happened
 
     def _answered(self, answer: Answer, body: Any) -> None:
         if body is None:
             self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=True)
+            return
+        refused = refused_as_a_whole(body)
+        if refused is not None:
+            code, message = refused
+            self._again(answer, cluster_error(code, message or answer.what), sent=False)
+            return
+        self._put_first(answer.peers[0])
+        lookup = answer.lookup
+        if lookup is not None and answer.is_unknown and self._looked_up(answer, lookup, body):
             return
         if isinstance(answer, _Deletion):
             self._led(answer, body)
@@ -293,6 +338,36 @@ class Admin:
                 answer.answer(result)
             return
         answer.answer(body)
+
+    def _looked_up(self, answer: Answer, lookup: Lookup, body: Any) -> bool:
+        """Handle an answer after an unknown outcome; return whether it is handled.
+
+        If the change was carried out, settle; if not, send it again. If that copy is refused, look
+        up whether the first one was carried out in between.
+        """
+        if answer.is_looked_up:
+            answer.is_looked_up = False
+            value = lookup.judge(body)
+            if value is not None:
+                answer.answer(value)
+                return True
+            if answer.refusal is not None:
+                answer.fail(answer.refusal)
+                return True
+        else:
+            code, message = refusal_of(body)
+            if code not in lookup.refusals:
+                return False
+            answer.refusal = cluster_error(code, message or answer.what)
+            answer.is_looked_up = True
+        self._waiting.append((self._now_ns(), answer))
+        return True
+
+    def _put_first(self, controller: Address) -> None:
+        """Ask this controller first from now on: it answered."""
+        if self.controllers[0] != controller and controller in self.controllers:
+            at = self.controllers.index(controller)
+            self.controllers = self.controllers[at:] + self.controllers[:at]
 
     def _described(self, answer: Answer, body: DescribeQuorumResponse) -> None:
         """Settle with the quorum that ``body`` describes, or ask again if there is no leader."""
@@ -384,9 +459,13 @@ class Admin:
     def _again(self, answer: Answer, error: ClusterError, *, sent: bool) -> None:
         now = self._now_ns()
         answer.failures += 1
+        answer.peers = [*answer.peers[1:], answer.peers[0]]
+        if sent and not answer.retriable and not answer.is_looked_up:
+            answer.is_unknown = True
+            answer.is_looked_up = answer.lookup is not None
         if answer.may_repeat(now):
             self._waiting.append((now + backoff_ns(answer.failures, self._random), answer))
-        elif sent:
+        elif answer.is_unknown or sent:
             answer.fail(OutcomeUnknownError(answer.what, str(error)))
         else:
             answer.fail(error)

@@ -85,6 +85,12 @@ class AlterPartitionManager:
         for hosted, effect in sent.values():
             self._effects.run(hosted, AlterPartitionAnswered(effect.token, ErrorCode.UNKNOWN_SERVER_ERROR))
 
+    def disconnected(self) -> None:
+        """Let the leaders propose again: the controller's process has ended without an answer."""
+        if self._open != _NONE:
+            self._open = _NONE
+            self._fail(ErrorCode.REQUEST_TIMED_OUT)
+
     def forget(self, hosted: HostedPartition) -> None:
         """Drop the proposals of a partition that left this node."""
         self.waiting.pop(hosted.key, None)

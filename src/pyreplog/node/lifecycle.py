@@ -42,12 +42,20 @@ _MS: Final = 1_000_000
 T = TypeVar("T")
 UNANSWERED_MAX: Final = 64
 REGISTRATION_RETRY_NS: Final = 100 * _MS
+NO_CONTROLLER_RETRY_NS: Final = 2 * _MS
+"""The pause after the first answer that no controller is active. It doubles with each further one, up
+to the usual interval: an election of a controller takes milliseconds if its voters are up."""
 SHUTDOWN_BEAT_NS: Final = 50 * _MS
 """Interval of the heartbeats while a node waits for permission to stop."""
 LEASE_SHARE: Final = 19, 20
 """The lease as a part of the session. It must end before the controller may give a leadership away,
 even if the clocks run at different rates."""
-_RETRIABLE: Final = (ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER)
+_RETRIABLE: Final = (
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 _REGISTER_ANEW: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 
@@ -122,6 +130,8 @@ class Lifecycle:
         self._statuses: dict[PartitionKey, ReplicaStatus] = {}
         """The statuses of replicas here that the controller has not confirmed."""
         self._next_ns = 0
+        self._without_controller = 0
+        """Answers in a row that no controller is active."""
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
     def start(self) -> None:
@@ -208,12 +218,29 @@ class Lifecycle:
         """Handle the controller's answer to a registration."""
         if self._registrations.pop(message.correlation_id, message) is message or self._standing.broker_epoch >= 0:
             return
-        if body.error_code == NO_ERROR:
+        if body.error_code == ErrorCode.NOT_CONTROLLER:
+            self._retry_soon(REGISTRATION_RETRY_NS)
+        elif body.error_code == NO_ERROR:
+            self._without_controller = 0
             self._standing.broker_epoch = body.broker_epoch
             self._events.registered()
             self.soon()
         elif body.error_code not in _RETRIABLE:
             self.failure = cluster_error(body.error_code, f"node {self._node_id} cannot join")
+
+    def _retry_soon(self, most_ns: int) -> None:
+        """Send the request again soon, because no controller is active; nothing was done, and all
+        that was reported is reported again."""
+        pause_ns = min(NO_CONTROLLER_RETRY_NS << min(self._without_controller, 20), most_ns)
+        self._without_controller += 1
+        if self._effects.now_ns + pause_ns < self._next_ns:
+            self._plan(self._effects.now_ns + pause_ns)
+
+    def disconnected(self) -> None:
+        """Send the open request again soon: the controller's process has ended, and another begins."""
+        if self._registrations or self._heartbeats:
+            self._registrations.clear()
+            self._retry_soon(REGISTRATION_RETRY_NS)
 
     def answered(self, message: Response, body: BrokerHeartbeatResponse) -> None:
         """Handle the controller's answer to a heartbeat."""
@@ -221,6 +248,10 @@ class Lifecycle:
         if sent is None:
             return
         sent_ns, told = sent
+        if body.error_code == ErrorCode.NOT_CONTROLLER:
+            self._retry_soon(self._interval_ns)
+            return
+        self._without_controller = 0
         for earlier in [number for number, (at_ns, _) in self._heartbeats.items() if at_ns < sent_ns]:
             del self._heartbeats[earlier]  # only the newest answer counts
         if body.error_code in _REGISTER_ANEW:

@@ -47,6 +47,8 @@ __all__ = ["MetadataListener"]
 _MS: Final = 1_000_000
 GRACE_NS: Final = 500 * _MS
 CREATE_RETRY_NS: Final = 1_000 * _MS
+REFUSED_RETRY_NS: Final = 20 * _MS
+"""The pause after a refusal, such as NOT_CONTROLLER."""
 _ABOUT_BROKERS: Final = (BrokerRegistrationChangeRecord, RegisterBrokerRecord, UnregisterBrokerRecord)
 _ABOUT_PARTITIONS: Final = (PartitionChangeRecord, PartitionRecord)
 
@@ -88,11 +90,21 @@ class MetadataListener:
         self._open = -1
         self._timeout_ns = config.replica_fetch_wait_max_ms * _MS + GRACE_NS
         self._in_picture = False
+        self._is_later_planned = False
 
     def fetch(self) -> None:
         """Ask for the records after the image, unless a request is open already."""
         if self._open < 0 and self._standing.broker_epoch >= 0:
             self._ask(self._standing.image.offset + 1)
+
+    def _fetch_later(self) -> None:
+        if not self._is_later_planned:
+            self._is_later_planned = True
+            self._effects.timers.call_at(self._effects.now_ns + REFUSED_RETRY_NS, self._later)
+
+    def _later(self) -> None:
+        self._is_later_planned = False
+        self.fetch()
 
     def _ask(self, offset: int) -> None:
         effects = self._effects
@@ -110,19 +122,27 @@ class MetadataListener:
             self._open = -1
             self.fetch()
 
+    def disconnected(self) -> None:
+        """Ask again soon: the controller's process has ended, and another begins."""
+        if self._open >= 0:
+            self._open = -1
+            self._fetch_later()
+
     def answered(self, message: Response, body: FetchResponse) -> bool:
         """Handle an answer that may be the controller's. Return False if it is not."""
         if message.correlation_id != self._open:
             return False
         self._open = -1
-        if body.error_code == NO_ERROR:
-            for topic in body.responses:
-                for data in topic.partitions:
-                    records: Any = data.records or ()
-                    if data.snapshot_id is not None:
-                        self._replace(records, data.snapshot_id.end_offset)
-                    else:
-                        self._apply(records)
+        found = [data for topic in body.responses for data in topic.partitions]
+        if body.error_code != NO_ERROR or any(data.error_code != NO_ERROR for data in found):
+            self._fetch_later()
+            return True
+        for data in found:
+            records: Any = data.records or ()
+            if data.snapshot_id is not None:
+                self._replace(records, data.snapshot_id.end_offset)
+            else:
+                self._apply(records)
         self.fetch()
         return True
 

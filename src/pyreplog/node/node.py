@@ -132,6 +132,7 @@ class Node(NodeEvents):
         self._disk = disk
         self._transport = transport
         self._clock = clock
+        self._controller = controller_address
         self._now_ns = clock.monotonic_ns
         self._closed = False
         self._is_quiet = False
@@ -248,6 +249,10 @@ class Node(NodeEvents):
                 self._following.disconnected(event.peer)
                 self._sessions.disconnected(event.peer)
                 self._forwarding.disconnected(event.peer)
+                if event.peer == self._controller:
+                    self._lifecycle.disconnected()
+                    self._metadata.disconnected()
+                    self._proposals.disconnected()
         if self._produce.gathered:
             self._produce.flush()
         if effects.syncs:

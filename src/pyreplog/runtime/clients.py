@@ -13,7 +13,6 @@ from pyreplog.client import BatchForwarder, ConsumerConfig, ProducerConfig
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
 from pyreplog.config import default_min_insync_replicas
-from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.errors import ClosedError, ClusterError
 from pyreplog.ports import Address, Clock
 from pyreplog.runtime.admin import Admin
@@ -41,16 +40,19 @@ class Clients:
         driver: Driver,
         clock: Clock,
         bootstrap: Callable[[], list[Address]],
+        controllers: Callable[[], list[Address]],
         batch_limit: Callable[[str], tuple[int, int]],
         advice: Advice,
         path: str,
     ) -> None:
-        """``bootstrap`` returns the addresses that a new client asks first. ``batch_limit`` returns
-        the largest batch sizes of a topic. ``path`` names the cluster in log lines.
+        """``bootstrap`` returns the addresses that a new client asks first, ``controllers`` those of
+        the controllers. ``batch_limit`` returns the largest batch sizes of a topic. ``path`` names
+        the cluster in log lines.
         """
         self._driver = driver
         self._clock = clock
         self._bootstrap = bootstrap
+        self._controllers = controllers
         self._batch_limit = batch_limit
         self._advice = advice
         self._path = path
@@ -84,7 +86,7 @@ class Clients:
             self._clock,
             self._random,
             address=self._address("admin"),
-            controller=CONTROLLER_ADDRESS,
+            controllers=self._controllers(),
             owner=self._driver,
         )
         return machine, self._driver.add(machine, transport, lambda error: self.admin._interrupted(error))

@@ -163,7 +163,9 @@ class Cluster:
         self._controller = controller = ControllerHost(disk, path, options.config, options.clock, driver)
         self._nodes = nodes = NodeGroup(path, driver, controller, self._folders)
         self._advice = Advice(nodes.nodes, controller.topic_names, controller.leaderless, nodes.refusals)
-        self._clients = Clients(driver, options.clock, nodes.addresses, controller.batch_limit, self._advice, path)
+        self._clients = Clients(
+            driver, options.clock, nodes.addresses, controller.addresses, controller.batch_limit, self._advice, path
+        )
         if disk.stat(path) is None:
             make_folder(disk, path)
 

@@ -8,7 +8,6 @@ from random import Random, SystemRandom
 from typing import Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog.config import NodeConfig, check_seconds, whole
-from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
@@ -205,7 +204,7 @@ class ClusterNode:
                 transport,
                 self._clock,
                 self._config,
-                CONTROLLER_ADDRESS,
+                controller.address_for(self._node_id),
                 Random(SystemRandom().getrandbits(64)),
                 trusted=self._trusted,
             )

@@ -8,9 +8,9 @@ from random import Random, SystemRandom
 from typing import Final, NamedTuple
 
 from pyreplog.config import INT32_MAX, NodeConfig, batch_max, producer_batch_max
-from pyreplog.controller import ControllerServer, LocalController, MetadataImage
+from pyreplog.controller import CONTROLLER_ADDRESS, ControllerServer, LocalController, MetadataImage
 from pyreplog.errors import PyreplogError
-from pyreplog.ports import Clock, Disk
+from pyreplog.ports import Address, Clock, Disk
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.values import TopicPartition
 from pyreplog.wire import NO_LEADER
@@ -61,6 +61,14 @@ class ControllerHost:
     def image(self) -> MetadataImage:
         """The metadata of the cluster."""
         return self._controller.image
+
+    def address_for(self, node_id: int) -> Address:
+        """Return the address of the controller that node ``node_id`` talks to."""
+        return CONTROLLER_ADDRESS
+
+    def addresses(self) -> list[Address]:
+        """Return the addresses of all controllers, for clients."""
+        return [CONTROLLER_ADDRESS]
 
     @property
     def cluster_id(self) -> str:

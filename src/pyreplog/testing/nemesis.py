@@ -9,7 +9,6 @@ import errno
 from collections.abc import Callable
 from functools import partial
 
-from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.testing.machine import Machine
 from pyreplog.testing.sim_cluster import SimCluster
 
@@ -167,7 +166,7 @@ class Nemesis:
             world.plan(self._random.random() * 100, partial(world.start, node_id))
 
     def _cut(self) -> bool:
-        addresses = [*(machine.address for machine in self._world.machines.values()), CONTROLLER_ADDRESS]
+        addresses = [*self._world.node_addresses, *self._world.controller_addresses]
         one, other = self._random.sample(addresses, 2)
         both = self._random.random() < 0.5
         network = self._world.network
@@ -185,7 +184,10 @@ class Nemesis:
         """Cut a node off from the other nodes and the controller; clients still reach it."""
         machines = list(self._world.machines.values())
         alone = self._random.choice(machines).address
-        others = [*(machine.address for machine in machines if machine.address != alone), CONTROLLER_ADDRESS]
+        others = [
+            *(machine.address for machine in machines if machine.address != alone),
+            *self._world.controller_addresses,
+        ]
         self._world.say(f"isolate {alone}")
         for other in others:
             self._world.network.cut_both(alone, other)
@@ -198,7 +200,7 @@ class Nemesis:
         return True
 
     def _slow_link(self) -> bool:
-        addresses = [*(machine.address for machine in self._world.machines.values()), CONTROLLER_ADDRESS]
+        addresses = [*self._world.node_addresses, *self._world.controller_addresses]
         one, other = self._random.sample(addresses, 2)
         slow_ns = self._random.choice([20_000_000, 200_000_000])
         self._world.say(f"slow {one} -> {other} by {slow_ns // 1_000_000} ms")

@@ -160,7 +160,7 @@ class SimCluster(ABC):
             machine.transport,
             machine.clock,
             self.options.config,
-            CONTROLLER_ADDRESS,
+            self.controller_address(machine.node_id),
             random,
         )
 
@@ -258,6 +258,15 @@ class SimCluster(ABC):
         self._controller_transport = self.network.endpoint()
         self.endpoint = ControllerServer(authority, self._controller_transport, self.clock)
         self._after(CONTROLLER_ADDRESS)
+
+    def controller_address(self, node_id: int) -> Address:
+        """Return the address of the controller that a node talks to."""
+        return CONTROLLER_ADDRESS
+
+    @property
+    def controller_addresses(self) -> list[Address]:
+        """The addresses of all controllers."""
+        return [CONTROLLER_ADDRESS]
 
     def stop_controller(self, *, power_loss: bool) -> None:
         """Kill the controller, or cut its power."""

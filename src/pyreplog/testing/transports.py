@@ -299,7 +299,7 @@ class TransportConformance:
             )
             machines.append(Node(root, disks[number], self.endpoint(), clock, NodeConfig(), random=Random(number)))
         bootstrap = [f"node-{number}" for number in (1, 2, 3)]
-        admin = Admin(self.endpoint(), clock, Random(4), address="admin-1", controller=machines[0].address)
+        admin = Admin(self.endpoint(), clock, Random(4), address="admin-1", controllers=[machines[0].address])
         producer = Producer(
             self.endpoint(), clock, Random(5), bootstrap, address="client-1", config=ProducerConfig(max_in_flight=1)
         )

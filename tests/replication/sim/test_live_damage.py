@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from pyreplog.controller import CONTROLLER_ADDRESS
 from pyreplog.log.layout import join
 from pyreplog.record import split
 from pyreplog.replica import ConsumerFetch
@@ -194,7 +193,7 @@ def test_the_leader_does_not_hear_that_it_is_alone() -> None:
     other = 3 - leader
     end = log_of(world, leader).end_offset
     rot(world, leader)
-    world.network.cut(CONTROLLER_ADDRESS, f"node-{leader}")
+    world.network.cut(world.controller_address(leader), f"node-{leader}")
     world.stop(other)
     until(world, lambda: list(partition(world).isr) == [leader], "the other one is away")
     hosted = world.hosted(leader, key_of(world))

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from pyreplog.client import Admin
-from pyreplog.errors import NotControllerError, OutcomeUnknownError
+from pyreplog.errors import NotControllerError, OutcomeUnknownError, TopicExistsError
 from pyreplog.ports import Received
 from pyreplog.system import LocalNetwork
 from pyreplog.testing import SimClock
 from pyreplog.values import QuorumInfo, QuorumReplica
 from pyreplog.wire import (
     METADATA_TOPIC,
+    CreatableTopicResult,
     CreateTopicsRequest,
+    CreateTopicsResponse,
     DescribeQuorumPartition,
     DescribeQuorumPartitionResult,
     DescribeQuorumReplica,
@@ -23,11 +25,16 @@ from pyreplog.wire import (
     DescribeQuorumResponse,
     DescribeQuorumTopic,
     DescribeQuorumTopicResult,
+    DescribeTopicPartitionsPartition,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsTopic,
+    ElectLeadersRequest,
     ErrorCode,
     Request,
     Response,
+    ResponseBody,
+    refusal,
 )
 
 MS = 1_000_000
@@ -37,13 +44,14 @@ TIMEOUT_MS = 10_000
 class Controller:
     """A controller that answers only what the test tells it to, and the admin client that asks it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *controllers: str) -> None:
+        controllers = controllers or ("controller",)
         self.network = network = LocalNetwork()
         self.clock = SimClock()
         self.endpoint = network.endpoint()
         self.endpoint.listen("controller")
         self.admin = Admin(
-            network.endpoint(), self.clock, Random(1), address="admin", controller="controller", timeout_ms=TIMEOUT_MS
+            network.endpoint(), self.clock, Random(1), address="admin", controllers=controllers, timeout_ms=TIMEOUT_MS
         )
 
     def requests(self) -> list[Request]:
@@ -51,6 +59,13 @@ class Controller:
         self.admin.poll()
         arrived: list[Any] = [event.message for event in self.endpoint.poll(0) if isinstance(event, Received)]
         return arrived
+
+    def reply(self, body: ResponseBody) -> Request:
+        """Answer the one request that arrives next; return it."""
+        (request,) = self.next_requests()
+        self.endpoint.send("admin", Response("controller", request.correlation_id, body))
+        self.admin.poll()
+        return request
 
     def hang_up(self) -> None:
         """The controller's process ends: the client is told that its connection is gone. A new process listens at
@@ -88,16 +103,114 @@ def test_what_may_be_repeated_is_asked_again() -> None:
 
 
 def test_what_may_have_been_done_is_not_asked_again() -> None:
-    """The creation of a topic may have been carried out when the connection breaks: its outcome is unknown, and it
-    is sent once."""
+    """An election may have been carried out when the connection breaks: its outcome is unknown, and it is sent
+    once."""
     controller = Controller()
-    answer = controller.admin.create_topic("t", 1, 1, {})
+    answer = controller.admin.elect_leaders("t", [0], unclean=True)
     (first,) = controller.requests()
-    assert isinstance(first.body, CreateTopicsRequest)
+    assert isinstance(first.body, ElectLeadersRequest)
     controller.hang_up()
     assert controller.next_requests() == []
     assert answer.settled
     assert isinstance(answer.error, OutcomeUnknownError)
+
+
+def described(partitions: int = 0, *, error_code: int = 0) -> DescribeTopicPartitionsResponse:
+    """The description of topic ``t`` with so many partitions on node 1."""
+    parts = [DescribeTopicPartitionsPartition(number, 1, 0, [1], [1]) for number in range(partitions)]
+    return DescribeTopicPartitionsResponse([DescribeTopicPartitionsTopic("t", "id", parts, error_code)])
+
+
+def created(code: int = 0, message: str | None = None) -> CreateTopicsResponse:
+    """The answer to the creation of topic ``t``."""
+    return CreateTopicsResponse([CreatableTopicResult("t", "id", code, message, num_partitions=2)])
+
+
+def test_a_creation_without_an_answer_is_looked_up() -> None:
+    """F57: the controller dies after the commit and before its answer. The client looks, finds the topic as it wanted
+    it, and sends nothing twice."""
+    controller = Controller()
+    answer = controller.admin.create_topic("t", 2, 1, {})
+    (first,) = controller.requests()
+    assert isinstance(first.body, CreateTopicsRequest)
+    controller.hang_up()
+    controller.reply(described(2))
+    assert answer.error is None
+    assert (answer.value.topic_id, answer.value.num_partitions, answer.value.replication_factor) == ("id", 2, 1)
+    assert controller.next_requests() == []
+
+
+def test_a_creation_that_did_not_happen_is_sent_again() -> None:
+    """F57: the request was lost with the controller, and the topic is not there: it is sent again. If the first copy
+    comes late after all, the refusal of the second one is no failure; and one topic exists."""
+    for late in (False, True):
+        controller = Controller()
+        answer = controller.admin.create_topic("t", 2, 1, {})
+        assert controller.requests()
+        controller.hang_up()
+        controller.reply(described(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        again = controller.reply(created(ErrorCode.TOPIC_ALREADY_EXISTS if late else 0))
+        assert isinstance(again.body, CreateTopicsRequest)
+        if late:
+            controller.reply(described(2))
+        assert answer.settled
+        assert answer.error is None
+        assert answer.value.num_partitions == 2
+
+
+def test_the_topic_of_another_client_is_no_success() -> None:
+    """F57: after the unknown outcome there is a topic of that name with other partitions: the refusal is passed on."""
+    controller = Controller()
+    answer = controller.admin.create_topic("t", 2, 1, {})
+    assert controller.requests()
+    controller.hang_up()
+    controller.reply(described(5))
+    controller.reply(created(ErrorCode.TOPIC_ALREADY_EXISTS, "'t' exists"))
+    controller.reply(described(5))
+    assert isinstance(answer.error, TopicExistsError)
+
+
+def test_a_creation_in_doubt_until_the_deadline() -> None:
+    """If no controller answers the look-up either, the outcome is unknown, and the client says so."""
+    controller = Controller()
+    answer = controller.admin.create_topic("t", 2, 1, {})
+    assert controller.requests()
+    controller.hang_up()
+    while not answer.settled:
+        refused = refusal(DescribeTopicPartitionsRequest(["t"]), ErrorCode.NOT_CONTROLLER, "1 of 3 voters is up")
+        for request in controller.next_requests():
+            controller.endpoint.send("admin", Response("controller", request.correlation_id, refused))
+        controller.admin.poll()
+    assert isinstance(answer.error, OutcomeUnknownError)
+
+
+def test_not_controller_is_sent_again() -> None:
+    """A refusal of all parts with NOT_CONTROLLER proves that nothing was done: the change is sent again until its
+    deadline, and then fails with the reason."""
+    controller = Controller()
+    answer = controller.admin.create_topic("t", 2, 1, {})
+    refused = created(ErrorCode.NOT_CONTROLLER, "1 of 3 voters is up")
+    for _ in range(3):
+        assert isinstance(controller.reply(refused).body, CreateTopicsRequest)
+        assert not answer.settled
+    controller.clock.advance(TIMEOUT_MS * MS)
+    controller.reply(refused)
+    assert isinstance(answer.error, NotControllerError)
+    assert "1 of 3 voters is up" in str(answer.error)
+
+
+def test_another_controller_is_asked() -> None:
+    """If the first address does not listen, the next one is asked soon, and asked first from then on."""
+    controller = Controller("nobody", "controller")
+    answer = controller.admin.create_topic("t", 2, 1, {})
+    controller.reply(created())
+    assert answer.error is None
+    second = controller.admin.describe_topics(["t"])
+    (request,) = controller.requests()
+    controller.endpoint.send("admin", Response("controller", request.correlation_id, described(2)))
+    controller.admin.poll()
+    assert second.settled
+    assert controller.admin.controllers == ["controller", "nobody"]
 
 
 def test_a_repeated_question_ends_with_its_timeout() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyreplog.controller import CONTROLLER_ADDRESS, PartitionImage
+from pyreplog.controller import PartitionImage
 from pyreplog.replica import Leader
 from pyreplog.testing.faults import Call
 from pyreplog.testing.world import World
@@ -124,7 +124,7 @@ def answer_from_the_controller_lost(world: World) -> None:
     expire; then the follower is elected."""
     first, second, _ = begin(world)
     world.say(f"cut between node {second} and the controller")
-    world.network.cut_both(f"node-{second}", CONTROLLER_ADDRESS)
+    world.network.cut_both(f"node-{second}", world.controller_address(second))
     world.run_for(250)
     heal(world)
     world.run_for(250)
@@ -136,7 +136,7 @@ def new_leader_hears_late(world: World) -> None:
     """A follower learns the new leader and fetches from it before that node knows of its election."""
     first, second, _ = begin(world)
     world.say(f"cut from the controller to node {second}")
-    world.network.cut(CONTROLLER_ADDRESS, f"node-{second}")
+    world.network.cut(world.controller_address(second), f"node-{second}")
     kill(world, first)
     world.run_for(150)
     heal(world)
@@ -158,7 +158,7 @@ def proposal_lost(world: World) -> None:
     until(world, pending, "the leader proposes")
     heal(world)
     world.say(f"cut between node {first} and the controller")
-    world.network.cut_both(f"node-{first}", CONTROLLER_ADDRESS)
+    world.network.cut_both(f"node-{first}", world.controller_address(first))
     world.run_for(100)
 
 
@@ -264,7 +264,7 @@ def leader_cut_off(world: World) -> None:
     first, *others = begin(world)
     cut_off(world, first, *others)
     world.say(f"cut between node {first} and the controller")
-    world.network.cut_both(f"node-{first}", CONTROLLER_ADDRESS)
+    world.network.cut_both(f"node-{first}", world.controller_address(first))
     next_leader(world, first)
     world.run_for(300)
     heal(world)
